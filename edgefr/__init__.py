@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from edgefr.comparisons.compare import compare
     from edgefr.data import Dataset
     from edgefr.data import load as load_data
-    from edgefr.expected.show import expected_utility
     from edgefr.experiment import Experiment, load_experiment
     from edgefr.fleet import FleetFile, load_fleet
     from edgefr.pipeline import resume, simulate, simulate_seeds
@@ -33,7 +32,6 @@ _HOMES = {
     "calibrate": "edgefr.api",
     "compare": "edgefr.comparisons.compare",
     "cost_of": "edgefr.prices",
-    "expected_utility": "edgefr.expected.show",
     "explain": "edgefr.api",
     "export": "edgefr.api",
     "load_data": "edgefr.data",
@@ -59,7 +57,6 @@ __all__ = [
     "calibrate",
     "compare",
     "cost_of",
-    "expected_utility",
     "explain",
     "export",
     "load_data",

@@ -97,7 +97,8 @@ def audit(
     """Check and attack what leaves the devices of a run, and keep the strongest findings in `audit.json` in its folder.
 
     `attacks`: some of sign-split, membership, gradient-matching, game, canaries, game-rows, game-bytes, game-steps
-    (none: all); `users` are attacked, and games are drawn `trials` times, keyed by `seed`. Raises `InputError` for
+    (none: all); `users` are attacked, and games are drawn `trials` times, keyed by `seed`. The run's page, where there
+    is one, is written again. Raises `InputError` for
     names that are no attacks, impossible numbers, and a run that is not whole.
 
     Example: ``edgefr.audit("runs/demo", ["game"]).eps_lb95``
@@ -105,9 +106,14 @@ def audit(
     from edgefr.audits.audit import audit as attack
     from edgefr.audits.finding import Effort
     from edgefr.audits.record import FILE
+    from edgefr.report.web.write import FILE as PAGE
+    from edgefr.report.web.write import write_report
 
     found = _run(run)
-    return Audit(found.path / FILE, attack(found, attacks, Effort(users, trials, seed), progress))
+    report = attack(found, attacks, Effort(users, trials, seed), progress)
+    if (found.path / PAGE).is_file():
+        write_report([found.path])
+    return Audit(found.path / FILE, report)
 
 
 @watched()

@@ -1,7 +1,7 @@
 """All that a run's clients have released so far is told in one place: in its own rounds, and in served ones.
 
 Owns: which ledgers there are, and what a run's privacy report says of all rounds together. Does not own: the report's
-words (`privacy.report`), served rounds (`edgefr.lineage`).
+words (`privacy.report`, `privacy.rows`), served rounds (`edgefr.lineage`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgefr.audits.record import FILE as AUDIT
+from edgefr.audits.record import read_bound
 from privacy.report import ledger_report, with_served
 
 if TYPE_CHECKING:
@@ -31,11 +33,13 @@ class Spent:
 
     @classmethod
     def of(cls, run: Run, report: Report) -> Spent:
-        """Read that of a run, whose simulation ended with this `report`.
+        """Read that of a run, whose simulation ended with this `report`, and what audits have proved since.
 
         Raises `InputError` for a ledger or a lineage that is damaged, or of another run.
         """
         lineage = run.lineage
+        if (run.path / AUDIT).is_file():
+            report = {**report, "audited": True, "eps_lb95": read_bound(run.path)}
         found = {"ledger": run.read_ledger(report)}
         if lineage.begun is not None:
             found |= {"simulated": run.simulated_ledger(report), "served": lineage.ledger()}

@@ -54,7 +54,6 @@ def noise_for(
     target: float,
     settings: PrivacySettings,
     rounds: int,
-    sampling: float = 1.0,
     prototypes: Prototypes | None = None,
 ) -> float:
     """Return the smallest absolute noise scale with which `rounds` releases cost at most `target` epsilon.
@@ -72,7 +71,7 @@ def noise_for(
         raise InputError(f"epsilon must be above 0, got {target}")
 
     def spent(scale: float) -> float:
-        released = [(Event.of(settings, scale, sampling), rounds)]
+        released = [(Event.of(settings, scale), rounds)]
         if prototypes is not None:
             released.append(prototypes.under(settings, scale).release)
         return composed(released, settings.delta).epsilon
@@ -136,15 +135,55 @@ def without_libraries(releases: Iterable[tuple[Event, int]], delta: float) -> Gu
     spent = _merged(releases)
     if any(event.sampling < 1 for event, _ in spent):
         return Guarantee(math.inf, "not known without the library")
-    gaussian = [(event.row.gaussian(event), count) for event, count in spent]
-    if spent and all(multiplier is not None for multiplier, _ in gaussian):
-        mu_squared = math.fsum(count / multiplier**2 for multiplier, count in gaussian if multiplier is not None)
-        return Guarantee(gaussian_epsilon(1.0 / math.sqrt(mu_squared), 1, delta), "GDP closed form")
+    mu = _gaussian_mu(spent)
+    if mu is not None:
+        return Guarantee(gaussian_epsilon(1.0 / mu, 1, delta), "GDP closed form")
     pure = math.fsum(count * event.pure for event, count in spent)
     curve = np.sum([count * event.curve for event, count in spent], axis=0) if spent else np.zeros(len(ORDERS))
     zcdp = all(event.row.by_zcdp(event) for event, _ in spent)
     bounds = [Guarantee(pure, "pure"), Guarantee(epsilon_of_curve(curve, delta), "zCDP->RDP" if zcdp else "RDP")]
     return min(bounds, key=lambda bound: bound.epsilon)
+
+
+def chance_above(releases: Iterable[tuple[Event, int]], epsilon: float) -> float | None:
+    """Return the probability that the privacy loss of these releases together is above `epsilon`.
+
+    It is not the delta of that epsilon, which weighs a larger loss more and a smaller one less. None where the
+    distribution of the loss is not known: of a discrete Gaussian in many dimensions, and where nothing is guaranteed.
+
+    >>> chance_above([(Event("gaussian", multiplier=1.0), 1)], 0.5)
+    0.5
+    """
+    spent = _merged(releases)
+    if not spent or math.isinf(epsilon) or not all(event.row.guarantees for event, _ in spent):
+        return None
+    mu = _gaussian_mu(spent)
+    if mu is not None:  # the loss is normal, with mean mu^2 / 2 and variance mu^2 (Dong, Roth & Su 2022)
+        return float(_library("scipy.special").ndtr(mu / 2 - epsilon / mu))
+    if math.fsum(event.pure * count for event, count in spent) <= epsilon:
+        return 0.0
+    if math.fsum(count for _, count in spent) > PLD_MOST or not all(has_pld(event) for event, _ in spent):
+        return None
+    return _pld_chance_above(_library_event(spent), epsilon)
+
+
+def _pld_chance_above(event: Any, epsilon: float) -> float:
+    """Return the mass above `epsilon` of the privacy-loss distribution of a dp-accounting `event`, on its grid.
+
+    Between two points of the grid delta(e) = mass - exp(e) x rest, so two values of delta give both.
+    """
+    accountant = _library("dp_accounting.pld").PLDAccountant(value_discretization_interval=PLD_GRID).compose(event)
+    cell = math.floor(epsilon / PLD_GRID)
+    low, high = ((cell + part) * PLD_GRID for part in (0.25, 0.75))
+    first, second = (float(accountant.get_delta(at)) for at in (low, high))
+    return first + (first - second) / math.expm1(high - low)
+
+
+def _gaussian_mu(spent: list[tuple[Event, int]]) -> float | None:
+    """Return mu of releases that are Gaussians alone (mu-GDP); None for others."""
+    multipliers = [(event.row.gaussian(event), count) for event, count in spent]
+    known = [count / multiplier**2 for multiplier, count in multipliers if multiplier is not None]
+    return math.sqrt(math.fsum(known)) if spent and len(known) == len(spent) else None
 
 
 def epsilon_of_curve(curve: npt.NDArray[np.float64], delta: float) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from privacy.accounting import Guarantee, composed, noise_for
-from privacy.errors import InputError, unknown
+from privacy.errors import InputError
 from privacy.grid import LARGEST
 from privacy.guarantee import Event
 from privacy.mechanism import Noise
@@ -69,17 +69,15 @@ def plan(
     clients: int,
     weights: Literal["uniform", "size"] = "uniform",
     values: int | None = None,
-    sampling: str = "fixed",
     prototypes: Prototypes | None = None,
 ) -> Plan:
     """Resolve `settings` for a run of `rounds` rounds of `cohort` clients out of `clients`.
 
     `weights` are the aggregation's: a weight that depends on a client's data size is not bounded by the clip, so no
-    guarantee can be given with it. `values`: how many a release has, for reports. `sampling`: poisson if every client
-    takes part with probability cohort / clients on its own, unseen by who attacks; a cohort of fixed size is no such
-    thing. `prototypes`: what clients send beside their updates, which is composed with them. Raises `InputError` for
-    impossible counts, for a budget below the cost of one release, for size weights where a guarantee is asked for, for
-    a sampling claim that does not hold, and for noise of too many steps of its grid.
+    guarantee can be given with it. `values`: how many a release has, for reports. `prototypes`: what
+    clients send beside their updates, which is composed with them. Raises `InputError` for impossible counts, for a
+    budget below the cost of one release, for size weights where a guarantee is asked for, and for noise of too many
+    steps of its grid.
 
     >>> settings = PrivacySettings(mechanism="gaussian", clip=1.0, epsilon=8.0)
     >>> resolved = plan(settings, rounds=40, cohort=94, clients=943)
@@ -98,8 +96,7 @@ def plan(
             f"at_least {settings.at_least} is more than the {cohort} clients of a round, so no round would count: "
             "lower it, or ask for more clients per round"
         )
-    rate = _rate(settings, cohort, clients, sampling)
-    noise = _noise(settings, rounds, rate, prototypes)
+    noise = _noise(settings, rounds, prototypes)
     if settings.clip is not None and noise is not None and noise.step is not None:
         largest = cohort * (settings.clip + FAR * noise.scale)
         if largest > LARGEST * noise.step:
@@ -107,7 +104,7 @@ def plan(
                 f"a sum of {cohort} updates has too many steps of 2 ** {math.log2(noise.step):g} to be exact: raise "
                 "privacy.grid_exponent"
             )
-    event = Event.of(settings, noise.scale if noise else None, rate)
+    event = Event.of(settings, noise.scale if noise else None)
     once, released = [(event, 1)], [(event, rounds)]
     if prototypes is not None:
         prototypes = prototypes.under(settings, noise.scale if noise else None)
@@ -140,19 +137,6 @@ def plan(
     )
 
 
-def _rate(settings: PrivacySettings, cohort: int, clients: int, sampling: str) -> float:
-    """Return the rate of Poisson sampling that may be claimed; 1 for none."""
-    if sampling == "fixed":
-        return 1.0
-    if sampling != "poisson":
-        raise unknown("sampling", sampling, ("fixed", "poisson"))
-    if TRUSTS[settings.trust].sees_uploads:
-        raise InputError(
-            f"Poisson sampling amplifies nothing under {settings.trust} trust: the server sees who uploads; use fixed"
-        )
-    return cohort / clients
-
-
-def _noise(settings: PrivacySettings, rounds: int, rate: float, prototypes: Prototypes | None) -> Noise | None:
+def _noise(settings: PrivacySettings, rounds: int, prototypes: Prototypes | None) -> Noise | None:
     """Return the absolute noise that the settings name, calibrated where they name an epsilon."""
-    return settings.noise(settings.scale_for(lambda epsilon: noise_for(epsilon, settings, rounds, rate, prototypes)))
+    return settings.noise(settings.scale_for(lambda epsilon: noise_for(epsilon, settings, rounds, prototypes)))

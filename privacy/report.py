@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from privacy.accounting import Guarantee, composed, nominal_epsilon
+from privacy.accounting import Guarantee, chance_above, composed, nominal_epsilon
 from privacy.guarantee import Event
 from privacy.ledger import Ledger
-from privacy.mechanism import SAMPLERS, law_of
+from privacy.mechanism import SAMPLERS
 from privacy.plan import Plan
-from privacy.sentence import not_yet, nothing_yet
 from privacy.settings import NoiseSettings, PrivacySettings
 from privacy.trust import TRUSTS
 
@@ -37,6 +36,7 @@ def report(
     `releases_per_client_*`: in how many rounds a client took part; the guarantee is that of the client with most, or of
     the worst in the `ledger` where one was kept. `eps_planned`: what a client in every round spends. `p90_norm`: 90th
     percentile over uploads of the update's norm before clipping, in `settings.norm`; None if nobody measured it.
+    `chance_above`: with what probability the privacy loss is above the guaranteed epsilon, where that is known.
     `clipped_share`: share of uploads that were clipped, 0..1. `eps_lb95` is None until an audit fills it. `values`:
     values of a release, where the plan does not know them. `closed`: rounds whose sum stayed closed; `smallest`:
     clients of the smallest sum that was opened, whose mean has most noise (0: as planned).
@@ -59,17 +59,19 @@ def report(
     return {
         "eps_nominal": in_words(_nominal(settings, plan)),
         "eps_guaranteed": in_words(guaranteed.epsilon),
+        "chance_above": chance_above(made_of, guaranteed.epsilon),
         "eps_planned": in_words(plan.promised.epsilon),
         "eps_hypothetical": in_words(_hypothetical(settings, plan, releases_per_client_max, p90_norm)),
         "eps_lb95": None,
+        "audited": False,
         "delta": settings.delta,
         "method": guaranteed.method,
         "composed": [composed_row(one, count) for one, count in made_of],
         "label": label(guaranteed.epsilon),
         "unit": "client",
         "adjacency": plan.adjacency,
-        "trust": settings.trust,
-        "adversary": TRUSTS[settings.trust].adversary,
+        "trust": settings.trust if plan.noise else None,
+        "adversary": TRUSTS[settings.trust].adversary if plan.noise else None,
         "release": _released(settings, plan),
         "values": values,
         "recipients": _recipients(made_of),
@@ -90,8 +92,8 @@ def report(
             "smallest_cohort": smallest or None,
             "where": plan.where,
         },
-        "sampler": SAMPLERS[plan.noise.sampler if plan.noise else "float"].trust,
-        "seed": "known; noise is drawn from a secret of its own, never from the seed",
+        "sampler": SAMPLERS[plan.noise.sampler].trust if plan.noise else None,
+        "seed": "known; noise is drawn from a secret of its own, never from the seed" if plan.noise else "known",
         "rounds": plan.rounds,
         "releases_per_client": {"max": releases_per_client_max, "median": releases_per_client_median},
         "clients": clients,
@@ -122,6 +124,7 @@ def ledger_report(ledger: Ledger, seen: int = 0) -> dict[str, Any]:
     releases, sat_out = ledger.releases(), _sat_out(ledger)
     return {
         "eps_guaranteed": in_words(guaranteed.epsilon),
+        "chance_above": chance_above(made_of, guaranteed.epsilon),
         "method": guaranteed.method,
         "label": label(guaranteed.epsilon),
         "delta": ledger.delta,
@@ -146,28 +149,13 @@ def with_served(report: dict[str, Any], ledger: dict[str, Any] | None, served: i
     """
     if ledger is None:
         spent: dict[str, Any] = {"eps_guaranteed": "inf", "method": "no clip with noise", "label": label(math.inf)}
+        spent["chance_above"] = None
     else:
-        spent = {name: ledger[name] for name in ("eps_guaranteed", "method", "label", "composed")}
+        spent = {name: ledger[name] for name in ("eps_guaranteed", "chance_above", "method", "label", "composed")}
         spent["releases_per_client"] = ledger["releases_per_client"]
         spent["sat_out"] = {"clients": ledger["clients_refused"], "times": ledger["refusals"]}
         spent["recipients"] = _all_of(row["recipient"] for row in ledger["composed"])
     return {**report, **spent, "rounds": rounds, "served": served, "eps_hypothetical": None}
-
-
-def render_ledger(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the ledger's report as rows (name, value) of a table."""
-    releases = report["releases_per_client"]
-    budget = "" if report["budget"] == "inf" else f"; budget {report['budget']:.4g}"
-    return [
-        ("Adjacency", report["adjacency"]),
-        (f"eps GUARANTEED, worst client (delta={report['delta']:g})", _worth(report)),
-        *(
-            (f"  composed for {row['recipient']}", f"{row['releases']} x {row['mechanism']} at {row['multiplier']:.4g}")
-            for row in report["composed"]
-        ),
-        ("Releases per client", f"max {releases['max']}, median {releases['median']:g}"),
-        ("Sat out", f"{report['clients_refused']} of {report['clients']} clients, {report['refusals']} times{budget}"),
-    ]
 
 
 def _sat_out(ledger: Ledger) -> dict[str, int]:
@@ -215,107 +203,6 @@ def label(guaranteed: float) -> str:
     if guaranteed > MEANINGLESS:
         return "no meaningful guarantee"
     return "weak" if guaranteed > WEAK else ""
-
-
-def render(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the report as rows (name, value) of a table."""
-    clip, noise, releases = report["clip"], report["noise"], report["releases_per_client"]
-    clip_text = "none"
-    if clip["bound"] is not None:
-        share = "" if clip["clipped_share"] is None else f" (clipped {clip['clipped_share']:.0%} of uploads)"
-        clip_text = f"{clip['norm'].upper()} C={clip['bound']:.4g}{share}"
-    noise_text = "none"
-    if noise["mechanism"] != "none":
-        symbol = law_of(noise["mechanism"]).symbol
-        noise_text = (
-            f"{noise['mechanism']} {symbol}={noise['scale']:.4g} on {noise['where']} "
-            f"(std {noise['std_on_mean']:.3g} on the mean{_of_how_many(noise)}) | {report['sampler']}"
-        )
-    assumed = 1.0 if clip["bound"] is None else clip["bound"]
-    bound = report["eps_lb95"]
-    return [
-        ("Unit / adjacency / trust", f"{report['unit']}, {report['adjacency']}, {report['trust']}"),
-        ("Adversary", report["adversary"]),
-        ("Release / recipients", f"{report['release']} / {report['recipients']}"),
-        ("Clip", clip_text),
-        ("Noise / sampler", noise_text),
-        *_beside(report),
-        ("Seed", report["seed"]),
-        (
-            "Rounds / releases per client",
-            f"{_rounds(report)} / max {releases['max']}, median {releases['median']:g}; "
-            f"amplification {report['amplification']}",
-        ),
-        (
-            "eps NOMINAL",
-            f"{_shown(report['eps_nominal'])} [1 round, assumed sensitivity {assumed:.4g}] NOT A GUARANTEE",
-        ),
-        (f"eps GUARANTEED (delta={report['delta']:g})", _guaranteed(report)),
-        *_planned(report),
-        *_sealed(report),
-        (
-            "eps if clipped at p90",
-            f"{_shown(report['eps_hypothetical'], 'not measured')} (hypothetical, not a guarantee)",
-        ),
-        ("Audit, eps lower bound 95%", "not audited" if bound is None else f">= {_shown(bound)}"),
-        ("Not covered", "; ".join(report["not_covered"])),
-    ]
-
-
-def _rounds(report: dict[str, Any]) -> str:
-    """Return the rounds, and how many of them real devices did, whose releases are counted where noise is worth it."""
-    served = report.get("served")
-    return f"{report['rounds']}, {served} of them served" if served else f"{report['rounds']}"
-
-
-def _guaranteed(report: dict[str, Any]) -> str:
-    """Return the guaranteed epsilon and what it is worth; what releases would cost while there are none."""
-    return f"none: {not_yet(report)}" if nothing_yet(report) else _worth(report)
-
-
-def _worth(report: dict[str, Any]) -> str:
-    """Return a guaranteed epsilon, how it was computed and what it is worth; no number where nothing was released."""
-    if nothing_yet(report):
-        return f"none: {report['method']}"
-    return f"{_shown(report['eps_guaranteed'])} ({', '.join(p for p in (report['method'], report['label']) if p)})"
-
-
-def _of_how_many(noise: dict[str, Any]) -> str:
-    """Say how many clients the mean is of that the noise is on; nothing where that was only planned."""
-    found = noise.get("smallest_cohort")
-    return "" if found is None else f" of the smallest cohort, {found} clients"
-
-
-def _beside(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return a row about prototypes (where any are sent)."""
-    sent = report.get("prototypes")
-    if not sent:
-        return []
-    clip = "no clip" if sent["clip"] is None else f"{report['clip']['norm'].upper()} C={sent['clip']:.4g}"
-    noise = "no noise" if sent["scale"] is None else f"{sent['mechanism']} std {sent['std']:.4g} on each, its own"
-    received = f"; std {sent['received_noise']:g} on received ones protects nobody" if sent["received_noise"] else ""
-    return [("Prototypes", f"{sent['values']} values in {sent['rounds']} rounds; {clip}; {noise}{received}")]
-
-
-def _planned(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return rows about what was meant to be spent, and who sat out for it (where a ledger was kept)."""
-    if report.get("sat_out") is None:
-        return []
-    sat_out = report["sat_out"]
-    budget = "no budget" if report["budget"] is None else f"budget {report['budget']:.4g}"
-    planned = [("  of a client in every round", f"{_shown(report['eps_planned'])} (planned)")]
-    return [
-        *([] if report.get("served") else planned),
-        ("Sat out", f"{sat_out['clients']} of {report['clients']} clients, {sat_out['times']} times; {budget}"),
-    ]
-
-
-def _sealed(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """A row about rounds whose sum was not opened (where the settings ask for it)."""
-    if report.get("at_least", 1) <= 1:
-        return []
-    what = f"sums of at least {report['at_least']} clients alone; {report['closed_rounds']} rounds stayed closed"
-    return [("Sealed sum", f"{what} (simulated, no cryptography)")]
 
 
 def _sent_beside(plan: Plan, rounds: int) -> list[tuple[Event, int]]:
@@ -378,6 +265,7 @@ def _not_covered(settings: PrivacySettings, plan: Plan, clients: int) -> list[st
     out = [
         "participation that depends on a client's data (a long history can miss the deadline)",
         "metrics of the run, early stopping and settings chosen by them",
+        "exact counts in summary.json: people, items and interactions, who was invited, came or failed, bytes sent",
         "which items the catalogue offers, and from which block on",
     ]
     if plan.noise is not None:
@@ -394,9 +282,3 @@ def _not_covered(settings: PrivacySettings, plan: Plan, clients: int) -> list[st
     if plan.prototypes is not None and plan.prototypes.clip is None and plan.noise is not None:
         out.append("prototypes: the noise is on updates alone")
     return out
-
-
-def _shown(value: float | str | None, missing: str = "none") -> str:
-    if value is None:
-        return missing
-    return value if isinstance(value, str) else f"{value:.4g}"

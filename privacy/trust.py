@@ -41,7 +41,7 @@ TRUSTS.register(
         sees_uploads=False,
         adjacency="zero-out",  # one client's clipped update is there, or is zeros
         reach=1.0,
-        adversary="whoever sees the broadcasts; the server is trusted, or sums under secure aggregation",
+        adversary="whoever sees the broadcasts; not the server, which adds the noise and knows each sum without it",
         attacker="somebody who sees the sum and knows all other uploads",
     )
 )

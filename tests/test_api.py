@@ -23,7 +23,6 @@ PUBLIC = [
     "calibrate",
     "compare",
     "cost_of",
-    "expected_utility",
     "explain",
     "export",
     "load_data",

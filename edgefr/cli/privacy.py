@@ -35,9 +35,6 @@ def privacy(
     ] = None,
     scale: Annotated[float | None, typer.Option(help="Instead of sigma: absolute noise, as papers print it.")] = None,
     delta: Annotated[float | None, typer.Option(help="Delta; below 1 / clients. Default: 1e-5.")] = None,
-    sampling: Annotated[
-        str | None, typer.Option(help="fixed cohorts (default), or poisson: unseen, each client on its own.")
-    ] = None,
     sampler: Annotated[
         str | None, typer.Option(help="grid (default with a clip), as devices draw it, or float (simulations alone).")
     ] = None,
@@ -45,13 +42,6 @@ def privacy(
     p90_norm: Annotated[
         float | None, typer.Option(min=0, help="90th percentile of update norms, for the hypothetical epsilon.")
     ] = None,
-    expected: Annotated[
-        bool, typer.Option("--plan", help="What utility can be expected, from measured curves, with its uncertainty.")
-    ] = False,
-    method: Annotated[
-        str | None, typer.Option(help="--plan: a method that was measured, fedmf (default), pfedrec or transfr.")
-    ] = None,
-    items: Annotated[int | None, typer.Option(min=1, help="--plan: items in the catalogue.")] = None,
     as_json: Json = False,
 ) -> None:
     """Say what noise guarantees, without running anything; or what the clients of RUN spent.
@@ -59,12 +49,7 @@ def privacy(
     Four epsilons, never mixed: the papers' nominal one, the guaranteed, a hypothetical (clipped at the 90th percentile
     of norms), an audited lower bound (none here).
 
-    --plan answers instead what a model can be worth at --epsilon (default: 1, 4, 8 and inf) with so many --clients,
-    --items and --rounds. It says nothing beyond what was measured.
-
     Example: `edgefr privacy --mechanism gaussian --sigma 4 --clip 1 --rounds 100 --clients 943`
-
-    Example: `edgefr privacy --plan --clients 943 --items 1682 --rounds 20`
 
     Example: `edgefr privacy runs/demo`
     """
@@ -82,60 +67,19 @@ def privacy(
     }
     chosen = {name: value for name, value in chosen.items() if value is not None}
     counts = {"rounds": rounds, "clients": clients, "clients_per_round": clients_per_round}
-    asked = [*chosen, *(n for n, v in {**counts, "sampling": sampling, "p90_norm": p90_norm}.items() if v is not None)]
-    planned = {"method": method, "items": items}
-    if expected:
-        _no_others(run, {**chosen, "sampling": sampling, "p90_norm": p90_norm})
-        _plan({**counts, **planned, "epsilon": epsilon, "trust": trust}, as_json)
-        return
-    asked += [name for name, value in planned.items() if value is not None]
+    asked = [*chosen, *(name for name, value in {**counts, "p90_norm": p90_norm}.items() if value is not None)]
     if run is not None and asked:
         raise InputError(f"a run has its own settings: drop --{asked[0].replace('_', '-')}, or drop the run")
     if run is not None:
         _print_run(run, as_json)
         return
-    for name in (name for name, value in planned.items() if value is not None):
-        raise InputError(f"--{name} is read by --plan alone: add --plan, or drop it")
     if mechanism is None or rounds is None or clients is None:
         raise InputError("name a run, or settings: --mechanism, --rounds and --clients (see edgefr privacy --help)")
     cohort = clients if clients_per_round is None else clients_per_round
-    report = answer(chosen, rounds, cohort, clients, sampling or "fixed", p90_norm)
+    report = answer(chosen, rounds, cohort, clients, p90_norm)
     for warning in (line for line in report["not_covered"] if line.startswith("delta ")):
         Console(stderr=True, soft_wrap=True).print(Text(f"warning: {warning}"))
     _print({"privacy": report}, as_json, report)
-
-
-def _no_others(run: Path | None, values: dict[str, Any]) -> None:
-    """Raise `InputError` for what a plan does not read."""
-    if run is not None:
-        raise InputError("--plan speaks of a run that was not made: drop the run, or drop --plan")
-    for name, value in values.items():
-        if value is not None and name not in ("epsilon", "trust"):
-            raise InputError(f"--plan does not read --{name.replace('_', '-')}: drop it (Gaussian noise was measured)")
-
-
-def _plan(asked: dict[str, Any], as_json: bool) -> None:
-    """Print what utility can be expected."""
-    from edgefr.expected.show import expected_utility
-
-    clients, items, rounds = asked["clients"], asked["items"], asked["rounds"]
-    if clients is None or items is None or rounds is None:
-        raise InputError("--plan needs --clients, --items and --rounds (see edgefr privacy --help)")
-    cohort = clients if asked["clients_per_round"] is None else asked["clients_per_round"]
-    if not 1 <= cohort <= clients:
-        raise InputError(f"a round has 1 to {clients} clients, got --clients-per-round {cohort}")
-    epsilons = [] if asked["epsilon"] is None else [asked["epsilon"]]
-    found = expected_utility(
-        asked["method"] or "fedmf", cohort, items, rounds, epsilons, trust=asked["trust"] or "central"
-    )
-    if as_json:
-        typer.echo(json.dumps(found.record(), indent=2, allow_nan=False))
-        return
-    console = Console()
-    console.print(found.verdict, style="bold", markup=False, highlight=False)
-    console.print(found.sheet)
-    for note in found.notes:
-        console.print(f"- {note}", style="dim", markup=False, highlight=False)
 
 
 def answer(
@@ -143,7 +87,6 @@ def answer(
     rounds: int,
     cohort: int,
     clients: int,
-    sampling: str,
     p90_norm: float | None,
 ) -> dict[str, Any]:
     """Return the report of a run with these settings in which one client takes part in every round."""
@@ -158,12 +101,11 @@ def answer(
         settings = PrivacySettings(**chosen)
     except ValidationError as error:
         raise InputError(describe(error, PrivacySettings)) from error
-    resolved = plan(settings, rounds, cohort, clients, sampling=sampling)
+    resolved = plan(settings, rounds, cohort, clients)
     return report(settings, resolved, rounds, float(rounds), clients, p90_norm)
 
 
 def _print_run(folder: Path, as_json: bool) -> None:
-    from edgefr.audits.record import read_bound
     from edgefr.run import Run
     from edgefr.shippable import check_federated
     from edgefr.spent import Spent
@@ -173,7 +115,7 @@ def _print_run(folder: Path, as_json: bool) -> None:
     report = run.summary.get("privacy")
     if not isinstance(report, dict):
         raise InputError(f"{folder / 'summary.json'} has no privacy report; run the experiment again")
-    spent = Spent.of(run, {**report, "eps_lb95": read_bound(folder)})
+    spent = Spent.of(run, report)
     collected = {"collected": spent.collected} if spent.collected else {}
     _print({"privacy": spent.report, **spent.ledgers}, as_json, {**spent.report, **spent.ledgers, **collected})
     for said, rounds in spent.collected.items() if not as_json else ():
@@ -184,7 +126,7 @@ def _print(parts: dict[str, Any], as_json: bool, values: dict[str, Any]) -> None
     """Print the report as JSON, or as tables: that of the settings, and that of the ledger where there is one."""
     from edgefr.run import LEDGER
     from privacy.example_plan import render_examples
-    from privacy.report import render, render_ledger
+    from privacy.rows import render, render_ledger
 
     if as_json:
         typer.echo(json.dumps(values, indent=2, allow_nan=False))

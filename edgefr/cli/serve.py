@@ -108,7 +108,7 @@ def serve(
     from edgefr.report.layout import Sheet, plainly
     from edgefr.report.tables import print_path
     from edgefr.run import Run
-    from privacy.report import render_ledger
+    from privacy.rows import render_ledger
 
     opened = Run.open(run)
     if status:

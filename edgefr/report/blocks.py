@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgefr.metrics.continual import MASKS, forgetting, harmonic_mean, learning_average, retained_average
+from edgefr.report.few import FEW, tellable
 from edgefr.report.layout import Sheet
 from edgefr.report.learning import learning
 from edgefr.report.rankings import FULL
@@ -37,8 +38,7 @@ def summarise_blocks(sim: Training) -> dict[str, Any]:
             "validation": done["best"] if np.isfinite(done["best"]) else None,
             "metrics": stages[last][done["name"]][MASKS[0]],
             "history": stages[last][done["name"]][MASKS[1]],
-            "known_users": _of_group(sim, done["name"], "known"),
-            "new_users": _of_group(sim, done["name"], "new"),
+            **_known_and_new(sim, done["name"]),
             "references": {name: stages[name][done["name"]] for name in references},
         }
         for done in sim.done
@@ -59,10 +59,16 @@ def summarise_blocks(sim: Training) -> dict[str, Any]:
     }
 
 
-def _of_group(sim: Training, block: str, group: str) -> dict[str, float]:
-    """Return metrics of a group of a block's users right after it, without the means over nobody: JSON has no NaN."""
-    found = sim.measured.final(stage=sim.stages[-1], after=block, on=block, mask=MASKS[0], group=group)
-    return {metric: value for metric, value in found.items() if np.isfinite(value)}
+def _known_and_new(sim: Training, block: str) -> dict[str, dict[str, Any]]:
+    """Return metrics of a block's users right after it who were known and who were new; none of a few of them."""
+    wanted = {"stage": sim.stages[-1], "after": block, "on": block, "mask": MASKS[0], "round": None}
+    rows = [row for row in sim.measured.rows if all(row[key] == value for key, value in wanted.items())]
+    people = [next((row["users"] for row in rows if row["group"] == group), 0) for group in ("known", "new")]
+    out: dict[str, dict[str, Any]] = {}
+    for group, number, told in zip(("known", "new"), people, tellable(people), strict=True):
+        found = {row["metric"]: row["value"] for row in rows if told and row["group"] == group}
+        out[f"{group}_users"] = {"users": FEW} if number and not told else found
+    return out
 
 
 def _by_block(sim: Training, stage: str, names: Sequence[str]) -> dict[str, dict[str, dict[str, float]]]:
@@ -137,8 +143,8 @@ def blocks_over_seeds(summary: dict[str, Any]) -> Sheet:
     return Sheet(title, rows, words=["test items"], rules=rules)
 
 
-def _cell(values: dict[str, float], metric: str) -> str:
-    return f"{values[metric]:.4f}" if metric in values and values[metric] == values[metric] else "-"
+def _cell(values: dict[str, Any], metric: str) -> str:
+    return f"{values[metric]:.4f}" if metric in values else values.get("users", "-")
 
 
 def matrix_figure(summary: dict[str, Any]) -> Figure:

@@ -7,6 +7,7 @@ from typing import Any
 
 from edgefr.fleet.policies import POLICIES
 from edgefr.fleet.spec import EVIDENCE
+from edgefr.report.few import FEW
 from edgefr.report.layout import Sheet, count
 
 GRADES = list(EVIDENCE.values())
@@ -59,7 +60,8 @@ def _fleet_row(name: str, row: dict[str, Any]) -> dict[str, str]:
         "MB/round": megabytes(row),
         "RAM MB": row.get("memory_mb"),
     }
-    return cells | {f"{column}\np50 (p90)": spread(values) for column, values in spreads.items()}
+    few = row.get("few_clients", False)
+    return cells | {f"{column}\np50 (p90)": FEW if few else spread(values) for column, values in spreads.items()}
 
 
 def megabytes(row: Mapping[str, Any]) -> dict[str, float] | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
+from edgefr.report.few import FEW, tellable
 from edgefr.report.layout import Sheet
 
 if TYPE_CHECKING:
@@ -44,18 +44,23 @@ def summarise_sessions(sim: Training) -> dict[str, Any]:
     }
 
 
-def _apart(sim: Training, stage: str) -> dict[str, dict[str, float]]:
+def _apart(sim: Training, stage: str) -> dict[str, dict[str, Any]]:
     """Test metrics of a stage on repeats ("seen") and on new targets, each with its number of users.
 
-    Means over nobody are left out: a data set may have no repeats, and JSON has no NaN.
+    Means over nobody are left out, a data set may have no repeats, and so is what would tell of a few users.
     """
-    out: dict[str, dict[str, float]] = {}
+    out: dict[str, dict[str, Any]] = {}
     for row in sim.measured.rows:
         if row["stage"] == stage and row["group"] in ("seen", "new"):
             group = out.setdefault(row["group"], {"users": row["users"]})
-            if math.isfinite(row["value"]):
-                group[row["metric"]] = row["value"]
-    return out
+            group[row["metric"]] = row["value"]
+    told = tellable([int(group["users"]) for group in out.values()])
+    return {name: group if one else _few(group) for (name, group), one in zip(out.items(), told, strict=True)}
+
+
+def _few(group: dict[str, float]) -> dict[str, Any]:
+    """Return what is told of a group of a few users, or of nobody."""
+    return {"users": FEW if group["users"] else 0}
 
 
 def group_table(summary: dict[str, Any]) -> Sheet:
@@ -72,11 +77,11 @@ def group_table(summary: dict[str, Any]) -> Sheet:
         f"repeats and new items, best round {summary['sessions']['best_round']}",
         rows,
         words=["targets"],
-        caption=f"{counts['seen']} targets the user had had, {counts['new']} it had not; each among sampled negatives",
+        caption=f"targets the user had had: {counts['seen']}; it had not: {counts['new']}; among sampled negatives",
         rules=[0],
         bold=[0],
     )
 
 
-def _cell(values: dict[str, float], metric: str) -> str:
-    return f"{values[metric]:.4f}" if metric in values else "-"
+def _cell(values: dict[str, Any], metric: str) -> str:
+    return f"{values[metric]:.4f}" if metric in values else values["users"] or "-"

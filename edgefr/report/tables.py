@@ -126,7 +126,7 @@ def transfer_table(transfer: dict[str, dict[str, float]], how: str) -> Sheet:
 def privacy_table(report: dict[str, Any]) -> Table:
     """Show the privacy report: four epsilons, never mixed."""
     from privacy.example_plan import render_examples
-    from privacy.report import render
+    from privacy.rows import render
 
     table = Table(title="privacy", title_justify="left", title_style="bold", show_header=False)
     table.add_column()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgefr.report.few import of_few
 from edgefr.report.pages import Spread
 from edgefr.report.rankings import ranked
 from edgefr.report.tables import count
@@ -59,7 +60,8 @@ def sweep_page(kept: Kept, metric: str | None = None) -> str:
         _made(kept),
     ]
     name = kept.folder.resolve().name
-    head = {"kind": "sweep", "name": name, "lead": LEAD, "answers": _answers(compared, kept)}
+    head: dict[str, Any] = {"kind": "sweep", "name": name, "lead": LEAD, "answers": _answers(compared, kept)}
+    head["few"] = of_few(summary for result in found for summary in result.summaries())
     fields = " × ".join(kept.record["grid"]) or "one point"
     return page(f"Sweep over {fields}", head, sections)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -13,20 +14,21 @@ from rich.console import Console
 from edgefr.experiment import load_experiment
 from edgefr.prepare import prepare
 from edgefr.report.fairness import fairness_table, over_runs, with_fairness
+from edgefr.report.few import FEWEST, tellable
 from tests.durable.test_state import begun
 
-USERS = 12
-DEVICE = np.array([0] * 10 + [1] * 2)
-HIT = np.array([1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1], float)
+USERS = 32
+DEVICE = np.array([0] * 10 + [1] * 10 + [2] * 4 + [3] * 8)
+HIT = np.array([1, 1, 1, *[0] * 7, *[1] * 10, *[0] * 12], float)
 
 
 class Run:
-    """What `with_fairness` asks of a run: 10 users of a phone, 2 of a watch, 1 of a speaker that is never tested."""
+    """What `with_fairness` asks of a run: 10 users of a phone, 10 of a watch, 4 of a car, 8 of a TV, no speaker."""
 
     def __init__(self, tested: np.ndarray, values: np.ndarray):
         self.clients = np.arange(USERS)
-        self.fleet = type("Fleet", (), {"classes": ["phone", "watch", "speaker"], "device_of": DEVICE})()
-        counters = type("Counters", (), {"participation": np.array([2] * 10 + [0, 1])})()
+        self.fleet = type("Fleet", (), {"classes": NAMES, "device_of": DEVICE})()
+        counters = type("Counters", (), {"participation": np.array([2] * 10 + [0] * 10 + [1] * 12)})()
         self.federation = type("Federation", (), {"counters": counters})()
         self._tested = tested, {"HR@5": values}
 
@@ -34,7 +36,8 @@ class Run:
         return self._tested
 
 
-SUMMARY = {"rounds": 4, "classes": {n: {"contributed": c} for n, c in (("phone", 20), ("watch", 1), ("speaker", 0))}}
+NAMES = ["phone", "watch", "car", "tv", "speaker"]
+SUMMARY = {"rounds": 4, "classes": {n: {"contributed": c} for n, c in zip(NAMES, (20, 1, 4, 8, 0), strict=True)}}
 
 
 def test_every_number_by_hand() -> None:
@@ -42,28 +45,66 @@ def test_every_number_by_hand() -> None:
     found = with_fairness(SUMMARY, Run(np.arange(USERS), HIT))  # type: ignore[arg-type]
     assert before == SUMMARY
     json.dumps(found, allow_nan=False)
-    phone, watch, speaker = found["classes"].values()
-    assert (phone["participation"], watch["participation"], speaker["participation"]) == (20 / 40, 1 / 8, None)
+    phone, watch, car, tv, speaker = found["classes"].values()
+    assert [row["participation"] for row in found["classes"].values()] == [20 / 40, 1 / 40, None, None, None]
     error = np.sqrt(0.3 * 0.7 * 10 / 9 / 10)
-    mean = 5 / 12
+    mean = 13 / 32
     assert phone["metrics"]["HR@5"] == {
         **{"users": 10, "mean": pytest.approx(0.3), "standard_error": pytest.approx(error)},
         "difference": pytest.approx(0.3 - mean),
     }
     assert watch["metrics"]["HR@5"]["mean"] == 1.0
-    assert speaker["metrics"] == {}
+    assert car["metrics"] == tv["metrics"] == speaker["metrics"] == {}
+    assert [row["few"] for row in found["classes"].values()] == [False, False, True, True, False]
     whole = found["fairness"]["HR@5"]
-    assert (whole["mean"], whole["users"], whole["fewest_users"]) == (pytest.approx(mean), 12, 10)
-    assert whole["worst"]["class"] == whole["best"]["class"] == "phone"  # two users of a watch say too little
-    assert whole["spread"] == 0.0
-    assert whole["sd"] == pytest.approx(np.sqrt((10 * (0.3 - mean) ** 2 + 2 * (1 - mean) ** 2) / 12))
-    assert whole["never_took_part"] == {"users": 1, "mean": 1.0, "standard_error": None}
-    assert whole["took_part"]["mean"] == pytest.approx(4 / 11)
+    assert (whole["mean"], whole["users"], whole["fewest_users"]) == (pytest.approx(mean), 32, 10)
+    assert (whole["worst"]["class"], whole["best"]["class"]) == (
+        "phone",
+        "watch",
+    )
+    assert whole["spread"] == pytest.approx(0.7)
+    assert whole["sd"] == pytest.approx(np.sqrt((10 * (0.3 - mean) ** 2 + 10 * (1 - mean) ** 2) / 20))
+    assert whole["never_took_part"] == {"users": 10, "mean": 1.0, "standard_error": 0.0}
+    assert whole["took_part"]["mean"] == pytest.approx(3 / 22)
     assert whole["participation_correlation"] < 0
 
 
+def test_what_a_round_took_of_a_class_of_a_few_is_not_told() -> None:
+    took = {"seconds": {"p10": 1.0, "p50": 2.0, "p90": 3.0}, "total_seconds": 60.0}
+    classes = {name: {**row, **took} for name, row in SUMMARY["classes"].items()}
+    found = with_fairness({**SUMMARY, "classes": classes}, Run(np.arange(USERS), HIT))["classes"]  # type: ignore[arg-type]
+    assert [row["seconds"] is None for row in found.values()] == [False, False, True, True, False]
+    assert ["total_seconds" in row for row in found.values()] == [True, True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("people", "told"),
+    [
+        ([30, 12, 40], [True, True, True]),
+        ([30, 12, 9], [True, False, False]),  # all less the two others would be a figure of nine
+        ([30, 6, 5], [True, False, False]),
+        ([12, 3], [False, False]),
+        ([11, 11, 3, 0], [False, True, False, False]),
+        ([9], [False]),
+        ([0, 25], [False, True]),
+        ([], []),
+    ],
+)
+def test_no_figure_of_a_few_people_is_told_nor_found_by_difference(people: list[int], told: list[bool]) -> None:
+    assert tellable(people) == told
+    hidden = sum(number for number, one in zip(people, told, strict=True) if not one)
+    assert hidden == 0 or hidden >= FEWEST or not any(told)
+
+
+def test_who_did_and_never_did_take_part_are_told_together_or_not_at_all() -> None:
+    found = with_fairness(SUMMARY, Run(np.arange(15), HIT[:15]))  # type: ignore[arg-type]
+    whole = found["fairness"]["HR@5"]
+    assert whole["never_took_part"] is whole["took_part"] is None
+    assert all(row["metrics"] == {} for row in found["classes"].values())
+
+
 def test_without_a_class_of_ten_none_is_called_the_worst() -> None:
-    found = with_fairness(SUMMARY, Run(np.arange(7, 12), HIT[7:]))  # type: ignore[arg-type]
+    found = with_fairness(SUMMARY, Run(np.arange(18, 23), HIT[18:23]))  # type: ignore[arg-type]
     assert (found["fairness"]["HR@5"]["worst"], found["fairness"]["HR@5"]["spread"]) == (None, None)
     shown = printed(found)
     assert "no class has 10 tested users" in shown
@@ -71,9 +112,9 @@ def test_without_a_class_of_ten_none_is_called_the_worst() -> None:
 
 def test_seeds_are_summed_up_by_their_worst_class_and_spread() -> None:
     many = with_fairness(SUMMARY, Run(np.arange(USERS), HIT))  # type: ignore[arg-type]
-    few = with_fairness(SUMMARY, Run(np.arange(7, 12), HIT[7:]))  # type: ignore[arg-type]
+    few = with_fairness(SUMMARY, Run(np.arange(18, 23), HIT[18:23]))  # type: ignore[arg-type]
     found = over_runs([run["fairness"] for run in (many, few, many)])
-    assert found == {"HR@5": {"worst": [pytest.approx(0.3)] * 2, "spread": [0.0] * 2}}
+    assert found == {"HR@5": {"worst": [pytest.approx(0.3)] * 2, "spread": [pytest.approx(0.7)] * 2}}
     assert over_runs([few["fairness"]]) == over_runs([{}, {}]) == {}
 
 
@@ -85,10 +126,11 @@ def printed(fleet: dict[str, Any]) -> str:
 
 def test_the_table_shows_each_class_and_who_is_worst() -> None:
     shown = printed(with_fairness(SUMMARY, Run(np.arange(USERS), HIT)))  # type: ignore[arg-type]
-    assert "│ phone        │       50.0% │     10 │ 0.3000 ± 0.1528 │     -0.1167 │" in shown
-    assert "│ watch        │       12.5% │      2 │ 1.0000 ± 0.0000 │     +0.5833 │" in shown
-    assert "│ speaker      │           - │      0 │               - │           - │" in shown
-    assert "HR@5: worst phone 0.3000, best phone 0.3000" in shown
+    assert " ".join(re.findall(r"phone .*", shown)[0].split()) == "phone │ 50.0% │ 10 │ 0.3000 ± 0.1528 │ -0.1063 │"
+    assert " ".join(re.findall(r"car .*", shown)[0].split()) == "car │ - │ fewer than 10 users │ - │ - │"
+    assert " ".join(re.findall(r"speaker .*", shown)[0].split()) == "speaker │ - │ 0 │ - │ - │"
+    assert "HR@5: worst phone 0.3000, best watch 1.0000" in shown
+    assert "fewer than 10 users: a figure of so few is not told" in shown
     assert fairness_table({"classes": {}}, "full ranking") is None
 
 

@@ -49,6 +49,42 @@ FAULTS = (
         "c",
         "tests/cli/test_refusal.py::test_a_message_is_one_line_without_what_a_terminal_acts_on",
     ),
+    # --- what is said of privacy
+    Fault(
+        "delta is said to be the chance of a larger loss than epsilon",
+        "privacy/report.py",
+        '"chance_above": chance_above(made_of, guaranteed.epsilon),\n        "eps_planned"',
+        '"chance_above": settings.delta,\n        "eps_planned"',
+        "tests/privacy/test_report.py::test_the_chance_of_a_larger_loss_is_in_the_report_where_it_is_known",
+    ),
+    Fault(
+        "the chance of a larger loss is read off delta alone",
+        "privacy/accounting.py",
+        "return first + (first - second) / math.expm1(high - low)",
+        "return first",
+        "tests/privacy/test_accounting.py::test_the_chance_of_a_larger_loss_is_read_off_the_distribution_of_a_mixture",
+    ),
+    Fault(
+        "a run without noise names whom it trusts",
+        "privacy/report.py",
+        '"trust": settings.trust if plan.noise else None',
+        '"trust": settings.trust',
+        "tests/privacy/test_report.py::test_a_run_without_noise_names_nobody_who_is_trusted_and_no_noise",
+    ),
+    Fault(
+        "a figure of a few people is told by difference",
+        "edgefr/report/few.py",
+        "while 0 < sum(",
+        "while 0 > sum(",
+        "tests/fleet/test_fairness.py::test_no_figure_of_a_few_people_is_told_nor_found_by_difference",
+    ),
+    Fault(
+        "a class of a few users has its metrics in the summary",
+        "edgefr/report/fairness.py",
+        "own, mean = shown[device_of[users]]",
+        "own, mean = np.ones(len(users), bool)",
+        "tests/fleet/test_fairness.py::test_every_number_by_hand",
+    ),
     # --- order and time
     Fault(
         "a client that is at work is asked again",

@@ -9,8 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, optimize, stats
 
+from privacy import accounting
 from privacy.accounting import (
+    chance_above,
     compose,
+    composed,
     epsilon,
     gaussian_epsilon,
     noise_for,
@@ -19,7 +22,7 @@ from privacy.accounting import (
     rdp_epsilon,
 )
 from privacy.errors import InputError
-from privacy.guarantee import zcdp_of_laplace
+from privacy.guarantee import Event, zcdp_of_laplace
 from privacy.settings import PrivacySettings
 
 DELTA = 1e-5
@@ -232,3 +235,30 @@ def test_no_clip_no_noise_no_guarantee():
     assert epsilon(of("gaussian"), 0, 1.0) == (0.0, "nothing was released")
     with pytest.raises(InputError, match="only with a mechanism and a clip: set both"):
         noise_for(8.0, unclipped, 40)
+
+
+@pytest.mark.parametrize(("multiplier", "epsilon"), [(1.0, 4.0), (0.8, 6.5), (4.0, 1.0)])
+def test_the_chance_of_a_larger_loss_than_epsilon_is_that_of_a_normal_loss(multiplier, epsilon):
+    """One Gaussian release moved by 1: at x the loss is (1 - 2 x) / (2 m^2), above epsilon where x is small enough."""
+    expected = stats.norm.cdf(0.5 - epsilon * multiplier**2, scale=multiplier)
+    assert chance_above([(Event("gaussian", multiplier=multiplier), 1)], epsilon) == pytest.approx(expected, rel=1e-9)
+    on_grid = accounting._pld_chance_above(dp.GaussianDpEvent(multiplier), epsilon)
+    assert on_grid == pytest.approx(expected, rel=0.02)
+
+
+def test_the_chance_of_a_larger_loss_is_read_off_the_distribution_of_a_mixture():
+    """Laplace noise of b = 2 on a sum of sensitivity 1: above 0.3 the loss is where x is below 0.2."""
+    event = Event("laplace", "l1", 2.0)
+    found = accounting._pld_chance_above(dp.LaplaceDpEvent(2.0), 0.3)
+    assert found == pytest.approx(1 - 0.5 * math.exp(-0.2 / 2), rel=0.01)
+    assert chance_above([(event, 1)], 0.5) == 0.0, "no loss is above a pure epsilon"
+    both = [(event, 2), (Event("gaussian", multiplier=2.0), 3)]
+    most = composed(both, 1e-5).epsilon
+    assert 1e-5 < chance_above(both, most) < 1e-3
+
+
+def test_no_chance_is_said_where_the_loss_is_not_known():
+    discrete = Event("discrete-gaussian", multiplier=4.0)
+    assert chance_above([(discrete, 3)], 2.0) is None
+    assert chance_above([(Event("none"), 3)], math.inf) is None
+    assert chance_above([], 0.0) is None

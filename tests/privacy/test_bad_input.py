@@ -54,8 +54,6 @@ def run(tmp_path):
         ((*ASKED, *SIGMA, "--epsilon", "8"), "exactly one of sigma, epsilon, scale; got sigma and epsilon"),
         ((*ASKED, *SIGMA, "--clip", "0"), "clip: it should be greater than 0; got 0.0"),
         ((*ASKED, *SIGMA, "--mechanism", "gausian"), "mechanism: unknown mechanism 'gausian'; did you mean 'gaussian'"),
-        ((*ASKED, *SIGMA, "--sampling", "poisson", "--trust", "local"), "amplifies nothing under local trust"),
-        ((*ASKED, *SIGMA, "--sampling", "always"), "unknown sampling 'always'"),
         ((*ASKED, "--sigma", "four"), "--sigma"),
         (("privacy", "nowhere"), "nowhere is not a run folder"),
         ((*SWEPT, *NOISE, "--grid", "ronds=[1, 2]"), "unknown key 'ronds'; did you mean 'rounds'"),

@@ -12,7 +12,8 @@ from privacy.accounting import composed, gaussian_epsilon
 from privacy.errors import InputError
 from privacy.guarantee import Event
 from privacy.ledger import COLUMNS, Ledger
-from privacy.report import ledger_report, render_ledger
+from privacy.report import ledger_report
+from privacy.rows import render_ledger
 
 DELTA = 1e-5
 G4, G8 = Event("gaussian", multiplier=4.0), Event("gaussian", multiplier=8.0)

@@ -18,7 +18,8 @@ from privacy.guarantee import Event
 from privacy.ledger import Ledger
 from privacy.plan import Plan, plan
 from privacy.prototypes import RECIPIENTS, Prototypes
-from privacy.report import ledger_report, render, report
+from privacy.report import ledger_report, report
+from privacy.rows import render
 from privacy.settings import PrivacySettings
 from tests.noises import KEY
 

@@ -4,7 +4,8 @@ import math
 import pytest
 
 from privacy.plan import plan
-from privacy.report import in_words, label, render, report
+from privacy.report import in_words, label, report
+from privacy.rows import render
 from privacy.settings import PrivacySettings
 
 EPSILONS = ("eps_nominal", "eps_guaranteed", "eps_hypothetical")
@@ -18,10 +19,42 @@ def test_no_mechanism_says_infinity_in_words():
     out = made(PrivacySettings())
     assert [out[name] for name in EPSILONS] == ["inf"] * 3
     assert (out["method"], out["label"]) == ("no noise", "no meaningful guarantee")
-    assert out["not_covered"][3:] == ["everything: no noise was added to what a client releases"]
+    assert out["not_covered"][4:] == ["everything: no noise was added to what a client releases"]
     rows = dict(render(out))
     assert rows["eps GUARANTEED (delta=1e-05)"] == "inf (no noise, no meaningful guarantee)"
     assert (rows["Clip"], rows["Noise / sampler"]) == ("none", "none")
+
+
+def test_a_run_without_noise_names_nobody_who_is_trusted_and_no_noise():
+    """It has no adversary that anything is hidden from, and no secret that noise is drawn from."""
+    out = made(PrivacySettings(clip=1.0))
+    assert (out["trust"], out["adversary"], out["sampler"], out["seed"]) == (None, None, None, "known")
+    rows = dict(render(out))
+    assert rows["Unit"] == "client"
+    assert {"Adversary", "Unit / adjacency / trust"}.isdisjoint(rows)
+    assert "noise is drawn" not in str(rows)
+
+
+def test_exact_counts_are_told_as_not_covered():
+    for settings in (PrivacySettings(), PrivacySettings(mechanism="gaussian", clip=1.0, sigma=2.0)):
+        assert any(line.startswith("exact counts in summary.json: ") for line in made(settings)["not_covered"])
+
+
+def test_under_central_trust_no_word_says_that_sealing_takes_the_place_of_trust():
+    out = made(PrivacySettings(mechanism="gaussian", clip=1.0, sigma=2.0))
+    assert "the server, which adds the noise and knows each sum without it" in out["adversary"]
+    assert "secure aggregation" not in out["adversary"]
+
+
+def test_the_chance_of_a_larger_loss_is_in_the_report_where_it_is_known():
+    gaussian = {"mechanism": "gaussian", "clip": 1.0, "sigma": 2.0}
+    floats = made(PrivacySettings(**gaussian, sampler="float"))
+    mu = math.sqrt(40) / 2
+    normal = 0.5 * math.erfc((floats["eps_guaranteed"] / mu - mu / 2) / math.sqrt(2))
+    assert floats["chance_above"] == pytest.approx(normal, rel=1e-9)
+    assert floats["chance_above"] > 2 * floats["delta"]
+    assert made(PrivacySettings(**gaussian))["chance_above"] is None  # a discrete Gaussian's loss is not known
+    assert made(PrivacySettings())["chance_above"] is None
 
 
 def test_paper_noise_keeps_the_four_columns_apart():

@@ -33,13 +33,15 @@ class Unasked(Met):
         return {}
 
 
-def summary(*seen: bool) -> dict[str, Any]:
-    """The section of a run with two test users, one found first and one not among ten."""
+def summary(*seen: bool, few: int = 0) -> dict[str, Any]:
+    """The section of a run with twenty test users, ten found first and ten not among ten."""
     measured = Measurements(EvaluationSection(k=[10]), seed=0)
-    asked, users = Asked("federated", "main"), np.array([0, 1])
-    found = Ranking(users, np.array([1, 30])).per_user([10])
+    asked, users = Asked("federated", "main"), np.arange(20)
+    found = Ranking(users, np.repeat([1, 30], 10)).per_user([10])
     measured._add(asked, "main", "test", "sampled", NOTHING, users, found)
-    measured.groups(asked, cast(Split, TASK), {"seen": np.array(seen), "new": ~np.array(seen)})
+    had = np.repeat(seen, 10)
+    had[:few] = False
+    measured.groups(asked, cast(Split, TASK), {"seen": had, "new": ~had})
     nothing = Ragged.empty(2)
     sessions = Sessions(nothing, nothing, *[np.zeros(0, np.int64)], nothing, *[np.full(2, -1)] * 2)
     stage = Unasked(
@@ -62,7 +64,7 @@ def test_a_group_of_nobody_has_a_number_and_no_metric(nobody: str):
     groups = found["sessions"]["groups"]["federated"]
     other = {"seen": "new", "new": "seen"}[nobody]
     assert groups[nobody] == {"users": 0}
-    assert (groups[other]["users"], groups[other]["HR@10"]) == (2, 0.5)
+    assert (groups[other]["users"], groups[other]["HR@10"]) == (20, 0.5)
     sheet = group_table(found)
     assert sheet.rows == [
         {"targets": "federated"}
@@ -72,10 +74,21 @@ def test_a_group_of_nobody_has_a_number_and_no_metric(nobody: str):
             for name in ("HR@10", "NDCG@10")
         }
     ]
-    assert sheet.caption.startswith({"seen": "0 targets", "new": "2 targets"}[nobody])
+    assert sheet.caption.startswith(
+        {"seen": "targets the user had had: 0;", "new": "targets the user had had: 20;"}[nobody]
+    )
 
 
 def test_both_groups_have_their_own_metrics():
     sheet = group_table(summary(True, False))
     assert sheet.rows[0]["HR@10\nseen"] == "1.0000"
     assert sheet.rows[0]["HR@10\nnew"] == "0.0000"
+
+
+def test_of_a_few_users_a_group_says_so_and_nothing_else():
+    """Of twenty users one in a group: its figure, or that of the others beside all of them, would be one person's."""
+    from edgefr.report.few import FEW
+
+    found = summary(True, True, few=1)
+    assert found["sessions"]["groups"]["federated"] == {"seen": {"users": FEW}, "new": {"users": FEW}}
+    assert group_table(found).caption.startswith("targets the user had had: fewer than 10 users; it had not: ")

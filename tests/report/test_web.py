@@ -23,6 +23,7 @@ from edgefr.report.web.write import write_report
 from edgefr.sweeps.grid import Axis as GridAxis
 from edgefr.sweeps.plan import Ask, Plan
 from privacy.errors import InputError
+from privacy.report import label
 from tests.cli.conftest import cache, cli, inside, place
 from tests.report.conftest import KINDS
 
@@ -165,12 +166,25 @@ def test_a_page_holds_nobody(made: Made) -> None:
     assert str(run.path.parent) not in said  # nor where on a machine it was made
 
 
+def test_a_page_of_a_few_users_does_not_say_that_it_holds_nobodys_data(made: Made) -> None:
+    facts = Facts.read(made("plain"))
+    assert "holds no data of single people" in run_page(facts)
+    few = {
+        split: {stage: {**one, "users": 9} for stage, one in found.items()}
+        for split, found in facts.summary["learning"].items()
+    }
+    said = words(run_page(Facts(facts.path, {**facts.summary, "learning": few})))
+    assert "has figures of fewer than 10 users: keep it as you keep their data." in said
+    assert "holds no data of single people" not in said
+
+
 def test_four_epsilons_stand_apart_and_an_audit_adds_its_own(made: Made, tmp_path: Path) -> None:
     said = words((made("private") / "report.html").read_text())
-    assert "This run was not audited." in said
-    assert "audited not audited" in said
-    again = write_report([made("private")], tmp_path / "again.html")
-    said = words(again.read_text())
+    assert not re.search("not audited", said), "the page is written again after an audit"
+    assert words(write_report([made("private")], tmp_path / "again.html").read_text()) == said
+    other = words((made("local") / "report.html").read_text())
+    assert "This run was not audited." in other
+    assert "audited not audited" in other
     bound = json.loads((made("private") / "audit.json").read_text())["eps_lb95"]
     assert f"audited ≥ {bound:.3g}" in said
     assert re.search(r"guaranteed 8 What holds.*nominal [\d.]+ What papers print.*hypothetical not measured", said)
@@ -178,10 +192,30 @@ def test_four_epsilons_stand_apart_and_an_audit_adds_its_own(made: Made, tmp_pat
 
 
 def test_privacy_is_said_in_words() -> None:
-    assert "at most 73 % sure" in in_words(1.0, 1e-5, "central")[0]
-    assert "a chance of 1 in 100,000" in in_words(1.0, 1e-5, "central")[1]
-    assert "more than 99.99 %" in in_words(20.0, 0.0, "local")[0]
-    assert "No limit" in in_words(float("inf"), 0.0, "central")[0]
+    assert "at most 73 % sure" in in_words(1.0, 1e-5, 2e-4)[0]
+    assert "a chance of 1 in 5,000," in in_words(1.0, 1e-5, 2e-4)[1]
+    assert "100,000" not in " ".join(in_words(1.0, 1e-5, 2e-4)), "delta is no chance of a larger loss"
+    assert "chance" not in " ".join(in_words(1.0, 1e-5, None)), "where it is not known, no chance is said"
+    assert not any("Rare outcomes" in line or "chance" in line for line in in_words(1.0, 1e-5, 0.0))
+    assert "more than 99.99 %" in in_words(20.0, 1e-5, None)[0]
+    assert "No limit" in in_words(float("inf"), 0.0, None)[0]
+
+
+@pytest.mark.parametrize(("epsilon", "word"), [(0.9, ""), (7.18, ""), (12.0, "weak"), (60.0, "nothing that means")])
+def test_one_scale_of_words_is_on_a_page(epsilon: float, word: str, made: Made) -> None:
+    """7.18 was "a moderate guarantee" at the head of a page, and "hardly a limit" below."""
+    facts = Facts.read(made("private"))
+    report = {**facts.summary["privacy"], "eps_guaranteed": epsilon, "label": label(epsilon)}
+    said = words(run_page(Facts(facts.path, {**facts.summary, "privacy": report})))
+    found = set(re.findall(r"\b(strong|moderate|reasonable|hardly|weak|nothing that means)\b", said))
+    assert found == ({word} if word else set())
+
+
+def test_a_page_without_noise_speaks_of_no_noise_and_of_nobody_trusted(made: Made) -> None:
+    said = words((made("plain") / "report.html").read_text())
+    for wrong in ("noise is drawn", "secret of its own", "secure bits", "is trusted", "adds the noise"):
+        assert wrong not in said
+    assert "No limit is put on what uploads tell" in said
 
 
 @pytest.mark.parametrize(("trust", "server"), [("central", False), ("local", True)])

@@ -14,7 +14,7 @@ from edgefr.report.verdict import NOT_YET as NOT_LEARNED
 from edgefr.report.web import costs
 from edgefr.report.web.chart import short
 from edgefr.report.web.verdict import NO, NOTHING, UNKNOWN, YES, found_in, interval, named
-from privacy.report import MEANINGLESS, WEAK
+from privacy.report import MEANINGLESS, label
 from privacy.sentence import NOT_YET, TOGETHER, nothing_yet, would_cost
 
 GOOD, BAD, NEUTRAL = "good", "bad", "neutral"
@@ -92,15 +92,13 @@ def privacy(report: dict[str, Any]) -> Answer:
             why = f"An interaction is protected with epsilon {short(worth)}; a person, who has many, is not."
             return Answer(question, "Single interactions only", why)
         return Answer(question, "No guarantee", "Nothing limits what uploads tell about a person.", BAD)
-    strength = (
-        "strong" if epsilon <= 1 else "moderate" if epsilon <= WEAK else "weak"
-    )  # the tiers of Ponomareva et al. 2023
     words = f"epsilon {short(epsilon)} per person"
     if epsilon > MEANINGLESS:
         return Answer(question, words, "So large an epsilon guarantees nothing that means anything.", BAD)
     who = report["adversary"].split(";")[0]
     whole = f", {TOGETHER}" if report.get("served") else ""
-    return Answer(question, words, f"A {strength} guarantee against {who}, at delta {report['delta']:g}{whole}.")
+    told = "A weak guarantee" if label(epsilon) else "Guaranteed"
+    return Answer(question, words, f"{told} against {who}, at delta {report['delta']:g}{whole}.")
 
 
 def cost(fleet: dict[str, Any], served: int = 0) -> Answer:

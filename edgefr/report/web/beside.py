@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from edgefr.report.few import of_few
 from edgefr.report.learning import RANKINGS
 from edgefr.report.rankings import ranked
 from edgefr.report.tables import count, seed_tables
@@ -50,7 +51,8 @@ def runs_page(every: Sequence[Facts]) -> str:
     found = [maker(every, names) for maker in makers]
     titles = list(dict.fromkeys(facts.title for facts in every))
     title = titles[0] if len(titles) == 1 else f"{count(len(every), 'run')}: {', '.join(titles[:3])}"
-    head = {"kind": "runs", "name": ", ".join(names), "lead": LEAD, "answers": _answers(every)}
+    head: dict[str, Any] = {"kind": "runs", "name": ", ".join(names), "lead": LEAD, "answers": _answers(every)}
+    head["few"] = of_few(facts.summary for facts in every)
     return page(title, head, [one for one in found if one is not None])
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefr.fleet.policies import POLICIES
+from edgefr.report.few import FEW
 from edgefr.report.fleet import once
 from edgefr.report.rankings import ranked, ranking_of
 from edgefr.report.tables import count
@@ -187,7 +188,7 @@ def _class(name: str, row: dict[str, Any], axes: dict[str, Axis], bundle: dict[s
         strips,
         {quantity: grade for quantity, grade in graded.items() if grade is not None},
         evidence,
-        (*_worth(row, how), *_shipped(bundle)),
+        (*((("what a round took", FEW),) if row.get("few_clients") else ()), *_worth(row, how), *_shipped(bundle)),
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from edgefr.report.fairness import FEWEST, fairness_table
+from edgefr.report.fairness import fairness_table
+from edgefr.report.few import FEW, FEWEST, WHY
 from edgefr.report.rankings import ranked, ranking_of
 from edgefr.report.web.chart import Axis, Strip
 from edgefr.report.web.facts import Facts
@@ -18,10 +19,9 @@ class Row:
 
     name: str
     label: str
-    users: int
+    users: str
     said: str
     strip: Strip | None
-    few: bool
     participation: str
 
 
@@ -45,7 +45,7 @@ def section(facts: Facts) -> Section | None:
         "sentence": _sentence(ranked(metric, how), overall, fleet["classes"]),
         "also": _also(overall),
         "sheet": fairness_table(fleet, how),
-        "fewest": FEWEST,
+        "why": WHY if any(row.get("few") for row in fleet["classes"].values()) else None,
     }
     return Section("fairness", "Is it fair to every device class?", values)
 
@@ -58,12 +58,12 @@ def _ends(cell: dict[str, Any]) -> tuple[float, float]:
 def _row(name: str, row: dict[str, Any], cell: dict[str, Any] | None, axis: Axis) -> Row:
     share = "–" if row.get("participation") is None else f"{row['participation']:.0%}"
     if cell is None:
-        return Row(name, row["label"], 0, "–", None, True, share)
+        return Row(name, row["label"], FEW if row.get("few") else "0", "–", None, share)
     low, high = (None, None) if cell["standard_error"] is None else _ends(cell)
     error = "" if cell["standard_error"] is None else f" ± {cell['standard_error']:.4f}"
     said = f"{cell['mean']:.4f}{error}"
     strip = axis.strip(cell["mean"], low, high, f"{row['label']}: {said}, {cell['users']:,} users")
-    return Row(name, row["label"], cell["users"], said, strip, cell["users"] < FEWEST, share)
+    return Row(name, row["label"], f"{cell['users']:,}", said, strip, share)
 
 
 def _sentence(metric: str, overall: dict[str, Any], classes: dict[str, Any]) -> str:
@@ -79,8 +79,8 @@ def _sentence(metric: str, overall: dict[str, Any], classes: dict[str, Any]) -> 
     if p is None:
         return apart
     if p < 0.05:
-        return f"{apart} So much would rarely be chance (one-way ANOVA over all classes, p = {p:.2g})."
-    return f"{apart} So much may well be chance (one-way ANOVA over all classes, p = {p:.2g})."
+        return f"{apart} So much would rarely be chance (one-way ANOVA over classes that are told of, p = {p:.2g})."
+    return f"{apart} So much may well be chance (one-way ANOVA over classes that are told of, p = {p:.2g})."
 
 
 def _also(overall: dict[str, Any]) -> list[tuple[str, str]]:

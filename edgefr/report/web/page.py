@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import edgefr
+from edgefr.report.few import of_few
 from edgefr.report.web import (
     again,
     blocks,
@@ -54,7 +55,8 @@ def run_page(facts: Facts) -> str:
     """Return the page of one run."""
     found = [section(facts) for section in SECTIONS]
     lead = LEAD if facts.federated else CENTRAL
-    head = {"kind": "run", "name": facts.name, "lead": lead, "answers": answers(facts.summary)}
+    head: dict[str, Any] = {"kind": "run", "name": facts.name, "lead": lead, "answers": answers(facts.summary)}
+    head["few"] = of_few([facts.summary])
     return page(facts.title, head, [one for one in found if one is not None])
 
 

@@ -16,7 +16,8 @@ from edgefr.report.web.chart import Axis, Strip, short
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Section
 from privacy.example_plan import render_examples
-from privacy.report import MEANINGLESS, render
+from privacy.report import MEANINGLESS
+from privacy.rows import render
 from privacy.sentence import NOT_YET, TOGETHER, nothing_yet, would_cost
 from privacy.trust import TRUSTS
 
@@ -91,7 +92,6 @@ def section(facts: Facts) -> Section | None:
             "name": facts.name,
             "sweep": None if facts.summary["data"] == GIVEN else sweep(facts),
             "sat_out": _sat_out(report),
-            "expected": _utility(facts),
         },
     )
 
@@ -119,7 +119,7 @@ def _words(report: dict[str, Any]) -> list[str]:
     if nothing_yet(report):
         return [f"{capitals(NOT_YET)}.", f"{capitals(would_cost(report))}."]
     whole = [f"This is of {TOGETHER}: {report['served']} of {report['rounds']}."] if report.get("served") else []
-    return [*in_words(number(report["eps_guaranteed"]), report["delta"], report["trust"]), *whole]
+    return [*in_words(number(report["eps_guaranteed"]), report["delta"], report.get("chance_above")), *whole]
 
 
 def _devices(facts: Facts) -> list[str]:
@@ -128,10 +128,10 @@ def _devices(facts: Facts) -> list[str]:
     return [] if found is None else [f"{capitals(found)}."]
 
 
-def in_words(epsilon: float, delta: float, trust: str) -> list[str]:
-    """Say what an epsilon means to somebody who never heard of one.
+def in_words(epsilon: float, delta: float, above: float | None) -> list[str]:
+    """Say what an epsilon means to somebody who never heard of one. `above`: the chance of a larger privacy loss.
 
-    >>> in_words(math.log(3), 0.0, "central")[0]
+    >>> in_words(math.log(3), 1e-5, 2e-5)[0]
     'Somebody who is 50 % sure of something about a person can become at most 75 % sure by what was released.'
     """
     if not math.isfinite(epsilon):
@@ -144,26 +144,29 @@ def in_words(epsilon: float, delta: float, trust: str) -> list[str]:
     lines = [
         f"Somebody who is 50 % sure of something about a person can become at most {percent} sure by what was released."
     ]
-    if delta:
-        lines.append(f"This holds but for a chance of 1 in {1 / delta:,.0f} (delta).")
-    if sure >= 0.99:
-        lines.append("In the worst case that is hardly a limit; against attackers who know less it protects more.")
+    if above is None:
+        lines.append(f"Rare outcomes may tell more; delta, {delta:g}, limits by how much.")
+    elif above:
+        lines.append(f"This holds but for a chance of 1 in {1 / above:,.0f}, computed from what releases can come to.")
+    lines.append("That is the worst case: an attacker who knows less learns less.")
     return lines
 
 
 def watchers(guaranteed: bool, report: dict[str, Any]) -> list[Watcher]:
     """Say from whom people are protected, and from whom they are not."""
     everybody = "Other devices, and whoever gets the model"
-    server, trust = "The server that adds up the uploads", TRUSTS[report["trust"]]
+    server = "The server that adds up the uploads"
     if not guaranteed:
         why = "nothing limits what an upload tells"
         return [Watcher(server, False, why), Watcher(everybody, False, "nothing limits what the model tells")]
     noise = "simulated noise can be drawn again with the key; real devices draw noise of their own"
     rows = [Watcher(everybody, True, "they see sums that carry noise")]
-    if trust.sees_uploads:
+    if TRUSTS[report["trust"]].sees_uploads:
         rows.append(Watcher(server, True, "every upload carries noise before it leaves the device"))
     else:
-        assumed = "it is trusted with single uploads; only rounds served under masks take that trust away"
+        assumed = (
+            "it adds the noise, so it knows each sum without it; masks (serve --secure-sum) hide single uploads only"
+        )
         rows.append(Watcher(server, False, assumed))
     return [
         *rows,
@@ -183,12 +186,11 @@ def _unit(adjacency: str) -> str:
 
 def _epsilons(report: dict[str, Any], audit: dict[str, Any] | None) -> list[tuple[str, str, str]]:
     """Return the four columns: (kind, value, what it is)."""
-    bound = report.get("eps_lb95") if audit is None else audit["eps_lb95"]
     values = {
         "guaranteed": "nothing yet" if nothing_yet(report) else _shown(report["eps_guaranteed"], "unknown"),
         "nominal": _shown(report["eps_nominal"], "unknown"),
         "hypothetical": _shown(report["eps_hypothetical"], "not measured"),
-        "audited": "not audited" if audit is None and bound is None else f"≥ {_shown(bound, '0')}",
+        "audited": "not audited" if audit is None else f"≥ {_shown(audit['eps_lb95'], '0')}",
     }
     return [(kind, values[kind], about) for kind, about in KINDS.items()]
 
@@ -211,44 +213,6 @@ def _attack(row: dict[str, Any]) -> Attack:
     proved = "–" if row["eps_lb95"] is None else f"≥ {row['eps_lb95']:.3g} of {_shown(row['claimed'], 'unknown')}"
     asks = ATTACKS.get(row["attack"], row["unit"])
     return Attack(row["attack"], asks, reached, strip, proved, better, row.get("note", ""))
-
-
-@dataclass(frozen=True)
-class Utility:
-    """This is what a model like this run's is expected to be worth: rows by epsilon, and how that is known."""
-
-    rows: tuple[tuple[str, str, Strip | None, str], ...]
-    axis: Axis
-    best: float
-    notes: tuple[str, ...]
-    why: str
-
-
-def _utility(facts: Facts) -> Utility | None:
-    """Return utility at several epsilons by curves of other data sets; None for methods of which there are none."""
-    from edgefr.expected.expect import EPSILONS, Setting, expect
-    from edgefr.expected.points import curves
-    from edgefr.expected.show import METRIC, Plan, name, said
-
-    s = facts.summary
-    report, fleet = s["privacy"], s["fleet"]
-    if s["method"] not in curves() or "continual" in s or len(s["references"]) > 1 or not fleet["rounds"]:
-        return None
-    cohort = fleet["contributed"] // fleet["rounds"]
-    if not cohort or not report.get("values"):
-        return None
-    setting = Setting(s["method"], cohort, s["dataset"]["items"], s["rounds"], report["values"], report["trust"])
-    plan = Plan(setting, expect(setting, EPSILONS))
-    known = [one.share for one in plan.expected if one.share is not None]
-    axis = Axis.over([1.0, *(end for one in known for end in (one.low, one.high))], most=4)
-    rows = []
-    for one in plan.expected:
-        level, words = name(one.epsilon).replace("inf", "∞"), said(one.share)
-        told = f"epsilon {level}: {words} of the best without learning"
-        strip = None if one.share is None else axis.strip(one.share.mean, one.share.low, one.share.high, told)
-        rows.append((level, words, strip, one.verdict))
-    notes = [f"{METRIC} over that of the best reference that needs no learning (dashed)", *plan.notes]
-    return Utility(tuple(rows) if known else (), axis, axis.place(1.0), tuple(notes), plan.expected[0].why)
 
 
 def _sat_out(report: dict[str, Any]) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from edgefr.report.few import FEW, FEWEST
 from edgefr.report.tables import count
 from edgefr.report.web.chart import Axis, Chart, Line, Point, line, short
 from edgefr.report.web.costs import FAILURES
@@ -32,8 +33,8 @@ class ClassRound:
 
     name: str
     label: str
-    devices: int
-    uploaded: int
+    devices: str
+    uploaded: str
     times: tuple[str, ...]
     spans: tuple[Span, ...]
 
@@ -81,6 +82,8 @@ def _by_class(
 
 def _class_round(name: str, label: str, devices: int, stages: Mapping[str, list[float]], x: Axis) -> ClassRound:
     kinds = list(STAGES)[:3]
+    if devices < FEWEST:
+        return ClassRound(name, label, FEW, "–", ("–",) * len(kinds), ())
     ends = [median(stages[kind]) if kind in stages else None for kind in kinds]
     spans, last = [], 0.0
     for color, (kind, end) in enumerate(zip(kinds, ends, strict=True)):
@@ -89,7 +92,7 @@ def _class_round(name: str, label: str, devices: int, stages: Mapping[str, list[
             spans.append(Span(x.place(last), x.place(max(end, last)), color, said))
             last = max(end, last)
     times = tuple("–" if end is None else short(end) for end in ends)
-    return ClassRound(name, label, devices, len(stages.get("uploaded", ())), times, tuple(spans))
+    return ClassRound(name, label, f"{devices:,}", f"{len(stages.get('uploaded', ())):,}", times, tuple(spans))
 
 
 def _clock(times: dict[str, list[float]], end: float) -> Axis:
@@ -103,7 +106,8 @@ def _clock(times: dict[str, list[float]], end: float) -> Axis:
 def _line(kind: str, times: list[float], end: float, x: Axis, y: Axis) -> Line:
     times = sorted(times)
     said = STAGES[kind]
-    points = [Point(t, n, f"{short(t)} s: {count(n, 'device')} {said}") for n, t in enumerate(times, 1)]
+    tenth = list(enumerate(times, 1))[FEWEST - 1 :: FEWEST]  # no point is of a few devices
+    points = [Point(t, n, f"{short(t)} s: {count(n, 'device')} {said}") for n, t in tenth]
     whole = [Point(0.0, 0.0, f"0 s: nobody {said.replace('were', 'was')}"), *points]
     whole.append(Point(end, len(times), f"at the end: {count(len(times), 'device')} {said}"))
     return line(said, list(STAGES).index(kind), whole, x, y, steps=True)

@@ -1,0 +1,145 @@
+"""A report of privacy is shown as rows of a table, the same on a terminal and on a page."""
+
+from typing import Any
+
+from privacy.mechanism import law_of
+from privacy.sentence import not_yet, nothing_yet
+
+
+def render(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the report as rows (name, value) of a table."""
+    clip, noise, releases = report["clip"], report["noise"], report["releases_per_client"]
+    clip_text = "none"
+    if clip["bound"] is not None:
+        share = "" if clip["clipped_share"] is None else f" (clipped {clip['clipped_share']:.0%} of uploads)"
+        clip_text = f"{clip['norm'].upper()} C={clip['bound']:.4g}{share}"
+    noise_text = "none"
+    if noise["mechanism"] != "none":
+        symbol = law_of(noise["mechanism"]).symbol
+        noise_text = (
+            f"{noise['mechanism']} {symbol}={noise['scale']:.4g} on {noise['where']} "
+            f"(std {noise['std_on_mean']:.3g} on the mean{_of_how_many(noise)}) | {report['sampler']}"
+        )
+    assumed = 1.0 if clip["bound"] is None else clip["bound"]
+    return [
+        *_compared(report),
+        ("Release / recipients", f"{report['release']} / {report['recipients']}"),
+        ("Clip", clip_text),
+        ("Noise / sampler", noise_text),
+        *_beside(report),
+        ("Seed", report["seed"]),
+        (
+            "Rounds / releases per client",
+            f"{_rounds(report)} / max {releases['max']}, median {releases['median']:g}; "
+            f"amplification {report['amplification']}",
+        ),
+        (
+            "eps NOMINAL",
+            f"{_shown(report['eps_nominal'])} [1 round, assumed sensitivity {assumed:.4g}] NOT A GUARANTEE",
+        ),
+        (f"eps GUARANTEED (delta={report['delta']:g})", _guaranteed(report)),
+        *_planned(report),
+        *_sealed(report),
+        (
+            "eps if clipped at p90",
+            f"{_shown(report['eps_hypothetical'], 'not measured')} (hypothetical, not a guarantee)",
+        ),
+        ("Audit, eps lower bound 95%", audited(report)),
+        ("Not covered", "; ".join(report["not_covered"])),
+    ]
+
+
+def render_ledger(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the ledger's report as rows (name, value) of a table."""
+    releases = report["releases_per_client"]
+    budget = "" if report["budget"] == "inf" else f"; budget {report['budget']:.4g}"
+    return [
+        ("Adjacency", report["adjacency"]),
+        (f"eps GUARANTEED, worst client (delta={report['delta']:g})", _worth(report)),
+        *(
+            (f"  composed for {row['recipient']}", f"{row['releases']} x {row['mechanism']} at {row['multiplier']:.4g}")
+            for row in report["composed"]
+        ),
+        ("Releases per client", f"max {releases['max']}, median {releases['median']:g}"),
+        ("Sat out", f"{report['clients_refused']} of {report['clients']} clients, {report['refusals']} times{budget}"),
+    ]
+
+
+def audited(report: dict[str, Any]) -> str:
+    """Say what audits of the run have proved so far, if it was audited."""
+    if not report.get("audited"):
+        return "not audited"
+    bound = report["eps_lb95"]
+    return "audited; no bound was asked for" if bound is None else f">= {_shown(bound)}"
+
+
+def _compared(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return whose data are compared, and against whom: a run without noise trusts nobody, since it hides nobody."""
+    if report["noise"]["mechanism"] == "none":
+        return [("Unit", report["unit"])]
+    return [
+        ("Unit / adjacency / trust", f"{report['unit']}, {report['adjacency']}, {report['trust']}"),
+        ("Adversary", report["adversary"]),
+    ]
+
+
+def _rounds(report: dict[str, Any]) -> str:
+    """Return the rounds, and how many of them real devices did, whose releases are counted where noise is worth it."""
+    served = report.get("served")
+    return f"{report['rounds']}, {served} of them served" if served else f"{report['rounds']}"
+
+
+def _guaranteed(report: dict[str, Any]) -> str:
+    """Return the guaranteed epsilon and what it is worth; what releases would cost while there are none."""
+    return f"none: {not_yet(report)}" if nothing_yet(report) else _worth(report)
+
+
+def _worth(report: dict[str, Any]) -> str:
+    """Return a guaranteed epsilon, how it was computed and what it is worth; no number where nothing was released."""
+    if nothing_yet(report):
+        return f"none: {report['method']}"
+    return f"{_shown(report['eps_guaranteed'])} ({', '.join(p for p in (report['method'], report['label']) if p)})"
+
+
+def _of_how_many(noise: dict[str, Any]) -> str:
+    """Say how many clients the mean is of that the noise is on; nothing where that was only planned."""
+    found = noise.get("smallest_cohort")
+    return "" if found is None else f" of the smallest cohort, {found} clients"
+
+
+def _beside(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return a row about prototypes (where any are sent)."""
+    sent = report.get("prototypes")
+    if not sent:
+        return []
+    clip = "no clip" if sent["clip"] is None else f"{report['clip']['norm'].upper()} C={sent['clip']:.4g}"
+    noise = "no noise" if sent["scale"] is None else f"{sent['mechanism']} std {sent['std']:.4g} on each, its own"
+    received = f"; std {sent['received_noise']:g} on received ones protects nobody" if sent["received_noise"] else ""
+    return [("Prototypes", f"{sent['values']} values in {sent['rounds']} rounds; {clip}; {noise}{received}")]
+
+
+def _planned(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return rows about what was meant to be spent, and who sat out for it (where a ledger was kept)."""
+    if report.get("sat_out") is None:
+        return []
+    sat_out = report["sat_out"]
+    budget = "no budget" if report["budget"] is None else f"budget {report['budget']:.4g}"
+    planned = [("  of a client in every round", f"{_shown(report['eps_planned'])} (planned)")]
+    return [
+        *([] if report.get("served") else planned),
+        ("Sat out", f"{sat_out['clients']} of {report['clients']} clients, {sat_out['times']} times; {budget}"),
+    ]
+
+
+def _sealed(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """A row about rounds whose sum was not opened (where the settings ask for it)."""
+    if report.get("at_least", 1) <= 1:
+        return []
+    what = f"sums of at least {report['at_least']} clients alone; {report['closed_rounds']} rounds stayed closed"
+    return [("Sealed sum", f"{what} (simulated, no cryptography)")]
+
+
+def _shown(value: float | str | None, missing: str = "none") -> str:
+    if value is None:
+        return missing
+    return value if isinstance(value, str) else f"{value:.4g}"
