@@ -24,10 +24,12 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from edge.connection import BAD, BUNDLE, DIGITS, DONE, FORBIDDEN, LOOPBACK, OK, PART, ROUND, SUM, WAIT, Task
+from edge.identity import Signed
 from edge.messages import Code, Known
 from edge.sum_messages import STEPS, Step
 from edgefr.remote.bodies import Bodies, bound, discarded
 from edgefr.remote.broker import UNKNOWN, RoundBroker
+from edgefr.remote.connections import KNOWN
 from edgefr.remote.delivery import Delivery
 from edgefr.remote.gate import Gate, Refused, check_body, reading
 from edgefr.remote.log import Log
@@ -112,7 +114,7 @@ class Pages:
     async def release(self, request: Request) -> Response:
         """Take a release."""
         bound(request, self.limit)
-        device, signed = self.gate.admit(*_signature(request))
+        device, signed = self._admitted(request)
         number = _asked(request, "round")
         self.broker.expects(device, number, bytes.fromhex(signed.digest))
         content = await self.bodies.read(request, signed, self.limit)
@@ -125,7 +127,7 @@ class Pages:
 
         async def page(request: Request) -> Response:
             bound(request, self.limit)
-            device, signed = self.gate.admit(*_signature(request))
+            device, signed = self._admitted(request)
             number = _asked(request, "round")
             limit = self.broker.expects_step(device, number, step, bytes.fromhex(signed.digest))
             content = await self.bodies.read(request, signed, limit)
@@ -190,9 +192,17 @@ class Pages:
 
     def _asker(self, request: Request) -> str:
         """Return the user whose device asks, and sends nothing."""
-        device, signed = self.gate.admit(*_signature(request))
+        device, signed = self._admitted(request)
         check_body(signed, b"")
+        if request.headers.get("content-length", "0").strip("0") or "transfer-encoding" in request.headers:
+            raise Refused(BAD, "this request has a body, and none was signed")
         return device
+
+    def _admitted(self, request: Request) -> tuple[str, Signed]:
+        """Return the user whose device has signed a request, and what it signed; its connection is young no more."""
+        device, signed = self.gate.admit(*_signature(request))
+        request.scope["state"][KNOWN]()
+        return device, signed
 
     async def _waited(self, ask: Callable[[], Found | None]) -> Found | None:
         until = time.monotonic() + POLL_S

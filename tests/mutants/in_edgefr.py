@@ -20,6 +20,7 @@ FCF = "tests/methods/test_fcf.py::test_a_client_solves_for_itself_and_sends_its_
 COMPILED = "tests/methods/test_fedcar_gradients.py::test_they_are_those_of_the_loss_in_double_precision"
 
 DELIVERY, FORGOTTEN = "tests/remote/test_delivery.py", "tests/remote/test_forgetting.py"
+CONNECTIONS = "tests/remote/test_connections.py"
 OPERATION = "tests/remote/test_operation.py"
 
 FAULTS = (
@@ -131,6 +132,37 @@ FAULTS = (
         "if self.refusals <= MOST_REFUSALS:",
         "if self.refusals:",
         f"{FORGOTTEN}::test_a_log_that_was_forgotten_in_goes_on",
+    ),
+    # --- connections
+    Fault(
+        "a server has more connections than there may be open files",
+        "edgefr/remote/server.py",
+        "return wanted if files is None else min(wanted, max(files - FILES, files // 2))",
+        "return wanted",
+        f"{CONNECTIONS}::test_silent_connections_take_no_more_files_than_there_are",
+    ),
+    Fault(
+        "of connections without a key there are as many as of any",
+        "edgefr/remote/connections.py",
+        " or len(self.young) >= MOST_YOUNG:",
+        ":",
+        f"{CONNECTIONS}::test_of_connections_without_a_key_there_are_so_many",
+        ("AssertionError", "TimeoutError"),
+    ),
+    Fault(
+        "a connection has one request after another",
+        "edgefr/remote/server.py",
+        'headers=[("connection", "close")],',
+        "",
+        f"{CONNECTIONS}::test_a_connection_has_one_request",
+        ("AssertionError", "TimeoutError"),
+    ),
+    Fault(
+        "a question with a body that nobody signed is answered",
+        "edgefr/remote/pages.py",
+        'strip("0") or "transfer-encoding" in request.headers:',
+        'strip("0123456789"):',
+        f"{CONNECTIONS}::test_a_body_that_was_not_signed_is_refused",
     ),
     # --- requests
     Fault(
