@@ -98,7 +98,7 @@ class Guarded(H11Protocol):
         self.visit = visit
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to read, after the handshake where there is one."""
+        """Note what carries it, after the handshake where there is one."""
         super().connection_made(transport)
         self.visit.transport = transport
 
