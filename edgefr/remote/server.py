@@ -154,6 +154,7 @@ class Server:
         self.uvicorn.should_exit = True
         self.thread.join()
         self.socket.close()
+        self.pages.close()
 
 
 def room(wanted: int, files: int | None) -> int:

@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from edge import pacing
+from edge import connection, pacing, remote
 from edge.connection import Patience, Server
 from edge.identity import Identity
 from edge.pacing import Asked, Pace
@@ -52,15 +53,15 @@ def hostile(answer: Callable[[bytes, int], bytes]) -> Iterator[tuple[str, list[b
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that a device makes, which take no time here."""
-    found, real = list[float](), time.monotonic
-    gone = [0.0]
+    found, gone = list[float](), [0.0]
 
     def sleep(seconds: float) -> None:
         found.append(seconds)
         gone[0] += seconds
 
-    monkeypatch.setattr(time, "sleep", sleep)
-    monkeypatch.setattr(time, "monotonic", lambda: real() + gone[0])
+    own = {"sleep": sleep, "monotonic": lambda: time.monotonic() + gone[0]}
+    for module in (pacing, connection, remote):  # and no other thread's
+        monkeypatch.setattr(module, "time", SimpleNamespace(**{**vars(time), **own}))
     return found
 
 

@@ -20,6 +20,7 @@ FCF = "tests/methods/test_fcf.py::test_a_client_solves_for_itself_and_sends_its_
 COMPILED = "tests/methods/test_fedcar_gradients.py::test_they_are_those_of_the_loss_in_double_precision"
 
 DELIVERY, FORGOTTEN = "tests/remote/test_delivery.py", "tests/remote/test_forgetting.py"
+LOCKS = "tests/remote/test_locks.py"
 CONNECTIONS = "tests/remote/test_connections.py"
 OPERATION = "tests/remote/test_operation.py"
 
@@ -163,6 +164,43 @@ FAULTS = (
         'strip("0") or "transfer-encoding" in request.headers:',
         'strip("0123456789"):',
         f"{CONNECTIONS}::test_a_body_that_was_not_signed_is_refused",
+    ),
+    # --- locks, and a server's own disk
+    Fault(
+        "a device that enrols waits for whoever holds the keys",
+        "edgefr/remote/pages.py",
+        "asked.code, signed.key, 0.0)",
+        "asked.code, signed.key)",
+        f"{LOCKS}::test_a_lock_that_is_held_is_a_busy_server_and_no_path",
+        ("AssertionError", "TimeoutError"),
+    ),
+    Fault(
+        "a code that is none waits for whoever holds the keys",
+        "edgefr/remote/keys.py",
+        "        self._enrols(digest, key)  # before anything is waited for\n",
+        "",
+        f"{LOCKS}::test_a_lock_that_is_held_is_a_busy_server_and_no_path",
+    ),
+    Fault(
+        "any number of lines wait for whoever holds the log",
+        "edgefr/remote/pages.py",
+        "if len(self.notes) < MOST_NOTES:",
+        "if True:",
+        f"{LOCKS}::test_a_log_that_is_held_holds_up_no_answer",
+    ),
+    Fault(
+        "a round is over while a release of it is being kept",
+        "edgefr/remote/broker.py",
+        "self._changed.wait_for(lambda: not self._keeping)",
+        "self._changed.wait_for(lambda: True)",
+        f"{LOCKS}::test_a_slow_disk_holds_up_no_question",
+    ),
+    Fault(
+        "what is wrong with a server's disk is told to who asks",
+        "edgefr/remote/pages.py",
+        'Refused(BUSY, "the server cannot do that now; ask again")',
+        "Refused(BUSY, str(error))",
+        f"{LOCKS}::test_what_is_wrong_with_a_servers_disk_is_told_to_nobody",
     ),
     # --- requests
     Fault(
