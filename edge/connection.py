@@ -268,7 +268,11 @@ class Server:
         try:
             deadline.bind(connection)
             own = {"Connection": "close", "Authorization": signed.header}
-            connection.request(method, path, body or None, {**own, **headers})
+            try:
+                connection.request(method, path, body or None, {**own, **headers})
+            except (ConnectionError, ssl.SSLError):
+                connection.sock.recv(1)  # raises what the server said when it ended the connection, if it did
+                raise
             answer = connection.getresponse()
             got = bytearray()
             while chunk := answer.read(CHUNK):

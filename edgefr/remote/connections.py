@@ -31,6 +31,18 @@ KNOWN = "known"
 """In a request's state: what is called when an enrolled key has signed it."""
 
 
+_TLS: Any = SSLProtocol
+_ended = _TLS._on_handshake_complete
+
+
+def _told_why(protocol: Any, error: BaseException | None) -> None:
+    """End a TLS handshake; of one that failed the peer is told why, which asyncio leaves unsent."""
+    if error is not None:
+        with suppress(OSError, AttributeError):
+            protocol._process_outgoing()
+    _ended(protocol, error)
+
+
 @dataclass(eq=False)
 class Visit:
     """This is one connection from when it was accepted until it is closed."""
@@ -128,6 +140,7 @@ class Uvicorn(uvicorn.Server):
         self.pages.loop = asyncio.get_running_loop()
         self.servers = []
         SSLProtocol.max_size = READ_BYTES
+        _TLS._on_handshake_complete = _told_why
         for sock in sockets or []:
             sock.setblocking(False)
             sock.listen(self.config.backlog)

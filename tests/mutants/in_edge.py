@@ -85,6 +85,13 @@ FAULTS = (
         "if self.day < -1 and (before",
         f"{PACING}::test_a_day_has_a_total_also_for_a_process_that_is_started_again",
     ),
+    Fault(
+        "a device's state is open to whoever the umask lets",
+        "edge/state.py",
+        "self.folder.mkdir(mode=0o700, ",
+        "self.folder.mkdir(",
+        "tests/remote/test_masks.py::test_a_devices_state_is_its_owners_alone",
+    ),
     # --- bundles from a server
     Fault(
         "files of a bundle are fetched whoever made it",

@@ -165,6 +165,27 @@ FAULTS = (
         'strip("0123456789"):',
         f"{CONNECTIONS}::test_a_body_that_was_not_signed_is_refused",
     ),
+    Fault(
+        "a device whose certificate is refused is not told why",
+        "edgefr/remote/connections.py",
+        "            protocol._process_outgoing()",
+        "            pass",
+        f"{OPERATION}::test_with_an_authority_for_devices_nobody_else_is_let_in",
+    ),
+    Fault(
+        "a key with which anybody signs is one",
+        "edge/identity.py",
+        "(1 << 255) in SMALL_ORDER:",
+        "(1 << 255) in ():",
+        "tests/remote/test_attacks.py::test_attack_1_a_key_with_which_anybody_signs_is_none",
+    ),
+    Fault(
+        "a run's lineage is written by whoever the umask lets",
+        "edgefr/lineage.py",
+        "opener=partial(os.open, mode=0o644)",
+        "opener=partial(os.open, mode=0o666)",
+        "tests/remote/test_masks.py::test_a_lineage_is_written_by_its_owner_alone",
+    ),
     # --- locks, and a server's own disk
     Fault(
         "a device that enrols waits for whoever holds the keys",
