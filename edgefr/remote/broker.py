@@ -242,7 +242,7 @@ class RoundBroker:
                 self._changed.notify_all()
 
     def _add(self, device: str, release: ClientUpdate) -> None:
-        """Have a release in the open round that was kept."""
+        """Take a release that was kept into the open round."""
         self._started.add(device)  # also one that comes back with what it had learned, and asks for nothing
         self._arrived[device] = release
 

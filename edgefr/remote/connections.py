@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SILENCE_S = 15.0  # until an enrolled key has asked, a TLS handshake included
 REQUEST_S = 180.0  # all of one connection
 READ_BYTES = 1 << 11  # that a TLS connection reads at once; asyncio has 256 KiB ready for each
-MOST_YOUNG = 4096  # at a time: a handshake that is under way takes 45 kB
+MOST_YOUNG = 2048  # at a time: a handshake that is under way takes 70 kB
 AGAIN_S = 0.1  # until the next try to accept, where the system has no room for a connection
 KNOWN = "known"
 """In a request's state: what is called when an enrolled key has signed it."""

@@ -233,7 +233,7 @@ class Pages:
         self.broker.handed(device, task)
 
     def _note(self, write: Callable[..., None], *what: str, **told: Any) -> None:
-        """Have a line of the log written by a thread of its own: whoever holds the log holds up no device."""
+        """Write a line of the log in a thread of its own, so that whoever holds the log holds up no device."""
         if len(self.notes) < MOST_NOTES:
             noted = self.writer.submit(write, *what, **told)
             self.notes.add(noted)

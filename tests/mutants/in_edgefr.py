@@ -750,7 +750,7 @@ FAULTS = (
     Fault(
         "a device hears that its release was taken before it is on the disk",
         "edgefr/remote/broker.py",
-        "            self.keep(device, number, content)\n",
+        "            self.keep(device, number, content)  # without the lock, for which whoever asks would wait\n",
         "",
         f"{CUT_OFF}[all had answered, and nobody comes]",
     ),
@@ -785,8 +785,8 @@ FAULTS = (
     Fault(
         "a device whose upload waits starts again, and is in one sum twice",
         "edgefr/remote/buffered.py",
-        "device in self._may and device not in self._left and",
-        "device in self._may and",
+        "device in self._may and device not in self._left | self._keeping and",
+        "device in self._may and device not in self._keeping and",
         f"{BUFFERED}::test_too_few_uploads_wait_for_the_next_round_and_their_devices_with_them",
     ),
     Fault(
