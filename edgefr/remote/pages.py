@@ -45,6 +45,7 @@ LONGEST_CODE = 256  # bytes of a body that enrols
 PIECE = 1 << 15  # bytes that are handed to a connection at once
 PATHS = frozenset(one.path for one in OPERATIONS)
 MOST_METHOD = 10  # characters of a method that are logged
+FORWARDED = frozenset({"forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"})
 MOST_NOTES = 1000  # lines of the log that wait to be written; where more would, they are lost
 NOTED_S = 5.0  # for which a server that stops waits for them
 
@@ -192,7 +193,8 @@ class Pages:
 
     async def metrics(self, request: Request) -> Response:
         """Count in the text format of Prometheus, for this host alone."""
-        if request.client is None or request.client.host not in LOOPBACK:
+        proxied = FORWARDED & set(request.headers.keys())  # of a proxy on this host, for whoever asks it
+        if request.client is None or request.client.host not in LOOPBACK or proxied:
             raise Refused(UNKNOWN, "there is no such page")
         waiting = f"# TYPE edgefr_waiting gauge\nedgefr_waiting {self.waiting}\n"
         return PlainTextResponse(self.broker.prometheus() + waiting, media_type="text/plain; version=0.0.4")

@@ -88,3 +88,9 @@ def test_a_body_that_was_not_signed_is_refused(broker: Broker) -> None:
     answer = connection.getresponse()
     assert (answer.status, answer.read()) == (400, b"this request has a body, and none was signed\n")
     connection.close()
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded", "Via", "X-Real-IP"])
+def test_counts_are_told_to_nobody_through_a_proxy_that_says_so(broker: Broker, header: str) -> None:
+    assert broker.ask("GET", "/metrics", **{header: "203.0.113.9"})[0] == 404
+    assert broker.ask("GET", "/metrics")[0] == 200

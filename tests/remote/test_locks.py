@@ -89,7 +89,7 @@ def test_a_slow_disk_holds_up_no_question(broker: Broker) -> None:
         posted = pool.submit(broker.post, broker.release)
         assert there.wait(10)
         assert broker.ask("GET", "/task?after=0", user=bundles.user(0))[0] == 200
-        closing = pool.submit(broker.broker.collect, 0.0)
+        closing = pool.submit(lambda: dict(broker.broker.collect(0.0)))
         assert broker.ask("GET", "/metrics")[0] == 200
         slow.set()
         assert posted.result(10) == (200, b"taken\n")
