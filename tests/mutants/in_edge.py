@@ -94,6 +94,21 @@ FAULTS = (
     ),
     # --- bundles from a server
     Fault(
+        "a link that somebody planted where files are fetched to is followed",
+        "edge/fetching.py",
+        "    if part.is_symlink():\n",
+        "    if False:\n",
+        f"{FETCHED}::test_a_link_that_was_planted_is_not_followed",
+        ("AssertionError", "Failed"),
+    ),
+    Fault(
+        "a device fetches as much as its server says",
+        "edge/fetching.py",
+        "    if size > MOST:\n",
+        "    if size > 2 * MOST:\n",
+        f"{FETCHED}::test_a_server_has_nobody_fetch_more_than_is_taken_unasked",
+    ),
+    Fault(
         "files of a bundle are fetched whoever made it",
         "edge/fetching.py",
         "    publisher.check_key(where, signed_by, store, Policy.of(store.folder))\n",
