@@ -214,7 +214,9 @@ class Pages:
     def _admitted(self, request: Request) -> tuple[str, Signed]:
         """Return the user whose device has signed a request, and what it signed; its connection is young no more."""
         device, signed = self.gate.admit(*_signature(request))
-        request.scope["state"][KNOWN]()
+        known = request.scope.get("state", {}).get(KNOWN)  # none where no connection carries it
+        if known is not None:
+            known()
         return device, signed
 
     async def _waited(self, ask: Callable[[], Found | None]) -> Found | None:
