@@ -27,7 +27,7 @@ from edgefr.remote import certificate, gate, pages
 from edgefr.remote.broker import RoundBroker
 from edgefr.remote.keys import Enrolled, Keys
 from edgefr.remote.server import Access, Server
-from privacy.machine import allow_files, resident_mb
+from privacy.machine import files_allowed, resident_mb
 
 PATH, BUNDLE = "/task?after=1", "0" * 64
 CONTENT = bytes(10_000)
@@ -45,7 +45,7 @@ class Sized(RoundBroker):
 def serve(run: Path, users: list[str], tls: bool, told: Connection) -> None:
     """Serve until the round is opened, telling memory at each step."""
     pages.POLL_S = 600.0
-    allow_files()
+    files_allowed()
     cert, key = certificate.own(run) if tls else (None, None)
     broker = Sized(users)
     server = Server(broker, Keys(run), Access(cert=cert, key=key))
@@ -98,7 +98,7 @@ def main() -> None:
     asked.add_argument("--devices", type=int, default=5000)
     asked.add_argument("--tls", action="store_true")
     given = asked.parse_args()
-    allow_files()
+    files_allowed()
     assert gate.CLOCK_S > 60
     with tempfile.TemporaryDirectory() as folder:
         run, users = Path(folder), [f"u{number}" for number in range(given.devices)]

@@ -34,6 +34,7 @@ from pydantic import ValidationError
 from edge.deadline import Deadline
 from edge.identity import Identity, opened_code
 from edge.messages import Code, Known
+from edge.pacing import Pace
 from edge.records import MOST_ROUNDS
 from edge.sum_messages import Seat, Step
 from privacy.errors import InputError
@@ -63,7 +64,8 @@ class Patience:
     """This says how long a device bears with a server.
 
     `tries` of a request that fails, with pauses that double from `pause_s` up to `longest_s`; `request_s`: all of one
-    request; `idle_s`: without any work, after which the device gives up.
+    request; `idle_s`: without any work, after which the device gives up, as after `fruitless` rounds in a row of which
+    nothing was taken.
     """
 
     tries: int = 8
@@ -71,6 +73,7 @@ class Patience:
     longest_s: float = 8.0
     request_s: float = 120.0
     idle_s: float = 3600.0
+    fruitless: int = 100
 
 
 @dataclass(frozen=True)
@@ -92,10 +95,11 @@ class Task:
 
 @dataclass
 class Session:
-    """This is what a device signs with: the session of the server's start, and the last nonce it used."""
+    """This is what a device signs with, the session of the server's start and the last nonce it used, and its pace."""
 
     name: str = ""
     nonce: int = field(default_factory=time.time_ns)
+    pace: Pace = field(default_factory=Pace)
 
 
 @dataclass(frozen=True)
@@ -186,7 +190,6 @@ class Server:
                 return answer.body if answer.status == OK else None
             if answer.status != WAIT:
                 raise self._refused(answer)
-            time.sleep(self.patience.pause_s)  # however fast it says so
         return None
 
     def manifest(self, limit: int) -> bytes:
@@ -217,7 +220,8 @@ class Server:
 
     def _ask(self, method: Method, path: str, body: bytes, limit: int, headers: Headers = NO_HEADERS) -> Answer:
         """Ask until there is an answer: a server that cannot be reached, or is out of order, is asked again."""
-        problem, pause = "", self.patience.pause_s
+        problem, pause, pace = "", self.patience.pause_s, self.session.pace
+        pace.wait(self.patience.pause_s, self.patience.longest_s)
         for attempt in range(self.patience.tries):
             if attempt:
                 time.sleep(pause)
@@ -238,6 +242,7 @@ class Server:
                 problem = " ".join(str(error).split())[:LINE] or type(error).__name__
                 continue
             if answer.status < 500 and answer.status != TOO_MANY:
+                pace.empty = pace.empty + 1 if answer.status == WAIT else 0
                 return answer
             problem = f"it answers {answer.status}"
         raise InputError(
@@ -256,13 +261,18 @@ class Server:
 
     def _once(self, method: Method, path: str, body: bytes, limit: int, headers: Headers) -> Answer:
         deadline = Deadline.after(self.patience.request_s)
+        self.session.pace.count(self.identity.folder)
         self.session.nonce += 1
         signed = self.identity.signed(method, path, body, self.session.name, self.session.nonce, int(time.time()))
         connection = self._connected(deadline)
         try:
             deadline.bind(connection)
             own = {"Connection": "close", "Authorization": signed.header}
-            connection.request(method, path, body or None, {**own, **headers})
+            try:
+                connection.request(method, path, body or None, {**own, **headers})
+            except (ConnectionError, ssl.SSLError):
+                connection.sock.recv(1)  # raises what the server said when it ended the connection, if it did
+                raise
             answer = connection.getresponse()
             got = bytearray()
             while chunk := answer.read(CHUNK):

@@ -28,6 +28,7 @@ from edge.state import Store
 from privacy.errors import InputError
 from privacy.files import beside, settle, sha256_of, write_atomic
 
+MOST = 512 << 20  # bytes of a bundle that is fetched
 PIECE = 1 << 20  # bytes of one answer: what is lost when a connection breaks
 
 
@@ -64,10 +65,13 @@ def fetch(
     publisher.check_key(where, signed_by, store, Policy.of(store.folder))
     if earlier is not None and earlier.manifest.bundle_id == manifest.bundle_id:
         return None
+    _check_size(manifest.files, server)
     if target.exists():
         return Fetched(_there(target, manifest.bundle_id, terms), 0)
     parts = target.with_name(f".{target.name}.fetched")
     try:
+        if parts.is_symlink():
+            raise InputError(f"{parts} is a symbolic link, which nobody here made; remove it, and fetch again")
         parts.mkdir(mode=0o700, parents=True, exist_ok=True)
         had = {} if earlier is None else {one.sha256: earlier.root / one.path for one in earlier.manifest.files}
         received = sum(_part(server, entry, parts, had) for entry in manifest.files)
@@ -84,6 +88,16 @@ def fetch(
     return Fetched(Bundle(target, bundle.manifest, bundle.config, bundle.signed_by), received)
 
 
+def _check_size(files: list[File], server: Server) -> None:
+    """Raise `InputError` for more than a device takes unasked, before any file is asked for."""
+    size = sum(one.size for one in files)
+    if size > MOST:
+        raise InputError(
+            f"the bundle of {server.url} has {size:,} bytes, and no more than {MOST:,} are fetched; copy it here by "
+            "other means if it is wanted"
+        )
+
+
 def _there(target: Path, bundle_id: str, terms: Terms) -> Bundle:
     """Return the bundle that was fetched before. Raises `InputError` for anything else in its place."""
     found = open_on(target, terms)
@@ -95,6 +109,8 @@ def _there(target: Path, bundle_id: str, terms: Terms) -> Bundle:
 def _part(server: Server, entry: File, parts: Path, had: dict[str, Path]) -> int:
     """Fetch a file whole into `parts`, under its digest; return how many bytes came over the network."""
     part, received = parts / entry.sha256, 0
+    if part.is_symlink():
+        raise InputError(f"{part} is a symbolic link, which nobody here made; remove it, and fetch again")
     if not part.exists() and entry.sha256 in had:
         shutil.copyfile(had[entry.sha256], part)
     with open(part, "ab") as file:

@@ -37,6 +37,18 @@ SIGNED = re.compile(
     rf"Edgefr (?P<key>{HEX32}) (?P<session>[0-9a-f]{{0,32}}) (?P<nonce>[0-9]{{1,20}}) (?P<time>[0-9]{{1,12}}) "
     rf"(?P<digest>{HEX32}) (?P<signature>{HEX64})"
 )
+PRIME = (1 << 255) - 19
+SMALL_ORDER = frozenset(
+    [0, 1, PRIME - 1, PRIME, PRIME + 1]
+    + [
+        int.from_bytes(bytes.fromhex(y), "little")
+        for y in (
+            "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+            "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        )
+    ]
+)
+"""Of a public key the coordinate y, as keys bring it, for which one signature holds for almost any bytes."""
 CODE = re.compile(rf"(?P<secret>[0-9a-f]{{32}})(\.(?P<pin>{HEX32}))?")
 """What enrols a device once: 128 random bits, and the digest of the server's public TLS key where it has one."""
 
@@ -72,10 +84,15 @@ class Signed:
         return "\n".join(lines).encode()
 
     def holds(self, method: str, path: str) -> bool:
-        """Say whether the signature is that of the key, over a request of this method and path."""
+        """Say whether the signature is that of the key, over a request of this method and path.
+
+        It is of no key that has no private one, whose signatures anybody can make.
+        """
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+        if int.from_bytes(bytes.fromhex(self.key), "little") % (1 << 255) in SMALL_ORDER:
+            return False
         try:
             public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.key))
             public.verify(bytes.fromhex(self.signature), self.content(method, path))

@@ -41,7 +41,7 @@ class TrafficCounts:
     Rounds whose release was taken, those that had closed, those it was told to sit out since its privacy budget is
     spent, those whose secure sum the device refused (`refused`: why, the last time), those whose training failed, which
     were answered with noise alone (`failure`: how, the last time), bytes of bodies. `stopped`: why the device let no
-    more leave (None: it did to the end).
+    more leave (None: it did to the end). `fruitless`: rounds in a row, up to now, of which nothing was taken.
     """
 
     taken: int = 0
@@ -54,6 +54,7 @@ class TrafficCounts:
     bytes_up: int = 0
     bytes_down: int = 0
     stopped: str | None = None
+    fruitless: int = 0
 
     @property
     def asked(self) -> bool:
@@ -147,15 +148,17 @@ def join(
         progress(f"round {after}", 1, 1, "answered, waiting for the next")
     own = Own(list(interactions), None if times is None else list(times))
     until = time.monotonic() + server.patience.idle_s
-    while True:
+    while counts.fruitless < server.patience.fruitless:
         task = server.task(after, limit)
         if task is None:
             if time.monotonic() > until:
                 raise InputError(f"{url} had no work for {server.patience.idle_s:g} s; join again later")
-            time.sleep(server.patience.pause_s)  # however fast it says so
             continue
+        if task.round <= after and not task.done:
+            raise InputError(f"{url} answers with round {task.round} for one above {after}: not a server of edgefr")
+        counts.fruitless, until = counts.fruitless + 1, time.monotonic() + server.patience.idle_s
         if task.rest:
-            after, counts.rested, until = task.round, counts.rested + 1, time.monotonic() + server.patience.idle_s
+            after, counts.rested = task.round, counts.rested + 1
             progress(f"round {after}", 1, 1, "sat out, the budget is spent; waiting for the next")
             continue
         counts.bytes_down += len(task.content)
@@ -170,7 +173,7 @@ def join(
             if failure is not None:
                 counts.failed, counts.failure = counts.failed + 1, failure
             if _sent(device, server, task, release, counts):
-                counts.taken += 1
+                counts.taken, counts.fruitless = counts.taken + 1, 0
                 progress(f"round {after}", 1, 1, "answered, waiting for the next")
             else:
                 counts.late += 1
@@ -180,7 +183,7 @@ def join(
             progress(f"round {task.round}", 1, 1, "its secure sum was refused, waiting for the next")
         except Withheld as refused:
             return replace(counts, stopped=str(refused))
-        until = time.monotonic() + server.patience.idle_s
+    return replace(counts, stopped=f"of {counts.fruitless} rounds in a row nothing was taken; join again later")
 
 
 def unanswered(device: Device) -> ClientUpdate | None:

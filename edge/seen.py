@@ -121,7 +121,7 @@ def _held(folder: Path) -> Iterator[None]:
     until = time.monotonic() + WAIT_S
     while True:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             handle = hold(folder / LOCK)
             break
         except BlockingIOError as error:

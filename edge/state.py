@@ -145,7 +145,7 @@ class Store:
     def locked(self) -> Iterator[None]:
         """Keep other processes from changing this state while inside; `InputError` when one is at it."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             handle = hold(self.folder / LOCK)
         except BlockingIOError as error:
             what = f"{self.folder} is in use by another process"

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -314,8 +315,8 @@ class Journal:
         """Put one more line on the disk; when this returns it is there for good. Raises `InputError` if it cannot."""
         line, _ = sealed(record, self.lineage.head)
         try:
-            self.path.parent.mkdir(exist_ok=True)
-            with open(self.path, "ab", buffering=0) as file:
+            self.path.parent.mkdir(mode=0o755, exist_ok=True)
+            with open(self.path, "ab", buffering=0, opener=partial(os.open, mode=0o644)) as file:
                 if file.tell() < self.lineage.size:
                     raise InputError(f"{self.path} was cut while its run is being served; put it back")
                 file.truncate(self.lineage.size)  # what a kill left of a line

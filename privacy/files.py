@@ -43,7 +43,7 @@ def write_atomic(path: str | Path, content: bytes | str | Callable[[BinaryIO], o
     path = Path(path)
     temporary: str | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(0o777 if mode & 0o077 else 0o700, parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
         with os.fdopen(handle, "wb") as file:
             if callable(content):

@@ -73,15 +73,20 @@ def limit_memory(megabytes: float) -> bool:
     return True
 
 
-def allow_files() -> None:
-    """Let this process have as many open files, sockets included, as the system lets it ask for."""
+def files_allowed() -> int | None:
+    """Let this process have as many open files, sockets included, as the system lets it ask for.
+
+    Returns how many; None where there is no limit, or the system does not tell.
+    """
     try:
         import resource
     except ImportError:  # Windows
-        return
+        return None
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    found = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return None if found == resource.RLIM_INFINITY else found
 
 
 def memory_bytes() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -40,6 +41,15 @@ def start(
 
 
 STDERR = 2
+MENDABLE = frozenset(
+    getattr(errno, name)
+    for name in (
+        *("EACCES", "EDQUOT", "EIO", "ELOOP", "EMFILE", "ENAMETOOLONG"),
+        *("ENFILE", "ENOSPC", "ENOTDIR", "EPERM", "EROFS"),
+    )
+    if hasattr(errno, name)
+)
+"""What a disk or a system says that whoever started the command can mend, and no code of ours."""
 
 
 class _Listened(io.FileIO):
@@ -61,12 +71,18 @@ class _Listened(io.FileIO):
 def main() -> None:
     """Run the command line; never shows a traceback for what a user can mend."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for them reads every installed package
+    for name in ("COLUMNS", "LINES"):
+        if not os.environ.get(name, "").strip("0"):  # a terminal of no size shows nothing, not even an error
+            os.environ.pop(name, None)
     with redirect_stdout(_listened(sys.stdout)), redirect_stderr(_listened(sys.stderr)):
         try:
             code = _run()
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            try:
+                sys.stdout.flush()
+                sys.stderr.flush()
+            except InputError as error:  # what was held back finds no room
+                code = _refuse(str(error))
     sys.exit(code)
 
 
@@ -98,6 +114,11 @@ def _run() -> int:
         if (needs := asked_for(error)) is None:
             raise
         code = _refuse(str(needs))
+    except OSError as error:
+        if error.errno not in MENDABLE:
+            raise
+        what = "" if error.filename is None else f"cannot use {error.filename}: "
+        code = _refuse(f"{what}{error.strerror}; mend that, and do the same again")
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     if code == 130:

@@ -68,6 +68,7 @@ class RoundBroker:
         self._sealed: SealedRound | None = None
         self._started: set[str] = set()
         self._arrived: dict[str, ClientUpdate] = {}
+        self._keeping: set[str] = set()  # whose release is being put on the disk
         self._taken: dict[str, tuple[int, bytes]] = {}  # by device the last round taken and its digest
         self._seen: set[str] = set()
         self._told: set[str] = set()
@@ -123,6 +124,7 @@ class RoundBroker:
             lambda there: tell(there, asked, ""),
         )
         with self._changed:
+            self._all_kept()
             self._cohort = frozenset()
             return self._arrived
 
@@ -221,15 +223,32 @@ class RoundBroker:
                 return
         release = self._read(device, number, content)
         with self._changed:
+            self._changed.wait_for(lambda: device not in self._keeping)
             if self._taken.get(device) == (number, digest):  # the same one was being read at the same time
                 return
             self._in_time(device, number)
-            self.keep(device, number, content)
-            self._started.add(device)  # also one that comes back with what it had learned, and asks for nothing
-            self._arrived[device], self._taken[device] = release, (number, digest)
-            counts = self.counts
-            self.counts = replace(counts, uploads=counts.uploads + 1, bytes_up=counts.bytes_up + len(content))
-            self._changed.notify_all()
+            self._keeping.add(device)
+        kept = False
+        try:
+            self.keep(device, number, content)  # without the lock, for which whoever asks would wait
+            kept = True
+        finally:
+            with self._changed:
+                self._keeping.discard(device)
+                if kept:
+                    self._add(device, release)
+                    self._taken[device], counts = (number, digest), self.counts
+                    self.counts = replace(counts, uploads=counts.uploads + 1, bytes_up=counts.bytes_up + len(content))
+                self._changed.notify_all()
+
+    def _add(self, device: str, release: ClientUpdate) -> None:
+        """Take a release that was kept into the open round."""
+        self._started.add(device)  # also one that comes back with what it had learned, and asks for nothing
+        self._arrived[device] = release
+
+    def _all_kept(self) -> None:
+        """Wait until what is being kept is there; the caller has the lock."""
+        self._changed.wait_for(lambda: not self._keeping)
 
     def _in_time(self, device: str, number: int) -> None:
         """Raise `Refused` for a round that is not open for a device, or of which it has sent a release."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from edge.connection import CONFLICT, Task
 from edge.learning import Learning
@@ -132,6 +132,7 @@ class BufferedBroker(RoundBroker):
                 left = until - self._clock()
                 self._changed.wait_for(lambda: self._ended or bool(self._next(timeout_s)), max(min(left, LOOK_S), 0.0))
                 if self._ended or self._clock() >= until:
+                    self._all_kept()
                     return self._take(fewest)
                 found = self._next(timeout_s)
             if found:
@@ -165,7 +166,7 @@ class BufferedBroker(RoundBroker):
     def _free(self, device: str) -> bool:
         """Say whether a device may start in the open round. One that asks anew has given up what it started before."""
         began = self._at_work.get(device, (-1, 0.0))[0]
-        return device in self._may and device not in self._left and began < self._number
+        return device in self._may and device not in self._left | self._keeping and began < self._number
 
     def _take(self, fewest: int) -> list[Waiting]:
         oldest = self._number - self.terms.max_staleness
@@ -192,32 +193,19 @@ class BufferedBroker(RoundBroker):
             if self._task is not None and not self._task.done and self._number > after:
                 if self._free(device):
                     self._asking[device] = self._clock()
-                elif device not in self._may and self._at_work.get(device, (self._number, 0.0))[0] < self._number:
+                elif (
+                    device not in self._may | self._keeping
+                    and self._at_work.get(device, (self._number, 0.0))[0] < self._number
+                ):
                     self._at_work.pop(device)  # it never heard of its work, or lost it, and may not start again
                 self._changed.notify_all()
         return super().task(device, after)
 
-    def submit(self, device: str, number: int, content: bytes) -> None:
-        """Take a device's release of the round it started in, whichever is open; the same again is no fault."""
-        self._know(device)
-        digest = hashlib.sha256(content).digest()
-        with self._changed:
-            if self._taken.get(device) == (number, digest):
-                return
-            self._in_time(device, number)
-        release = self._read(device, number, content)
-        with self._changed:
-            if self._taken.get(device) == (number, digest):
-                return
-            self._in_time(device, number)
-            self.keep(device, number, content)
-            self._at_work.pop(device)
-            self._left.add(device)
-            self._waiting.append(Waiting(device, number, release))
-            self._taken[device] = number, digest
-            counts = self.counts
-            self.counts = replace(counts, uploads=counts.uploads + 1, bytes_up=counts.bytes_up + len(content))
-            self._changed.notify_all()
+    def _add(self, device: str, release: ClientUpdate) -> None:
+        """Have an upload wait for a sum."""
+        self._at_work.pop(device)
+        self._left.add(device)
+        self._waiting.append(Waiting(device, release.round, release))
 
     def _in_time(self, device: str, number: int) -> None:
         """Raise `Refused` for a round that the device has not started in, has uploaded of, or that is too old."""

@@ -36,6 +36,10 @@ WAIT_S = 10.0  # for another process that writes
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
+class CodeRefused(InputError):
+    """A code enrols no key: it is unknown, used or too old, or the key stands for somebody already."""
+
+
 class Issued(Record):
     """A code was given out, with which a device can enrol as `user` until `until`, unix seconds."""
 
@@ -95,7 +99,8 @@ class Keys:
     forgotten: set[str] = field(default_factory=set)
     size: int = 0
     file: BinaryIO | None = None
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: threading.RLock = field(default_factory=threading.RLock)  # never held while anything is waited for
+    turn: threading.Lock = field(default_factory=threading.Lock)  # who writes has it
 
     @property
     def path(self) -> Path:
@@ -116,23 +121,33 @@ class Keys:
             append(*(Issued(code=_digest(code), user=user, until=until) for user, code in codes.items()))
         return codes
 
-    def enrol(self, code: str, key: str) -> str:
+    def enrol(self, code: str, key: str, wait_s: float = WAIT_S) -> str:
         """Enrol a key; the user it stands for. The same key may come with its code again: its answer was lost.
 
-        Raises `InputError` for a code that is unknown, used or too old, and a key that stands for somebody already.
+        Raises `CodeRefused` for a code that is unknown, used or too old, and a key that stands for somebody already;
+        `InputError` where another process writes for longer than `wait_s`.
         """
         digest = _digest(code)
-        with self._writing() as append:
+        self.look()
+        self._enrols(digest, key)  # before anything is waited for
+        with self._writing(wait_s) as append:
+            user, anew = self._enrols(digest, key)
+            if anew:
+                append(Enrolled(code=digest, user=user, key=key, at=int(time.time())))
+            return user
+
+    def _enrols(self, digest: str, key: str) -> tuple[str, bool]:
+        """Return the user that a key would stand for with a code, and whether it does not yet."""
+        with self.lock:
             before = self.used.get(digest)
             if before is not None and before.key == key and self.users.get(key) == before.user:
-                return before.user
+                return before.user, False
             issued = next((found for found in self.codes.values() if found.code == digest), None)
             if issued is None or issued.until < time.time():
-                raise InputError("this code is unknown, used or too old; ask for another, which `edgefr enrol` prints")
+                raise CodeRefused("this code is unknown, used or too old; ask for another, which `edgefr enrol` prints")
             if key in self.users:
-                raise InputError("this key is enrolled already; a device has one key, give another --state")
-            append(Enrolled(code=digest, user=issued.user, key=key, at=int(time.time())))
-            return issued.user
+                raise CodeRefused("this key is enrolled already; a device has one key, give another --state")
+            return issued.user, True
 
     def revoke(self, user: str) -> None:
         """Take a user's key and open code away. Raises `InputError` where there is neither."""
@@ -202,11 +217,10 @@ class Keys:
             self.users[line.key], self.keys[line.user], self.used[line.code] = line.user, line.key, line
 
     @contextmanager
-    def _writing(self) -> Iterator[Callable[..., None]]:
+    def _writing(self, wait_s: float = WAIT_S) -> Iterator[Callable[..., None]]:
         """Hold the file against other processes and threads; what is appended inside is on the disk afterwards."""
-        with self.lock:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle = _held(self.run / LOCK)
+        with self.turn:
+            handle = _held(self.run / LOCK, wait_s)
             try:
                 self.look()
                 yield self._append
@@ -234,9 +248,12 @@ def _digest(code: str) -> str:
     return hashlib.sha256(code.encode()).hexdigest()
 
 
-def _held(path: Path) -> int:
+def _held(path: Path, wait_s: float) -> int:
     """Hold a lock file, waiting a little for whoever has it."""
     try:
-        return hold(path, WAIT_S)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return hold(path, wait_s)
     except BlockingIOError as error:
         raise InputError(f"{path} is held by another process; try again") from error
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}; mend that and try again") from error

@@ -8,11 +8,14 @@ bodies (`bodies`), connections and their limits (`connections`).
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
@@ -24,14 +27,17 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from edge.connection import BAD, BUNDLE, DIGITS, DONE, FORBIDDEN, LOOPBACK, OK, PART, ROUND, SUM, WAIT, Task
+from edge.identity import Signed
 from edge.messages import Code, Known
 from edge.sum_messages import STEPS, Step
 from edgefr.remote.bodies import Bodies, bound, discarded
 from edgefr.remote.broker import UNKNOWN, RoundBroker
+from edgefr.remote.connections import KNOWN
 from edgefr.remote.delivery import Delivery
 from edgefr.remote.gate import Gate, Refused, check_body, reading
+from edgefr.remote.keys import CodeRefused
 from edgefr.remote.log import Log
-from edgefr.remote.protocol import OPERATIONS, document, send_of, told_of
+from edgefr.remote.protocol import BUSY, OPERATIONS, document, send_of, told_of
 from privacy.errors import InputError
 
 POLL_S = 20.0  # how long a request for a task is held
@@ -39,6 +45,9 @@ LONGEST_CODE = 256  # bytes of a body that enrols
 PIECE = 1 << 15  # bytes that are handed to a connection at once
 PATHS = frozenset(one.path for one in OPERATIONS)
 MOST_METHOD = 10  # characters of a method that are logged
+FORWARDED = frozenset({"forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"})
+MOST_NOTES = 1000  # lines of the log that wait to be written; where more would, they are lost
+NOTED_S = 5.0  # for which a server that stops waits for them
 
 Found = TypeVar("Found", Task, bytes)
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -58,6 +67,9 @@ class Pages:
     stopping: bool = False
     loop: asyncio.AbstractEventLoop | None = None
     woken: asyncio.Event = field(default_factory=asyncio.Event)
+    enrolling: asyncio.Lock = field(default_factory=asyncio.Lock)
+    writer: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "log"))
+    notes: set[Future[None]] = field(default_factory=set)
 
     def app(self) -> Starlette:
         """Return them as an application."""
@@ -77,6 +89,7 @@ class Pages:
         for route, one in zip(routes, OPERATIONS, strict=True):
             route.methods = {one.method}  # without HEAD
         handlers = {Refused: self._refused, HTTPException: self._no_page, ClientDisconnect: self._gone}
+        handlers |= dict.fromkeys((InputError, OSError), self._out_of_order)
         app = Starlette(routes=routes, exception_handlers=handlers)  # type: ignore[arg-type]
         app.router.redirect_slashes = False  # to a place that the request names
         return app
@@ -112,12 +125,12 @@ class Pages:
     async def release(self, request: Request) -> Response:
         """Take a release."""
         bound(request, self.limit)
-        device, signed = self.gate.admit(*_signature(request))
+        device, signed = self._admitted(request)
         number = _asked(request, "round")
         self.broker.expects(device, number, bytes.fromhex(signed.digest))
         content = await self.bodies.read(request, signed, self.limit)
         await run_in_threadpool(self.broker.submit, device, number, content)
-        self.log.write("taken", user=device, round=number, bytes=len(content))
+        self._note(self.log.write, "taken", user=device, round=number, bytes=len(content))
         return PlainTextResponse("taken\n", headers={ROUND: str(number)})
 
     def _taken(self, step: Step) -> Endpoint:
@@ -125,7 +138,7 @@ class Pages:
 
         async def page(request: Request) -> Response:
             bound(request, self.limit)
-            device, signed = self.gate.admit(*_signature(request))
+            device, signed = self._admitted(request)
             number = _asked(request, "round")
             limit = self.broker.expects_step(device, number, step, bytes.fromhex(signed.digest))
             content = await self.bodies.read(request, signed, limit)
@@ -156,10 +169,11 @@ class Pages:
         with reading("the body is no code"):
             asked = Code.model_validate_json(content)
         try:
-            user = await run_in_threadpool(self.gate.keys.enrol, asked.code, signed.key)
-        except InputError as error:
+            async with self.enrolling:  # who waits holds no thread
+                user = await run_in_threadpool(self.gate.keys.enrol, asked.code, signed.key, 0.0)
+        except CodeRefused as error:
             raise Refused(FORBIDDEN, str(error)) from error
-        self.log.write("enrolled", user=user)
+        self._note(self.log.write, "enrolled", user=user)
         return JSONResponse(Known(user=user).model_dump())
 
     async def bundle(self, request: Request) -> Response:
@@ -179,20 +193,31 @@ class Pages:
 
     async def metrics(self, request: Request) -> Response:
         """Count in the text format of Prometheus, for this host alone."""
-        if request.client is None or request.client.host not in LOOPBACK:
+        proxied = FORWARDED & set(request.headers.keys())  # of a proxy on this host, for whoever asks it
+        if request.client is None or request.client.host not in LOOPBACK or proxied:
             raise Refused(UNKNOWN, "there is no such page")
         waiting = f"# TYPE edgefr_waiting gauge\nedgefr_waiting {self.waiting}\n"
         return PlainTextResponse(self.broker.prometheus() + waiting, media_type="text/plain; version=0.0.4")
 
     async def openapi(self, request: Request) -> Response:
         """Answer with the protocol."""
-        return JSONResponse(document())
+        return Response(_document(), media_type="application/json")
 
     def _asker(self, request: Request) -> str:
         """Return the user whose device asks, and sends nothing."""
-        device, signed = self.gate.admit(*_signature(request))
+        device, signed = self._admitted(request)
         check_body(signed, b"")
+        if request.headers.get("content-length", "0").strip("0") or "transfer-encoding" in request.headers:
+            raise Refused(BAD, "this request has a body, and none was signed")
         return device
+
+    def _admitted(self, request: Request) -> tuple[str, Signed]:
+        """Return the user whose device has signed a request, and what it signed; its connection is young no more."""
+        device, signed = self.gate.admit(*_signature(request))
+        known = request.scope.get("state", {}).get(KNOWN)  # none where no connection carries it
+        if known is not None:
+            known()
+        return device, signed
 
     async def _waited(self, ask: Callable[[], Found | None]) -> Found | None:
         until = time.monotonic() + POLL_S
@@ -211,19 +236,42 @@ class Pages:
     async def _handed(self, device: str, task: Task) -> None:
         self.broker.handed(device, task)
 
-    async def _refused(self, request: Request, refused: Refused) -> Response:
+    def _note(self, write: Callable[..., None], *what: str, **told: Any) -> None:
+        """Write a line of the log in a thread of its own, so that whoever holds the log holds up no device."""
+        if len(self.notes) < MOST_NOTES:
+            noted = self.writer.submit(write, *what, **told)
+            self.notes.add(noted)
+            noted.add_done_callback(self.notes.discard)
+
+    def close(self) -> None:
+        """Wait a little for lines of the log that are not written yet."""
+        wait([*self.notes], NOTED_S)
+        self.writer.shutdown(wait=False, cancel_futures=True)
+
+    async def _refused(self, request: Request, refused: Refused, why: str | None = None) -> Response:
+        """Answer a refusal with its one line; `why` stands in the log in its place."""
         self.broker.refuse()
         line = " ".join(str(refused).split())
         known = request.url.path if request.url.path in PATHS else "another"
-        self.log.refused(status=refused.status, method=request.method[:MOST_METHOD], path=known, why=line)
+        told = {"method": request.method[:MOST_METHOD], "path": known, "why": why or line}
+        self._note(self.log.refused, status=refused.status, **told)
         await discarded(request)
         return PlainTextResponse(f"{line}\n", refused.status, refused.headers)
+
+    async def _out_of_order(self, request: Request, error: Exception) -> Response:
+        """Answer where the server's own disk is at fault, of which nobody is told but the operator."""
+        return await self._refused(request, Refused(BUSY, "the server cannot do that now; ask again"), str(error))
 
     async def _no_page(self, request: Request, error: HTTPException) -> Response:
         return await self._refused(request, Refused(error.status_code, "there is no such page"))
 
     async def _gone(self, request: Request, error: ClientDisconnect) -> Response:
         return Response(status_code=BAD)
+
+
+@cache
+def _document() -> bytes:
+    return json.dumps(document()).encode()
 
 
 def _signature(request: Request) -> tuple[str, str, str]:

@@ -49,7 +49,7 @@ from edge.sum_messages import SEAT, STEPS, Asked, KeysMessage, Neighbours, Openi
 
 VERSION = "1"
 """Of the protocol: it is in the heading of what is signed, so a request of another version is refused as unsigned."""
-UNKNOWN, NOT_ALLOWED, NO_LENGTH, TOO_LARGE = 404, 405, 411, 413
+UNKNOWN, NOT_ALLOWED, NO_LENGTH, TOO_LARGE, BUSY = 404, 405, 411, 413, 503
 METRICS, OPENAPI = "/metrics", "/openapi.json"
 BYTES, TEXT, JSON = "application/octet-stream", "text/plain", "application/json"
 PAGE = Path("docs") / "openapi.json"
@@ -119,6 +119,7 @@ SIGNED = {
     UNSIGNED: Reply("not signed, for another session, or with a nonce that is not new", headers=(SESSION, NONCE)),
     FORBIDDEN: Reply("the key is not enrolled, was replaced or is revoked, or the signature is wrong"),
     TOO_MANY: Reply("this key asks too often, or a later body of it took the place of this one"),
+    BUSY: Reply("the server cannot do that now; ask again"),
 }
 BODY = {NO_LENGTH: Reply("the body's length is not said"), TOO_LARGE: Reply("the body is too long; it is not read")}
 

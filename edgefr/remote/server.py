@@ -23,11 +23,12 @@ from edgefr.remote.gate import Gate
 from edgefr.remote.keys import Keys
 from edgefr.remote.log import Log
 from privacy.errors import InputError
-from privacy.machine import allow_files
+from privacy.machine import files_allowed
 
 STOP_S = 5  # for answers that are under way when a server stops
 HEADER_BYTES = 1 << 14
 BACKLOG = 4096
+FILES = 256  # open files that are kept for all but connections
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Access:
 
     `cert` and `key`: files of its TLS certificate (PEM), both or neither; a server that other hosts reach has them.
     `client_ca`: file of the authority (PEM) one of whose certificates every device has to show. `connections`: at a
-    time.
+    time, and no more than there may be open files, less some that all else needs.
 
     >>> Access().host
     '127.0.0.1'
@@ -105,7 +106,7 @@ class Server:
         try:
             import uvicorn
 
-            from edgefr.remote.connections import Uvicorn, guarded
+            from edgefr.remote.connections import Guarded, Uvicorn
             from edgefr.remote.pages import Pages
         except ImportError as error:
             raise InputError(f"serving needs {error.name}; install it with: pip install 'edgefr[serve]'") from error
@@ -115,7 +116,7 @@ class Server:
         self.server_address = self.socket.getsockname()
         config = uvicorn.Config(
             self.pages.app(),
-            http=guarded(access.connections),
+            http=Guarded,
             loop="asyncio",
             ws="none",
             lifespan="off",
@@ -125,13 +126,14 @@ class Server:
             proxy_headers=False,
             server_header=False,
             date_header=False,
+            headers=[("connection", "close")],
             backlog=BACKLOG,
             h11_max_incomplete_event_size=HEADER_BYTES,
             timeout_graceful_shutdown=STOP_S,
         )
         config.load()
         config.ssl = self.tls
-        self.uvicorn = Uvicorn(config, self.pages)
+        self.uvicorn = Uvicorn(config, self.pages, room(access.connections, files_allowed()))
         self.thread = threading.Thread(target=self.uvicorn.run, kwargs={"sockets": [self.socket]}, daemon=True)
 
     @property
@@ -152,11 +154,20 @@ class Server:
         self.uvicorn.should_exit = True
         self.thread.join()
         self.socket.close()
+        self.pages.close()
+
+
+def room(wanted: int, files: int | None) -> int:
+    """Return how many connections there may be where the process may have so many open files (None: any number).
+
+    >>> room(20_000, 1024)
+    768
+    """
+    return wanted if files is None else min(wanted, max(files - FILES, files // 2))
 
 
 def _bound(access: Access) -> socket.socket:
     """Return a socket on the server's address, which it has again when it starts again. Raises `OSError`."""
-    allow_files()
     made = socket.socket(socket.AF_INET6 if ":" in access.host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -19,6 +19,7 @@ NO_REASON = ("AssertionError", "Failed", "AttributeError", "TypeError")
 SUM = "tests/cloud/test_secure_sum.py"
 SEALING, SEALED = "tests/edge/test_sealing.py", "tests/remote/test_sealing.py"
 
+PACING = "tests/edge/test_pacing.py"
 FETCHED = "tests/remote/test_delivery.py"
 
 FAULTS = (
@@ -52,7 +53,61 @@ FAULTS = (
         f"{SEALING}::test_what_was_made_for_a_sum_is_not_handed_out_in_the_clear_when_it_is_asked_for_again",
         NO_REASON,
     ),
+    # --- a server that keeps a device busy
+    Fault(
+        "a device asks on, however many rounds came to nothing",
+        "edge/remote.py",
+        "while counts.fruitless < server.patience.fruitless:",
+        "while counts.fruitless < 100 * server.patience.fruitless:",
+        f"{PACING}::test_rounds_that_come_to_nothing_end_a_device_and_each_takes_longer",
+        ("AssertionError", "InputError"),
+    ),
+    Fault(
+        "a device is as quick after an answer that had nothing as after any",
+        "edge/connection.py",
+        "pace.empty = pace.empty + 1 if answer.status == WAIT else 0",
+        "pace.empty = 0",
+        f"{PACING}::test_rounds_that_come_to_nothing_end_a_device_and_each_takes_longer",
+        ("AssertionError", "IndexError"),
+    ),
+    Fault(
+        "a round that was offered before is answered again",
+        "edge/remote.py",
+        "if task.round <= after and not task.done:",
+        "if task.round < after and not task.done:",
+        f"{PACING}::test_a_round_that_was_offered_before_is_not_answered_again",
+        ("AssertionError", "Failed", "InputError"),
+    ),
+    Fault(
+        "a process that is started again begins another day",
+        "edge/pacing.py",
+        "if self.day < 0 and (before",
+        "if self.day < -1 and (before",
+        f"{PACING}::test_a_day_has_a_total_also_for_a_process_that_is_started_again",
+    ),
+    Fault(
+        "a device's state is open to whoever the umask lets",
+        "edge/state.py",
+        "self.folder.mkdir(mode=0o700, ",
+        "self.folder.mkdir(",
+        "tests/remote/test_masks.py::test_a_devices_state_is_its_owners_alone",
+    ),
     # --- bundles from a server
+    Fault(
+        "a link that somebody planted where files are fetched to is followed",
+        "edge/fetching.py",
+        "    if part.is_symlink():\n",
+        "    if False:\n",
+        f"{FETCHED}::test_a_link_that_was_planted_is_not_followed",
+        ("AssertionError", "Failed"),
+    ),
+    Fault(
+        "a device fetches as much as its server says",
+        "edge/fetching.py",
+        "    if size > MOST:\n",
+        "    if size > 2 * MOST:\n",
+        f"{FETCHED}::test_a_server_has_nobody_fetch_more_than_is_taken_unasked",
+    ),
     Fault(
         "files of a bundle are fetched whoever made it",
         "edge/fetching.py",

@@ -20,6 +20,8 @@ FCF = "tests/methods/test_fcf.py::test_a_client_solves_for_itself_and_sends_its_
 COMPILED = "tests/methods/test_fedcar_gradients.py::test_they_are_those_of_the_loss_in_double_precision"
 
 DELIVERY, FORGOTTEN = "tests/remote/test_delivery.py", "tests/remote/test_forgetting.py"
+LOCKS = "tests/remote/test_locks.py"
+CONNECTIONS = "tests/remote/test_connections.py"
 OPERATION = "tests/remote/test_operation.py"
 
 FAULTS = (
@@ -131,6 +133,95 @@ FAULTS = (
         "if self.refusals <= MOST_REFUSALS:",
         "if self.refusals:",
         f"{FORGOTTEN}::test_a_log_that_was_forgotten_in_goes_on",
+    ),
+    # --- connections
+    Fault(
+        "a server has more connections than there may be open files",
+        "edgefr/remote/server.py",
+        "return wanted if files is None else min(wanted, max(files - FILES, files // 2))",
+        "return wanted",
+        f"{CONNECTIONS}::test_silent_connections_take_no_more_files_than_there_are",
+    ),
+    Fault(
+        "of connections without a key there are as many as of any",
+        "edgefr/remote/connections.py",
+        " or len(self.young) >= MOST_YOUNG:",
+        ":",
+        f"{CONNECTIONS}::test_of_connections_without_a_key_there_are_so_many",
+        ("AssertionError", "TimeoutError"),
+    ),
+    Fault(
+        "a connection has one request after another",
+        "edgefr/remote/server.py",
+        'headers=[("connection", "close")],',
+        "",
+        f"{CONNECTIONS}::test_a_connection_has_one_request",
+        ("AssertionError", "TimeoutError"),
+    ),
+    Fault(
+        "a question with a body that nobody signed is answered",
+        "edgefr/remote/pages.py",
+        'strip("0") or "transfer-encoding" in request.headers:',
+        'strip("0123456789"):',
+        f"{CONNECTIONS}::test_a_body_that_was_not_signed_is_refused",
+    ),
+    Fault(
+        "a device whose certificate is refused is not told why",
+        "edgefr/remote/connections.py",
+        "            protocol._process_outgoing()",
+        "            pass",
+        f"{OPERATION}::test_with_an_authority_for_devices_nobody_else_is_let_in",
+    ),
+    Fault(
+        "a key with which anybody signs is one",
+        "edge/identity.py",
+        "(1 << 255) in SMALL_ORDER:",
+        "(1 << 255) in ():",
+        "tests/remote/test_attacks.py::test_attack_1_a_key_with_which_anybody_signs_is_none",
+    ),
+    Fault(
+        "a run's lineage is written by whoever the umask lets",
+        "edgefr/lineage.py",
+        "opener=partial(os.open, mode=0o644)",
+        "opener=partial(os.open, mode=0o666)",
+        "tests/remote/test_masks.py::test_a_lineage_is_written_by_its_owner_alone",
+    ),
+    # --- locks, and a server's own disk
+    Fault(
+        "a device that enrols waits for whoever holds the keys",
+        "edgefr/remote/pages.py",
+        "asked.code, signed.key, 0.0)",
+        "asked.code, signed.key)",
+        f"{LOCKS}::test_a_lock_that_is_held_is_a_busy_server_and_no_path",
+        ("AssertionError", "TimeoutError"),
+    ),
+    Fault(
+        "a code that is none waits for whoever holds the keys",
+        "edgefr/remote/keys.py",
+        "        self._enrols(digest, key)  # before anything is waited for\n",
+        "",
+        f"{LOCKS}::test_a_lock_that_is_held_is_a_busy_server_and_no_path",
+    ),
+    Fault(
+        "any number of lines wait for whoever holds the log",
+        "edgefr/remote/pages.py",
+        "if len(self.notes) < MOST_NOTES:",
+        "if True:",
+        f"{LOCKS}::test_a_log_that_is_held_holds_up_no_answer",
+    ),
+    Fault(
+        "a round is over while a release of it is being kept",
+        "edgefr/remote/broker.py",
+        "self._changed.wait_for(lambda: not self._keeping)",
+        "self._changed.wait_for(lambda: True)",
+        f"{LOCKS}::test_a_slow_disk_holds_up_no_question",
+    ),
+    Fault(
+        "what is wrong with a server's disk is told to who asks",
+        "edgefr/remote/pages.py",
+        'Refused(BUSY, "the server cannot do that now; ask again")',
+        "Refused(BUSY, str(error))",
+        f"{LOCKS}::test_what_is_wrong_with_a_servers_disk_is_told_to_nobody",
     ),
     # --- requests
     Fault(
@@ -659,7 +750,7 @@ FAULTS = (
     Fault(
         "a device hears that its release was taken before it is on the disk",
         "edgefr/remote/broker.py",
-        "            self.keep(device, number, content)\n",
+        "            self.keep(device, number, content)  # without the lock, for which whoever asks would wait\n",
         "",
         f"{CUT_OFF}[all had answered, and nobody comes]",
     ),
@@ -694,8 +785,8 @@ FAULTS = (
     Fault(
         "a device whose upload waits starts again, and is in one sum twice",
         "edgefr/remote/buffered.py",
-        "device in self._may and device not in self._left and",
-        "device in self._may and",
+        "device in self._may and device not in self._left | self._keeping and",
+        "device in self._may and device not in self._keeping and",
         f"{BUFFERED}::test_too_few_uploads_wait_for_the_next_round_and_their_devices_with_them",
     ),
     Fault(

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from edge.bundle import open_bundle
 from edge.connection import Patience, Server, enrol
 from edge.delta import Delta, write_delta
 from edge.device import Device
-from edge.identity import Identity, Signed
+from edge.identity import PRIME, SMALL_ORDER, Identity, Signed
 from edge.policy import OPEN
 from edge.remote import join
 from edge.update import ClientUpdate
@@ -59,6 +61,24 @@ def test_attack_1_strangers_are_refused_and_nobody_is_charged(broker: Broker) ->
         assert broker.post(broker.release)[0] == 200  # and honest ones go on
     assert broker.broker.counts.refused == 5
     assert charged(broker) == {USER}, "who uploads is, and nobody else"
+
+
+@pytest.mark.parametrize("sign", [0, 128])
+@pytest.mark.parametrize("y", sorted(SMALL_ORDER))
+def test_attack_1_a_key_with_which_anybody_signs_is_none(y: int, sign: int) -> None:
+    """Of a point of small order one signature, which takes no private key, holds for one request in eight or more."""
+    raw = y.to_bytes(32, "little")
+    key, nothing = raw[:31] + bytes([raw[31] | sign]), bytes([1]) + bytes(31)
+    holds = 0
+    for number in range(64):
+        signed = Signed(key.hex(), "0" * 32, number, 0, "0" * 64, (nothing + bytes(32)).hex())
+        try:
+            Ed25519PublicKey.from_public_bytes(key).verify(nothing + bytes(32), signed.content("GET", ASKED))
+            holds += 1
+        except InvalidSignature:
+            pass
+        assert not signed.holds("GET", ASKED)
+    assert holds or y in (PRIME, PRIME + 1) or (sign and y in (1, PRIME - 1)), "the library takes it"
 
 
 def test_attack_1_nobody_asks_or_uploads_in_anothers_name(broker: Broker) -> None:

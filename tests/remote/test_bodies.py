@@ -170,7 +170,7 @@ def test_what_goes_wrong_beside_reading_is_no_fault_of_a_peers(broker: Broker) -
         raise OSError(28, "No space left on device")
 
     broker.broker.keep = full
-    assert broker.post(broker.release)[0] == 500
+    assert broker.post(broker.release)[0] == 503
     broker.broker.keep = brokers._nowhere
     assert broker.post(broker.release) == (OK, b"taken\n")
 

@@ -215,6 +215,28 @@ def test_no_file_is_asked_for_before_the_manifest_is_trusted(shop: Shop, tmp_pat
     refused(shop, "the signature is wrong|was changed")
 
 
+def test_a_server_has_nobody_fetch_more_than_is_taken_unasked(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = sum(one.size for one in open_bundle(shop.source).manifest.files)
+    monkeypatch.setattr(fetching, "MOST", size - 1)
+    refused(shop, f"has {size:,} bytes, and no more than")
+    monkeypatch.setattr(fetching, "MOST", size)
+    assert fetch(shop.remote, shop.target) is not None
+
+
+@pytest.mark.parametrize("of_a_file", [True, False])
+def test_a_link_that_was_planted_is_not_followed(shop: Shop, tmp_path: Path, of_a_file: bool) -> None:
+    outside, parts = tmp_path / "outside", shop.target.with_name(f".{shop.target.name}.fetched")
+    if of_a_file:
+        parts.mkdir()
+        (parts / open_bundle(shop.source).manifest.files[0].sha256).symlink_to(outside)
+    else:
+        outside.mkdir()
+        parts.symlink_to(outside)
+    refused(shop, "is a symbolic link, which nobody here made")
+    assert not outside.is_file()
+    assert not outside.is_dir() or not list(outside.iterdir())
+
+
 def test_a_device_that_trusts_a_key_fetches_of_no_other_and_nothing_older(shop: Shop, tmp_path: Path) -> None:
     fetch(shop.remote, shop.target)
     serial = open_bundle(shop.target).manifest.serial

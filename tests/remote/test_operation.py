@@ -71,11 +71,11 @@ def test_with_an_authority_for_devices_nobody_else_is_let_in(tmp_path: Path) -> 
     code = f"{Keys(tmp_path).issue([USER])[USER]}.{certificate.pin_of(place.cert)}"
     with opened(tmp_path, place) as (broker, server):
         for certs in (None, anothers):
-            with pytest.raises(InputError, match=r"certificate that its operator vouches for|cannot reach"):
+            with pytest.raises(InputError, match="certificate that its operator vouches for"):
                 enrol(tmp_path / "device", server.url, code, patience=QUICK, shown=certs)
         assert broker.counts.refused == 0
         identity = enrol(tmp_path / "device", server.url, code, patience=QUICK, shown=shown)
-        with pytest.raises(InputError, match=r"certificate that its operator vouches for|cannot reach"):
+        with pytest.raises(InputError, match="certificate that its operator vouches for"):
             Remote(server.url, identity, patience=QUICK).task(0, 1 << 20)
         device = open_device(bundles.bundle("fedmf"), tmp_path / "device", user=USER)
         with pytest.raises(InputError, match="nothing to learn from"):

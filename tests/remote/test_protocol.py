@@ -64,12 +64,13 @@ def test_the_limits_are_those_of_the_code() -> None:
         f"head of a request | {server.HEADER_BYTES:,} bytes",
         f"body that enrols | {pages.LONGEST_CODE} bytes",
         f"TLS handshake | {connections.SILENCE_S:g} seconds",
+        f"less {server.FILES}, and of more than {connections.MOST_YOUNG:,} on which",
         f"all in all | {connections.REQUEST_S:g} seconds",
         f"one key | {gate.PER_MINUTE} a minute, {gate.BURST} in one go",
         f"keys of a sum | {sealing.KEYS_BYTES} bytes",
         f"shares of a sum | {sealing.MESSAGE_BYTES:,} bytes and {sealing.SHARES_BYTES} for each device",
         f"what opens a sum | {sealing.MESSAGE_BYTES:,} bytes and {sealing.OPENING_BYTES} for each device",
-        f"connections | {most:,};",
+        f"connections | {most:,}; of more",
         f"number | {MOST_ROUNDS:,}",
     ):
         assert words in table, words

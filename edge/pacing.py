@@ -1,0 +1,80 @@
+"""A device asks a server no faster than makes sense, and no more often in a day than any honest one has it ask.
+
+    asked.json      beside the device's state: requests of the day, of which some are written down before they are made
+
+After each answer that had nothing for it a device waits, longer from one to the next; an honest server holds such a
+request longer than that by itself. A process that is started again and again goes on counting, and a clock that is set
+back begins no new day.
+
+Owns: when a device may ask. Does not own: requests (`edge.connection`), when it gives up a server (`edge.remote`).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from edge.records import Record
+from privacy.errors import InputError
+from privacy.files import write_atomic
+
+NAME = "asked.json"
+DAY = 86_400
+A_DAY = 20_000
+"""Requests that a device makes in a day of its clock: one that waits all day makes 4,320."""
+AHEAD = 100  # of which so many at once are written down as made
+LIMIT = 1 << 10  # bytes of the file
+
+
+class Asked(Record):
+    """`asked.json` says how many requests were made in a day."""
+
+    day: int = Field(ge=0, description="days since 1970, by the device's clock")
+    requests: int = Field(ge=0, description="made that day, to the next hundred")
+
+    @classmethod
+    def of(cls, folder: Path) -> Asked | None:
+        """Return what is written down; None for nothing, or for what is damaged."""
+        try:
+            with open(folder / NAME, "rb") as file:
+                return cls.model_validate_json(file.read(LIMIT))
+        except (OSError, ValidationError):
+            return None
+
+
+@dataclass
+class Pace:
+    """This says when a device may ask its server again. `empty`: answers in a row that had nothing for it."""
+
+    empty: int = 0
+    last: float = float("-inf")
+    day: int = -1
+    made: int = 0
+    written: int = 0
+
+    def wait(self, pause_s: float, longest_s: float) -> None:
+        """Wait until it may ask: `pause_s` after the last request, twice as long each time, up to `longest_s`."""
+        pause = min(pause_s * 2 ** min(self.empty - 1, 30), longest_s) if self.empty else 0.0
+        time.sleep(max(self.last + pause - time.monotonic(), 0.0))
+        self.last = time.monotonic()
+
+    def count(self, folder: Path) -> None:
+        """Count a request of the device whose state is in a folder. Raises `InputError` after those of a day."""
+        today = int(time.time() // DAY)
+        if self.day < 0 and (before := Asked.of(folder)) is not None:
+            self.day, self.made, self.written = before.day, before.requests, before.requests
+        if today > self.day:
+            self.day, self.made, self.written = today, 0, 0
+        if self.made >= A_DAY:
+            raise InputError(
+                f"this device has asked {A_DAY:,} times in a day, as no server that is in order has it do; see what is "
+                "wrong there, and join again tomorrow"
+            )
+        self.made += 1
+        if self.made > self.written:
+            self.written = self.made + AHEAD - 1
+            said = Asked(day=self.day, requests=self.written).model_dump_json()
+            write_atomic(folder / NAME, f"{said}\n".encode(), mode=0o600)

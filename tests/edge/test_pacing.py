@@ -1,0 +1,131 @@
+"""A hostile server keeps no device spinning: it waits longer each time, and gives up."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from edge import connection, pacing, remote
+from edge.connection import Patience, Server
+from edge.identity import Identity
+from edge.pacing import Asked, Pace
+from edge.remote import join
+from privacy.errors import InputError
+from tests.contract import bundles
+from tests.contract.programs import interactions
+from tests.devices import open_device
+
+CLIENT = 7
+USER = bundles.user(CLIENT)
+
+
+@contextmanager
+def hostile(answer: Callable[[bytes, int], bytes]) -> Iterator[tuple[str, list[bytes]]]:
+    """A server's address, and the requests that came; `answer` is handed the head of one and its number."""
+    listener, came = socket.create_server(("127.0.0.1", 0)), list[bytes]()
+
+    def serve() -> None:
+        for number in itertools.count():
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                content = connection.recv(1 << 16)
+                came.append(content.split(b"\r\n", 1)[0])
+                connection.sendall(answer(came[-1], number))
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", came
+    finally:
+        listener.close()
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses that a device makes, which take no time here."""
+    found, gone = list[float](), [0.0]
+
+    def sleep(seconds: float) -> None:
+        found.append(seconds)
+        gone[0] += seconds
+
+    own = {"sleep": sleep, "monotonic": lambda: time.monotonic() + gone[0]}
+    for module in (pacing, connection, remote):  # and no other thread's
+        monkeypatch.setattr(module, "time", SimpleNamespace(**{**vars(time), **own}))
+    return found
+
+
+def test_rounds_that_come_to_nothing_end_a_device_and_each_takes_longer(tmp_path: Path, slept: list[float]) -> None:
+    device = open_device(bundles.bundle("fedmf"), tmp_path, user=USER)
+    Identity.made(tmp_path)
+    with hostile(lambda _, n: f"HTTP/1.0 204 No\r\nEdgefr-Round: {n + 2}\r\n\r\n".encode()) as (url, came):
+        counts = join(device, url, interactions()[CLIENT], patience=Patience())
+    assert counts.stopped == "of 100 rounds in a row nothing was taken; join again later"
+    assert (counts.rested, len(came)) == (100, 100)
+    pauses = [pause for pause in slept if pause > 0]
+    assert pauses[0] < 0.25
+    assert pauses[:6] == sorted(pauses[:6]), "each longer than the one before"
+    assert sum(pauses) > 90 * Patience().longest_s * 0.9, "less than one request in 7 s"
+
+
+def test_a_round_that_was_offered_before_is_not_answered_again(tmp_path: Path, slept: list[float]) -> None:
+    """Whoever offers one round for ever is sent its release once."""
+    device = open_device(bundles.bundle("fedmf"), tmp_path, user=USER)
+    Identity.made(tmp_path)
+    taken, number = b"HTTP/1.0 200 OK\r\nEdgefr-Round: %d\r\n\r\n", device.status()["round"] + 1
+    words = f"round {number} for one above {number}: not a server"
+    with hostile(lambda *_: taken % number) as (url, came), pytest.raises(InputError, match=words):
+        join(device, url, interactions()[CLIENT], patience=Patience(tries=1))
+    assert [head.split()[0] for head in came] == [b"GET", b"POST", b"GET"]
+
+
+def test_a_server_that_never_has_work_is_asked_ever_less_often(tmp_path: Path, slept: list[float]) -> None:
+    device = open_device(bundles.bundle("fedmf"), tmp_path, user=USER)
+    Identity.made(tmp_path)
+    nothing, words = b"HTTP/1.0 204 No\r\n\r\n", "had no work for 3600 s"
+    with hostile(lambda *_: nothing) as (url, came), pytest.raises(InputError, match=words):
+        join(device, url, interactions()[CLIENT], patience=Patience())
+    assert len(came) < 3600 / Patience().longest_s + 10
+
+
+def test_a_day_has_a_total_also_for_a_process_that_is_started_again(
+    tmp_path: Path, slept: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pacing, "A_DAY", 250)
+    identity = Identity.made(tmp_path)
+    now = [20_000 * pacing.DAY + 5.0]
+    monkeypatch.setattr(pacing.time, "time", lambda: now[0])
+    with hostile(lambda *_: b"HTTP/1.0 204 No\r\n\r\n") as (url, came):
+
+        def asked(times: int) -> None:
+            server = Server(url, identity)
+            for _ in range(times):
+                server.task(0, 1 << 20)
+
+        asked(150)
+        with pytest.raises(InputError, match="asked 250 times in a day"):
+            asked(101)
+        assert 200 <= len(came) <= 250
+        assert (tmp_path / pacing.NAME).stat().st_mode & 0o077 == 0
+        now[0] -= pacing.DAY
+        with pytest.raises(InputError, match="in a day"):
+            asked(1)
+        now[0] += 2 * pacing.DAY
+        asked(1)
+    assert Asked.of(tmp_path) == Asked(day=20_001, requests=pacing.AHEAD)
+
+
+def test_an_honest_server_that_holds_its_requests_is_asked_at_once(slept: list[float]) -> None:
+    pace = Pace(empty=30, last=time.monotonic() - 20.0)
+    pace.wait(0.25, 8.0)
+    assert slept == [0.0]
