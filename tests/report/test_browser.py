@@ -113,7 +113,11 @@ def test_a_round_has_a_time_line_of_every_class(page: Path, browser: Any) -> Non
     )
     assert {name for name, *_ in rows} <= {"laptop_x86", "phone_sd680", "speaker_512"}
     assert len(rows) >= 2
+    assert any(None not in seconds for _, seconds, _ in rows)
     for _, seconds, spans in rows:
+        if None in seconds:  # words stand there: a class of fewer than ten devices
+            assert not spans
+            continue
         assert seconds == sorted(seconds)
         assert len(spans) == 3
         assert all(b[0] >= a[0] + a[1] - 0.5 for a, b in pairwise(spans))  # one begins where the last ended
