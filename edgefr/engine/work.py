@@ -152,17 +152,16 @@ class Updates:
     def norms(self, clients: int, order: int) -> Tensor:
         """Return the joint L1 or L2 norm of each client's whole update, float64 [C]; not finite if any value is not.
 
-        Rows of a table are summed in float32, everything else in float64.
+        All of it is summed in float64: in float32 the norm of a wide row is short by more than a clip allows.
         """
         power = [
             torch.linalg.vector_norm(v.flatten(1), order, dim=1, dtype=torch.float64).pow(order)
             for v in self.dense.values()
         ]
         for update in self.rows.values():
-            values = update.values
-            per_row = torch.linalg.vector_norm(values, dim=1).double().square() if order == 2 else values.abs().sum(1)
-            total = torch.zeros(clients, dtype=torch.float64, device=values.device)
-            power.append(total.index_put_((update.client,), per_row.double(), accumulate=True))
+            per_row = torch.linalg.vector_norm(update.values, order, dim=1, dtype=torch.float64).pow(order)
+            total = torch.zeros(clients, dtype=torch.float64, device=per_row.device)
+            power.append(total.index_put_((update.client,), per_row, accumulate=True))
         total = torch.stack(power).sum(0) if power else torch.zeros(clients, dtype=torch.float64)
         return total if order == 1 else total.sqrt()
 

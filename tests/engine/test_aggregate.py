@@ -176,3 +176,14 @@ def test_a_release_on_the_grid_is_the_exact_sum_of_rounded_updates(clip: float, 
     np.add.at(table, found.rows["item"].rows.numpy(), rounded)
     np.testing.assert_array_equal(sums.numpy(), table[rows.numpy()])
     assert np.abs(table).sum() > 0
+
+
+@pytest.mark.parametrize("width", [64, 4_096, 65_536])
+@pytest.mark.parametrize("order", [1, 2])
+def test_norms_of_wide_rows_are_not_short(width: int, order: int) -> None:
+    """A clip lets 5e-7 pass: a norm that is shorter by more would let an update leave that is longer than the clip."""
+    values = np.random.default_rng(width).exponential(size=(2, width)).astype(np.float32)
+    rows = RowUpdates(torch.tensor([3, 5]), torch.tensor([0, 1]), torch.from_numpy(values))
+    found = Updates({}, {"item": rows}, {})
+    exact = [float(sum(abs(float(value)) ** order for value in row) ** (1 / order)) for row in values]
+    assert found.norms(2, order).tolist() == pytest.approx(exact, rel=1e-9)

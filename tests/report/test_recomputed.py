@@ -292,7 +292,10 @@ def of_audit(run: Path) -> set[str]:
     return {form.format(float(one)) for one in found for form in ("{:.3g}", "{:.3f}")}
 
 
-NAMED = r"fewer than 10|95 %|@10|1\+99|1 \+ 99|phone_sd680|speaker_512|laptop_x86|fp32|f\d+|Snapdragon 680|4-6 GB|512 MB|5560"
+NAMED = (
+    r"fewer than 10|95 %|@10|1\+99|1 \+ 99|phone_sd680|speaker_512|laptop_x86|fp32|f\d+|Snapdragon 680|4-6 GB|512 MB"
+    "|5560"
+)
 
 
 @pytest.mark.parametrize("kind", ["private", "plain"])
