@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgefr.data.files.lines import Text
+from edgefr.data.files.lines import Text, check_words
 from edgefr.data.files.opened import Opened
 from privacy.errors import InputError
 
@@ -44,6 +44,7 @@ def open_adjacency(path: Path, first: str) -> Opened:
 
         line = 0
         for block in Text(path, None, " ", False).blocks():
+            check_words(path, line + 1, block.split())
             found = [row.split() for row in block.splitlines() if row.strip()]
             if counted:
                 wrong = next((n for n, row in enumerate(found) if int(row[0]) != len(row) - 1), None)

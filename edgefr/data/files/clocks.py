@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 DAY = 86_400_000
 """What a day has of the units in which `of_day` tells the time: milliseconds."""
 
-_DAY = r"^([0-9]{4}-?[0-9]{1,2}-?[0-9]{1,2}|[0-9]{1,2}[/.-][0-9]{1,2}[/.-][0-9]{4})$"
+_DAY = (
+    r"^([0-9]{4}[/-][0-9]{1,2}[/-][0-9]{1,2}|[0-9]{1,2}[/.-][0-9]{1,2}[/.-][0-9]{4}"
+    r"|(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01]))$"
+)
 _CLOCK = r"^([0-9]{1,2}):([0-9]{2})(:([0-9]{2})(\.[0-9]+)?)?$"
 _RULE = "a time of day is HH:MM, HH:MM:SS, an hour, or a number as 1730; data_options.columns.clock=- leaves it alone"
 

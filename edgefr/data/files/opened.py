@@ -189,7 +189,7 @@ def _in_zip(path: Path) -> tuple[Path, str] | None:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """Return the files of a folder, or of a zip as if it were one: their paths lead into it.
+    """Return the files of a folder, or of a zip as if it were one: their paths lead into it, and nowhere else.
 
     Of a zip the files of every folder in it are meant.
     """
@@ -197,7 +197,9 @@ def files_of(folder: Path) -> list[Path]:
         if not os.path.isfile(folder):
             return sorted(path for path in folder.iterdir() if path.is_file())
         with _zip(folder) as archive:
-            return sorted(folder / one.filename for one in _members(archive))
+            names = (one.filename for one in _members(archive))
+            inside = (folder / name for name in names if ".." not in name.split("/"))
+            return sorted(path for path in inside if path.is_relative_to(folder))
 
 
 def on_disk(path: Path) -> Path:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgefr.data.files.lines import Text
+from edgefr.data.files.lines import Text, check_words
 from edgefr.data.files.opened import Opened, printable
 from privacy.errors import InputError
 
@@ -38,8 +38,9 @@ def open_prize(path: Path) -> Opened:
     def blocks(wanted: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         line, item = 0, b""
         for block in Text(path, None, ",", False).blocks():
-            rows = np.array(block.splitlines())
-            rows = np.char.strip(rows)
+            found = block.splitlines()
+            check_words(path, line + 1, found)
+            rows = np.char.strip(np.array(found))
             heads = np.char.endswith(rows, b":")
             (at,) = heads.nonzero()
             items = np.concatenate([[item], np.char.rstrip(rows[at], b":")])

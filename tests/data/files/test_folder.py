@@ -154,3 +154,16 @@ def test_a_zip_of_a_folder_is_read_as_the_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"ml-latest\.zip/ml/rating\.csv is not there"):
         load(str(path / "ml/rating.csv"))
     assert [one.name for one in tmp_path.iterdir()] == ["ml-latest.zip"], "nothing was written"
+
+
+def test_no_name_in_a_zip_leads_out_of_it(tmp_path: Path) -> None:
+    rows = "user,item\nu1,i1\nu1,i2\n"
+    (tmp_path / "secret").mkdir()
+    outside = tmp_path / "secret" / "ratings.csv"
+    outside.write_text(rows.replace("i", "s"))
+    path = tmp_path / "bad.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(str(outside), rows)
+        archive.writestr("../secret/ratings.csv", rows)
+    with pytest.raises(InputError, match="no file in it ends with"):
+        load(str(path))

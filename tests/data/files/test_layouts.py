@@ -268,3 +268,20 @@ def test_histories_are_not_taken_for_interactions(tmp_path: Path) -> None:
     path.write_text("user_id:token\titem_id_list:token_seq\titem_id:token\n1\t5 6 7\t8\n")
     with pytest.raises(InputError, match=r"its rows are histories \(column item_id_list\)"):
         load(str(path))
+
+
+@pytest.mark.parametrize("rows", ["1 2 3\n4 5\n", "1:\n7,3,2005-09-06\n"])
+def test_one_long_value_among_many_takes_no_memory(rows: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text(rows * 40_000 + "9" * 2_000_000 + " 1\n")
+    with pytest.raises(InputError, match="signs, and 100 is the most"):
+        load(str(path))
+
+
+def test_a_running_number_beside_a_day_is_the_finer_one(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text(
+        "user,item,timestamp,date\n1,5,1234569,2019-01-01\n1,6,1234568,2019-01-01\n1,7,1234567,2019-01-01\n"
+    )
+    found = load(str(path))
+    assert found.catalogue.ids[found.item].tolist() == ["7", "6", "5"]
