@@ -235,15 +235,16 @@ def finish_run(
 
 
 def _ship(run: Run, progress: Progress | None) -> tuple[list[dict[str, Any]], str | None]:
-    """Return the bundles of a run, a row per device class; or none, and why none could be made."""
+    """Return the bundles of a run, a row per device class; or none, and why none can be made."""
     from edgefr.shipping import export_run
+    from export.variants import NoBundle
 
     if (why := unshippable(run.experiment)) is not None:
         return [], why
     try:
         give_back()  # what rounds and their evaluation took: encoders are tried beside it
         return export_run(run, progress=progress), None
-    except InputError as error:  # rounds are done: a run that can be read beats an error
+    except NoBundle as error:  # what a disk refuses is mended, and the run resumed
         return [], str(error)
 
 
