@@ -23,6 +23,7 @@ Clients = npt.NDArray[np.int64]
 
 
 MEMORY = "memory."
+PIECE = 4096  # rows whose norms are taken at once
 """Private tensors whose names start so belong to the clients' memory; the program does not see them."""
 
 
@@ -159,7 +160,10 @@ class Updates:
             for v in self.dense.values()
         ]
         for update in self.rows.values():
-            per_row = torch.linalg.vector_norm(update.values, order, dim=1, dtype=torch.float64).pow(order)
+            pieces = update.values.split(PIECE)  # that a cache holds: several times faster than all at once
+            per_row = torch.cat(
+                [(each.double().square() if order == 2 else each.double().abs()).sum(1) for each in pieces]
+            )
             total = torch.zeros(clients, dtype=torch.float64, device=per_row.device)
             power.append(total.index_put_((update.client,), per_row, accumulate=True))
         total = torch.stack(power).sum(0) if power else torch.zeros(clients, dtype=torch.float64)

@@ -39,7 +39,10 @@ class Found:
 
 
 def look(path: Path, options: FileOptions) -> Found:
-    """Open a file or a folder and find its columns; no rows are read. Raises `InputError` for what cannot be used."""
+    """Open a file or a folder and find its columns; first rows are read only where several could be the time.
+
+    Raises `InputError` for what cannot be used.
+    """
     first, second = tables(path, options)
     plain = options.model_copy(update={"header": None, "separator": None, "quote": None})
     table = open_parts(first, options) if is_folder(first) else open_table(first, options)
