@@ -261,11 +261,11 @@ class Server:
 
     def _once(self, method: Method, path: str, body: bytes, limit: int, headers: Headers) -> Answer:
         deadline = Deadline.after(self.patience.request_s)
-        self.session.pace.count(self.identity.folder)
         self.session.nonce += 1
         signed = self.identity.signed(method, path, body, self.session.name, self.session.nonce, int(time.time()))
         connection = self._connected(deadline)
         try:
+            self.session.pace.count(self.identity.folder)  # only what a server takes: one that is down costs no day
             deadline.bind(connection)
             own = {"Connection": "close", "Authorization": signed.header}
             try:

@@ -85,7 +85,14 @@ def test_recommend_and_encode_in_an_environment_without_torch(tmp_path: Path) ->
 
 
 ALONE = """
-import os, sys
+import importlib.abc, os, sys
+
+class Loads(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "onnxruntime":
+            assert os.environ.get("ORT_DISABLE_TELEMETRY") == "1", "the library loads with its telemetry on"
+
+sys.meta_path.insert(0, Loads())
 from edge import Device
 from edge.policy import OPEN
 

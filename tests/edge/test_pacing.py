@@ -125,6 +125,16 @@ def test_a_day_has_a_total_also_for_a_process_that_is_started_again(
     assert Asked.of(tmp_path) == Asked(day=20_001, requests=pacing.AHEAD)
 
 
+def test_a_server_that_is_down_costs_nothing_of_a_day(tmp_path: Path, slept: list[float]) -> None:
+    """A device that tried again every 20 ms had spent its day after minutes of a server's restart."""
+    identity = Identity.made(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(InputError, match="cannot reach"):
+        Server(f"http://127.0.0.1:{port}", identity).task(0, 1 << 20)
+    assert Asked.of(tmp_path) is None
+
+
 def test_an_honest_server_that_holds_its_requests_is_asked_at_once(slept: list[float]) -> None:
     pace = Pace(empty=30, last=time.monotonic() - 20.0)
     pace.wait(0.25, 8.0)
