@@ -42,6 +42,9 @@ def hostile(answer: Callable[[bytes, int], bytes]) -> Iterator[tuple[str, list[b
                 content = connection.recv(1 << 16)
                 came.append(content.split(b"\r\n", 1)[0])
                 connection.sendall(answer(came[-1], number))
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(1 << 16):
+                    pass  # closed with a body unread, a connection is reset
 
     threading.Thread(target=serve, daemon=True).start()
     try:
