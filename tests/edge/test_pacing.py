@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -38,8 +38,10 @@ def hostile(answer: Callable[[bytes, int], bytes]) -> Iterator[tuple[str, list[b
                 connection, _ = listener.accept()
             except OSError:
                 return
-            with connection:
+            with connection, suppress(OSError):
                 content = connection.recv(1 << 16)
+                if not content:
+                    continue  # a device that asks no more
                 came.append(content.split(b"\r\n", 1)[0])
                 connection.sendall(answer(came[-1], number))
                 connection.shutdown(socket.SHUT_WR)
