@@ -145,8 +145,8 @@ class Releaser(ABC):
             return self._work.nothing(learning, state, number, CUT_OFF)
         if number in state.tensors["ledger.round"][state.facts.get("renewed", 0) :]:
             raise InputError(
-                f"round {number} was released before an update was undone, and no round is released twice; take "
-                "the server's next update first"
+                f"round {number} was released before an update was undone or an older state was put back, and no "
+                "round is released twice; take the server's next update first"
             )
         self._allowed(self._refuses(state))
         if not learning.release.promises:

@@ -90,7 +90,10 @@ class Store:
         return any((self.folder / name).exists() for name in (STATE, LEDGER))
 
     def read(self, name: str = STATE) -> State:
-        """Return the state; `InputError` when it is not one, or has been damaged."""
+        """Return the state; `InputError` when it is not one, or has been damaged.
+
+        What was released counts though the state is an older one: a longer ledger beside it is its ledger.
+        """
         path = self.folder / name
         try:
             content = path.read_bytes()
@@ -106,20 +109,33 @@ class Store:
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             other = f"; {PREVIOUS} beside it is the state before the last update" if name == STATE else ""
             raise Damaged(f"{path} is not a device's state: {reason(error)}{other}") from error
+        if name == STATE:
+            self._take_ledger(found)
         return found
+
+    def _take_ledger(self, state: State) -> None:
+        """Put the ledger beside the state in place of its own where that goes on from it: the state was put back."""
+        try:
+            beside = self.read(LEDGER).tensors
+        except InputError:
+            return
+        own = {name: value for name, value in state.tensors.items() if name.startswith("ledger.")}
+        if own.keys() == beside.keys() and all(np.array_equal(beside[n][: len(own[n])], own[n]) for n in own):
+            state.tensors |= beside
 
     def write(self, state: State, keep_previous: bool = False) -> None:
         """Put `state` in place of what is there, at once; with `keep_previous` that stays as previous.safetensors.
 
-        A ledger that has grown is written before it: a release is never made that is known nowhere else.
+        A ledger that has grown is written after it, and nothing is handed out before both are: only a state that was
+        put back is behind its ledger.
         """
         content, ledger = _packed(state), State({"bundle": state.facts.get("bundle")})
         ledger.put("ledger", state.part("ledger"))
-        if any(len(column) for column in ledger.tensors.values()) and not self._has(ledger):
-            write_atomic(self.folder / LEDGER, _packed(ledger), mode=0o600)
         if keep_previous and (self.folder / STATE).exists():
             write_atomic(self.folder / PREVIOUS, (self.folder / STATE).read_bytes(), mode=0o600)
         write_atomic(self.folder / STATE, content, mode=0o600)
+        if any(len(column) for column in ledger.tensors.values()) and not self._has(ledger):
+            write_atomic(self.folder / LEDGER, _packed(ledger), mode=0o600)
 
     def set_aside(self) -> None:
         """Keep what is there as earlier.safetensors, until `settle`."""

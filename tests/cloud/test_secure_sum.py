@@ -8,13 +8,15 @@ from contextlib import suppress
 import numpy as np
 import numpy.typing as npt
 import pytest
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloud.secure_sum import CORRECTNESS, SECURITY, SecureSum, Trust, neighbourhood
-from edge.secure_sum import FEWEST, SEALED, Participant
+from edge.secure_sum import FEWEST, NONCE, SEALED, Participant
 from privacy.errors import InputError
-from privacy.masks import Keys
+from privacy.masks import Keys, agreed
 from privacy.secret_sharing import joined
 
 SESSION = b"lineage 7, round 3"
@@ -319,3 +321,28 @@ def test_trust_that_is_too_low_is_refused() -> None:
         neighbourhood(120, Trust(helpers=0.5, gone=0.4))
     with pytest.raises(InputError, match="from 0 to below 1"):
         Trust(helpers=1.0)
+
+
+def test_what_two_devices_seal_for_each_other_has_nonces_of_its_own() -> None:
+    """Both directions use one key: with one nonce, two messages in a row would give away their difference."""
+    world = World(vectors(4))
+    near = world.paired()
+    nonces = [
+        sealed[:NONCE]
+        for n in near
+        for sealed in world.devices[n].share({o: world.keys[o] for o in near[n]}, world.server.threshold).values()
+    ]
+    assert len(set(nonces)) == len(nonces) == 12
+
+
+def test_the_key_of_masks_opens_no_sealed_shares() -> None:
+    """A device that went away has its mask key opened by the server, which relayed all that was sealed for it."""
+    world = World(vectors(3))
+    near = world.paired()
+    shares = world.devices[1].share({o: world.keys[o] for o in near[1]}, world.server.threshold)
+    opened = world.devices[2]._mask  # what the server has once device 2 went away
+    for public in (world.keys[1].mask, world.keys[1].share):
+        for use in ("mask", "share"):
+            key = ChaCha20Poly1305(agreed(opened, public, SESSION, use))
+            with pytest.raises(InvalidTag):
+                key.decrypt(shares[2][:NONCE], shares[2][NONCE:], (1).to_bytes(8) + (2).to_bytes(8))

@@ -17,7 +17,7 @@ from edge.device import Device
 from edge.policy import Policy
 from edge.releasing import BEGUN, Withheld
 from edge.remote import unanswered
-from edge.state import STATE, Store
+from edge.state import LEDGER, STATE, Store
 from edge.update import ClientUpdate
 from edge.watch import Stopped
 from privacy.errors import InputError
@@ -251,3 +251,18 @@ def test_a_block_ends_whatever_its_graph_does_where_anything_is_promised(
     end()
     assert device.status()["block"] == 2
     np.testing.assert_array_equal(device.state.tensors["memory.items"], kept)
+
+
+def test_a_state_that_was_put_back_has_released_what_its_ledger_says(tmp_path: Path) -> None:
+    """An older state beside a newer ledger made other bytes for a released round, and a shorter ledger of it."""
+    device = open_device(bundles.bundle("fedmf", **NOISED), tmp_path)
+    device.practise(HAS)
+    older = (tmp_path / STATE).read_bytes()
+    device.learn(HAS)
+    ledger = (tmp_path / LEDGER).read_bytes()
+    (tmp_path / STATE).write_bytes(older)
+    again = open_device(bundles.bundle("fedmf", **NOISED), tmp_path)
+    assert again.status()["releases"] == 1
+    with pytest.raises(InputError, match="or an older state was put back, and no round is released twice"):
+        again.learn(HAS)
+    assert (tmp_path / LEDGER).read_bytes() == ledger

@@ -117,3 +117,11 @@ def test_distinct_columns_even_where_their_numbers_are_too_large_to_pack():
     assert [tuple(c) for c in found.T.tolist()] == sorted(map(tuple, rows.T.tolist()))
     np.testing.assert_array_equal(found[:, inverse], rows)
     assert found.shape[1] == 4
+
+
+def test_a_row_below_a_known_one_in_one_count_alone_is_not_known():
+    kept = Budget(1.0, DELTA)
+    kept._within = np.array([[5, 1]])
+    assert kept._known(np.array([[5, 1], [3, 1], [5, 2], [1, 9]])).tolist() == [1, 1, -1, -1]
+    kept._beyond = np.array([[9, 9]])
+    assert kept._known(np.array([[9, 9], [9, 8], [12, 2]])).tolist() == [0, -1, -1]

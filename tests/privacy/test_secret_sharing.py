@@ -72,3 +72,13 @@ def test_what_cannot_be_cut_is_refused(secret: bytes, threshold: int, places: li
 def test_what_is_no_share_is_refused(shares: dict[int, bytes]) -> None:
     with pytest.raises(ValueError, match="not shares of"):
         joined(shares)
+
+
+def test_what_hides_a_secret_is_as_long_as_the_secret() -> None:
+    """Of (secret + a x) the difference of two shares is a, which is 256 bits and cannot be tried."""
+    slopes = []
+    for _ in range(8):
+        shares = cut(bytes(32), 2, [1, 2])
+        slopes.append((int.from_bytes(shares[2]) - int.from_bytes(shares[1])) % PRIME)
+    assert min(slopes) < max(slopes)
+    assert max(slopes) > 1 << 250, "by chance once in 10^14"
