@@ -265,7 +265,7 @@ class Server:
         signed = self.identity.signed(method, path, body, self.session.name, self.session.nonce, int(time.time()))
         connection = self._connected(deadline)
         try:
-            self.session.pace.count(self.identity.folder)  # only what a server takes: one that is down costs no day
+            self.session.pace.count(self.identity.folder)  # connected: a server that is down uses up no day
             deadline.bind(connection)
             own = {"Connection": "close", "Authorization": signed.header}
             try:

@@ -2,7 +2,7 @@
 
     asked.json      beside the device's state: requests of the day, of which some are written down before they are made
 
-Those count that a server takes: one that is down can be tried for as long as its owner likes.
+Only requests on an open connection count: a server that is down uses up nothing of the day.
 
 After each answer that had nothing for it a device waits, longer from one to the next; an honest server holds such a
 request longer than that by itself. A process that is started again and again goes on counting, and a clock that is set

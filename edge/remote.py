@@ -196,6 +196,8 @@ def unanswered(device: Device) -> ClientUpdate | None:
     may = may_be_clear(state) and device.policy.refuses_in_the_clear() is None
     if state.facts["learned"] is None or not may:
         return None
+    with device.store.locked():
+        device.store.write_ledger(state)  # a process that was cut off may have written the state alone
     return ClientUpdate.of(state.facts["release"], state.part("outbox"))
 
 

@@ -126,14 +126,18 @@ class Store:
     def write(self, state: State, keep_previous: bool = False) -> None:
         """Put `state` in place of what is there, at once; with `keep_previous` that stays as previous.safetensors.
 
-        A ledger that has grown is written after it, and nothing is handed out before both are: only a state that was
-        put back is behind its ledger.
+        A ledger that has grown is written after it, so that only a state that was put back is behind its ledger.
         """
-        content, ledger = _packed(state), State({"bundle": state.facts.get("bundle")})
-        ledger.put("ledger", state.part("ledger"))
+        content = _packed(state)
         if keep_previous and (self.folder / STATE).exists():
             write_atomic(self.folder / PREVIOUS, (self.folder / STATE).read_bytes(), mode=0o600)
         write_atomic(self.folder / STATE, content, mode=0o600)
+        self.write_ledger(state)
+
+    def write_ledger(self, state: State) -> None:
+        """Put the ledger of a state beside it, where it is not there yet: before this, no release may be handed out."""
+        ledger = State({"bundle": state.facts.get("bundle")})
+        ledger.put("ledger", state.part("ledger"))
         if any(len(column) for column in ledger.tensors.values()) and not self._has(ledger):
             write_atomic(self.folder / LEDGER, _packed(ledger), mode=0o600)
 

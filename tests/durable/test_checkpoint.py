@@ -10,6 +10,7 @@ import shutil
 import struct
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from edgefr import checkpoint
+from edgefr import checkpoint, pipeline
 from edgefr.checkpoint import ARRAYS, STATE
+from edgefr.pipeline import Keeper
 from privacy.errors import InputError
 
 OWNER = checkpoint.digest("this experiment")
@@ -326,3 +328,13 @@ def test_nested_without_end_is_damage(three: Path) -> None:
     text = text.rstrip("}") + '"state": ' + "[" * 50_000 + "]" * 50_000 + "}"
     path.write_text(json.dumps({"sha256": hashlib.sha256(text.encode()).hexdigest(), "body": text}))
     assert read(three)[0] == 3
+
+
+def test_a_ledger_is_written_before_the_checkpoint_that_knows_its_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is killed between the two goes on from the older checkpoint, and its ledger lacks no release."""
+    written = list[str]()
+    monkeypatch.setattr(pipeline, "keep_ledger", lambda *given: written.append("ledger"))
+    monkeypatch.setattr(checkpoint, "write", lambda *given: written.append("checkpoint"))
+    run = SimpleNamespace(log=SimpleNamespace(flush=lambda: 0), closed=lambda name: name)
+    Keeper(run, "a run", 1)(SimpleNamespace(rounds=1, state=dict))  # type: ignore[arg-type]
+    assert written == ["ledger", "checkpoint"]

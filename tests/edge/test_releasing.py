@@ -12,9 +12,10 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+import edge.state
 from edge import local_work
 from edge.device import Device
-from edge.policy import Policy
+from edge.policy import OPEN, Policy
 from edge.releasing import BEGUN, Withheld
 from edge.remote import unanswered
 from edge.state import LEDGER, STATE, Store
@@ -266,3 +267,23 @@ def test_a_state_that_was_put_back_has_released_what_its_ledger_says(tmp_path: P
     with pytest.raises(InputError, match="or an older state was put back, and no round is released twice"):
         again.learn(HAS)
     assert (tmp_path / LEDGER).read_bytes() == ledger
+
+
+def test_a_ledger_is_on_the_disk_before_its_release_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was cut off between the two files leaves a state whose release is sent again, not made again."""
+    device = open_device(bundles.bundle("fedmf", clip=1.0), tmp_path, policy=OPEN)
+    real = edge.state.write_atomic
+
+    def cut_off(path: Path, content: bytes, **how: Any) -> None:
+        if path.name == LEDGER:
+            raise KeyboardInterrupt
+        real(path, content, **how)
+
+    with monkeypatch.context() as here:
+        here.setattr(edge.state, "write_atomic", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            device.learn(HAS)
+    assert not (tmp_path / LEDGER).exists()
+    again = open_device(bundles.bundle("fedmf", clip=1.0), tmp_path, policy=OPEN)
+    assert unanswered(again) is not None
+    assert Store(tmp_path).read(LEDGER).tensors["ledger.round"].tolist() == [bundles.ROUND]

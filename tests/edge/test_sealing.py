@@ -16,9 +16,9 @@ from edge.policy import OPEN
 from edge.releasing import Withheld
 from edge.remote import join, unanswered
 from edge.sealing import Sealing
-from edge.secure_sum import SumRefused
+from edge.secure_sum import Participant, SumRefused
 from edge.state import STATE
-from edge.sum_messages import Neighbours, Seat
+from edge.sum_messages import KeysMessage, Neighbours, Seat, Shares, opened
 from edge.update import ClientUpdate, whole_steps
 from privacy.errors import InputError
 from privacy.masks import Keys, agreed, public_of, stream
@@ -226,3 +226,39 @@ def test_where_too_few_are_left_in_a_sum_the_round_is_left_out_and_the_device_st
 def sealing_of(device: Any) -> Sealing:
     nobody: Any = None
     return Sealing(device, nobody, Task(2, b"", done=False, seat=SEAT))
+
+
+class Summed:
+    """A server of this device and two others, which sees what the device has written down when its vector arrives."""
+
+    def __init__(self, device: Device, number: int):
+        self.device, self.number = device, number
+        self.session = SEAT.session(device.bundle.manifest.bundle_id, number)
+        self.others = {n: Participant(self.session, n) for n in (2, 3)}
+        self.had_left: bool | None = None
+
+    def tell(self, step: str, number: int, content: bytes) -> bool:
+        if step == "keys":
+            self.keys = {n: other.keys for n, other in self.others.items()}
+            self.keys[1] = opened(KeysMessage, content).keys
+        if step == "vector":
+            self.had_left = self.device.has_left_masked(self.number)
+        return step != "vector"
+
+    def told(self, step: str, number: int, limit: int) -> bytes:
+        if step == "keys":
+            near = {n: keys for n, keys in self.keys.items() if n != 1}
+            return Neighbours.of(2, near).model_dump_json().encode()
+        shares = {
+            n: other.share({o: keys for o, keys in self.keys.items() if o != n}, 2)[1]
+            for n, other in self.others.items()
+        }
+        return Shares.of(shares).model_dump_json().encode()
+
+
+def test_a_state_says_that_a_vector_left_before_it_leaves(tmp_path: Path) -> None:
+    device = open_device(bundles.bundle("fedmf", **CLIPPED), tmp_path, user=USER)
+    update, number = device.learn(interactions()[7], masked=True), device.learning.round + 1
+    server = Summed(device, number)
+    assert not sealing(device, server).sent(update)
+    assert server.had_left is True

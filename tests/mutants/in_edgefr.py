@@ -833,4 +833,11 @@ FAULTS = (
         "contributed = invited",
         REHEARSED,
     ),
+    Fault(
+        "a checkpoint knows releases that no ledger has",
+        "edgefr/pipeline.py",
+        "keep_ledger(self.run, training)  # first,",
+        "# first,",
+        "tests/durable/test_checkpoint.py::test_a_ledger_is_written_before_the_checkpoint_that_knows_its_releases",
+    ),
 )

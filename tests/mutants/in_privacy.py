@@ -350,4 +350,18 @@ FAULTS = (
         '{"uniform": False, "size": False}[weights] and',
         "tests/privacy/test_plan.py::test_refuses_a_guarantee_with_size_weights",
     ),
+    Fault(
+        "a polynomial that hides a secret has coefficients of 32 bits",
+        "privacy/secret_sharing.py",
+        "secrets.randbelow(PRIME)",
+        "secrets.randbelow(1 << 32)",
+        "tests/privacy/test_secret_sharing.py::test_what_hides_a_secret_is_as_long_as_the_secret",
+    ),
+    Fault(
+        "what is below a known row in one count alone is within the budget",
+        "privacy/budget.py",
+        "out[(rows <= row).all(axis=1)] = 1",
+        "out[(rows <= row).any(axis=1)] = 1",
+        "tests/privacy/test_budget.py::test_a_row_below_a_known_one_in_one_count_alone_is_not_known",
+    ),
 )
