@@ -145,12 +145,12 @@ class Blocks(ProtocolSettings):
         return 1 + self.increments
 
     def restrict(self, dataset: Dataset) -> Stream:
-        """Return the interactions that take part, with users and items renumbered by first appearance in time.
+        """Return the interactions that take part, with users and items renumbered by the block they first appear in.
 
-        Whoever is new in a later block has the highest numbers. All of them take part, with the numbers they have,
-        where a data set comes with its blocks.
+        Whoever is new in a later block has the highest numbers; those of one block stay in the data set's order. All
+        of them take part, with the numbers they have, where a data set comes with its blocks.
 
-        Raises `InputError` when the data set has no clock times and when nothing is left.
+        Raises `InputError` when the data set has no clock times and when too little is left.
         """
         if dataset.block is not None:
             check_given(self, dataset)
@@ -167,7 +167,8 @@ class Blocks(ProtocolSettings):
             raise InputError(
                 f"protocol.min_interactions is {least} and leaves no user and no item of '{dataset.name}'; lower it"
             )
-        return _renumbered(dataset, rows)
+        position = _ranks((dataset.position if isinstance(dataset, Stream) else dataset.moment)[rows])
+        return _renumbered(dataset, rows, position, self._cut(dataset.name, position))
 
     def apply(self, dataset: Dataset, seed: int, increment_split: IncrementSplit = "random") -> tuple[Block, ...]:
         """Return the blocks D0, D1, ... of a data set that `restrict` returned.
@@ -227,14 +228,17 @@ class Blocks(ProtocolSettings):
         """
         if dataset.block is not None:
             return dataset.block
-        share, n = Fraction(str(self.base)), len(dataset.user)
+        return self._cut(dataset.name, dataset.position if isinstance(dataset, Stream) else _ranks(dataset.moment))
+
+    def _cut(self, name: str, position: npt.NDArray[np.int64]) -> npt.NDArray[np.int16]:
+        """Return the block of every row of a place by time. Raises `InputError` where a block would be empty."""
+        share, n = Fraction(str(self.base)), len(position)
         sizes = [floor(share * n)] + [floor((1 - share) * n / self.increments)] * (self.increments - 1)
         if not all(sizes) or sum(sizes) == n:
             raise InputError(
-                f"{n} interactions of '{dataset.name}' are too few for {self.learned} blocks; lower "
+                f"{n} interactions of '{name}' are too few for {self.learned} blocks; lower "
                 "protocol.min_interactions or protocol.increments, or use more data"
             )
-        position = dataset.position if isinstance(dataset, Stream) else _ranks(dataset.moment)
         return np.searchsorted(np.cumsum(sizes), position, side="right").astype(np.int16)
 
 
@@ -268,12 +272,13 @@ def _born(ids: npt.NDArray[np.int32], when: np.ndarray, n: int, never: int) -> n
     return born
 
 
-def _renumbered(dataset: Dataset, rows: npt.NDArray[np.int64]) -> Stream:
-    """Return these rows as a stream whose users and items are numbered by their first place in it."""
-    n = len(rows)
-    position = _ranks((dataset.position if isinstance(dataset, Stream) else dataset.moment)[rows])
-    users = _by_birth(_born(dataset.user[rows], position, len(dataset.users), n), n)
-    items = _by_birth(_born(dataset.item[rows], position, len(dataset.catalogue), n), n)
+def _renumbered(
+    dataset: Dataset, rows: npt.NDArray[np.int64], position: npt.NDArray[np.int64], number: npt.NDArray[np.int16]
+) -> Stream:
+    """Return these rows, of these places and blocks, as a stream with users and items numbered by their first block."""
+    n, never = len(rows), int(number.max()) + 1
+    users = _by_birth(_born(dataset.user[rows], number, len(dataset.users), never), never)
+    items = _by_birth(_born(dataset.item[rows], number, len(dataset.catalogue), never), never)
     grouped = Ragged.from_sorted(dataset.user[rows], np.arange(n), len(dataset.users)).take(users)
     order = grouped.values  # by new user; a user's rows stay in time order
     numbers = np.zeros(len(dataset.catalogue), np.int32)

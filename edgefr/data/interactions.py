@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgefr.arguments import checked
+from edgefr.data.numbering import id_order, places
 from edgefr.data.order import stable_order
 from privacy.plain import plain
 
@@ -78,10 +79,10 @@ class Kinds:
 class Dataset:
     """A data set holds interactions sorted by (user, time, order in the file), with their users and items.
 
-    `user`, `item` int32 [n] are dense numbers: users in order of first appearance, items in order of the
-    catalogue. `time` int64 [n] is unix seconds when `clock`, otherwise only an order. `offsets` int64 [users
-    + 1] cuts the rows into users. Repeated (user, item) pairs are kept; protocols decide. `source` says where
-    it came from: archive, url, licence, sha256, notes.
+    `user`, `item` int32 [n] are dense numbers: users and items in the order of their ids (`id_order`). `time` int64
+    [n] is unix seconds when `clock`, otherwise only an order. `offsets` int64 [users + 1] cuts the rows into users.
+    Repeated (user, item) pairs are kept; protocols decide. `source` says where it came from: archive, url, licence,
+    sha256, notes.
 
     What only some data sets have: `exact` int64 [n], the time in the archive's own unit where that is finer than
     seconds (rows of one second stand by it); `session` int64 [n], the session a row belongs to, and `part` uint8 [n],
@@ -209,10 +210,14 @@ def assemble(
 ) -> Dataset:
     """Make a `Dataset` from (user, item, time) columns in file order: sorted by user, time, file order.
 
+    Users and items are numbered by their ids, whatever numbers the columns give them.
     `per_second`: how many units of the column of times make a second. Rows are sorted by these units, which are kept
     where seconds alone would say less.
     """
     user, item, time = rows
+    people, items = id_order(users), id_order(catalogue.ids, np.array(domains)[catalogue.domain])
+    users, user = users[people], places(people)[user]
+    catalogue, item = catalogue.take(items), places(items)[item]
     order = _by_user_and_time(user, time)  # stable: equal times stay in file order
     user = user[order].astype(np.int32)
     offsets = np.searchsorted(user, np.arange(len(users) + 1)).astype(np.int64)

@@ -60,10 +60,10 @@ def test_official_layout(folder):
     table = load("amazon", folder, options={"categories": ["Music", "Books"], **CORE})
     assert table.domains == ("Music", "Books")
     assert table.users.tolist() == ["A1", "A2", "A3"]
-    assert table.catalogue.ids.tolist() == ["M1", "M2", "B1"]
-    assert table.catalogue.domain.tolist() == [0, 0, 1]
-    assert table.catalogue.text == ["CDs, Jazz. Kind & Blue. Modal jazz.", "", "Books, Sea. It's here"]
-    assert table.item.tolist() == [1, 0, 1, 2, 2]
+    assert table.catalogue.ids.tolist() == ["B1", "M1", "M2"]
+    assert table.catalogue.domain.tolist() == [1, 0, 0]
+    assert table.catalogue.text == ["Books, Sea. It's here", "CDs, Jazz. Kind & Blue. Modal jazz.", ""]
+    assert table.item.tolist() == [2, 1, 2, 0, 0]
     assert table.time.tolist() == [1100000000, 1300000000, 1200000000, 1400000000, 1400000001]
     assert table.clock
     assert len(table.source["sha256"]) == 64
@@ -77,7 +77,7 @@ def test_a_folder_called_amazon_is_found_too(folder, tmp_path_factory):
 
 def test_cores_drop_thin_users_and_items_within_a_category(folder):
     table = load("amazon", folder, options={"categories": ["Music", "Books"], "user_core": 1, "item_core": 2})
-    assert table.catalogue.ids.tolist() == ["M2", "B1"]
+    assert table.catalogue.ids.tolist() == ["B1", "M2"]
     assert table.users.tolist() == ["A1", "A2", "A3"]
     with pytest.raises(InputError, match="no user and item of Music has 20 and 30 interactions; lower user_core"):
         load("amazon", folder, options={"categories": ["Music"]})

@@ -87,7 +87,7 @@ def test_challenge_columns_in_another_order(tmp_path):
 def test_retailrocket(tmp_path):
     archive(tmp_path, "retailrocket", {"events.csv": VISITS})
     table = load("retailrocket", tmp_path)
-    assert columns(table) == [[0, 0, 0, 1], [0, 2, 0, 1], [1433221332, 1433221955, 1433221999, 1433224214]]
+    assert columns(table) == [[0, 0, 0, 1], [2, 0, 2, 1], [1433221332, 1433221955, 1433221999, 1433224214]]
     assert [table.kinds.names[kind] for kind in table.kinds.number] == ["view", "addtocart", "transaction", "view"]
     assert "without addtocart, transaction;" in SessionsProtocol().describe(table)
 
@@ -96,9 +96,9 @@ def test_retailrocket(tmp_path):
 def test_tmall_repeat_buyers(tmp_path, folder):
     archive(tmp_path, "tmall", {f"{folder}user_log_format1.csv": LOG})
     table = load("tmall", tmp_path)
-    days = ["2014-08-29", "2014-11-12", "2014-01-01"]
+    days = ["2014-01-01", "2014-08-29", "2014-11-12"]
     assert table.time.tolist() == np.array(days, "datetime64[s]").astype(np.int64).tolist()
-    assert [table.kinds.names[kind] for kind in table.kinds.number] == ["click", "favourite", "purchase"]
+    assert [table.kinds.names[kind] for kind in table.kinds.number] == ["purchase", "click", "favourite"]
     assert table.kinds.dropped == ()
 
 
@@ -119,8 +119,8 @@ def test_lastfm_1k_artists_and_tracks(tmp_path):
     assert table.catalogue.ids[0] == "f1b1cf71"
     assert table.catalogue.ids[1].startswith("name-")
     tracks = load("lastfm-1k", tmp_path, options={"items": "track"})
-    assert tracks.catalogue.title[1] == "Composition 0919"  # an id's first name in the file
-    assert tracks.catalogue.ids[1] == "e8fb2aa9"
+    assert tracks.catalogue.title[0] == "Composition 0919"  # an id's first name in the file
+    assert tracks.catalogue.ids[0] == "e8fb2aa9"
     assert len(tracks.catalogue) == 2
 
 
@@ -245,9 +245,9 @@ def released(folder, change=None, **columns):
 
 def test_xing_release_layout(tmp_path):
     table = load("xing", released(tmp_path))
-    assert (table.users.tolist(), table.catalogue.ids.tolist()) == (["4", "2"], ["1", "2"])
-    assert columns(table) == [[0, 0, 0, 1, 1, 1], [0, 1, 1, 1, 0, 0], [50, 60, 9000, 10, 20, 9000]]
-    assert (table.session.tolist(), table.part.tolist()) == ([8, 8, 9, 5, 5, 6], [0, 0, 1, 0, 0, 2])
+    assert (table.users.tolist(), table.catalogue.ids.tolist()) == (["2", "4"], ["1", "2"])
+    assert columns(table) == [[0, 0, 0, 1, 1, 1], [1, 0, 0, 0, 1, 1], [10, 20, 9000, 50, 60, 9000]]
+    assert (table.session.tolist(), table.part.tolist()) == ([5, 5, 6, 8, 8, 9], [0, 0, 2, 0, 0, 1])
 
 
 @pytest.mark.parametrize(

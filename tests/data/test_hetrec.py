@@ -59,9 +59,9 @@ def test_lastfm_layout(tmp_path, zipped):
 
 def test_two_tags_at_one_time_are_one_interaction_of_a_block(tmp_path):
     archive(tmp_path, LASTFM, TWO_FILES)
-    stream = Blocks(min_interactions=1).restrict(load("lastfm-2k", tmp_path))
-    assert stream.catalogue.ids[stream.item].tolist() == ["51", "7777", "52", "52"]
-    assert stream.users.tolist() == ["9", "2"]
+    stream = Blocks(min_interactions=1, increments=1).restrict(load("lastfm-2k", tmp_path))
+    who, what = stream.users[stream.user].tolist(), stream.catalogue.ids[stream.item].tolist()
+    assert list(zip(who, what, strict=True)) == [("2", "52"), ("2", "52"), ("9", "51"), ("9", "7777")]
 
 
 def near_duplicates(seed: int) -> tuple[str, list[tuple[int, int, int]]]:
@@ -122,7 +122,7 @@ def test_records_of_one_second_stand_by_their_milliseconds(tmp_path):
     assert table.time.tolist() == [1_238_536_800] * 3
     (split,) = LeaveOneOut(negatives=1, min_interactions=3).apply(dataclasses.replace(table, catalogue=five(table)), 0)
     assert table.catalogue.ids[[split.train[0][0], split.valid[0], split.test[0]]].tolist() == ["51", "50", "52"]
-    stream = Blocks(min_interactions=1).restrict(table)
+    stream = Blocks(min_interactions=1, increments=1).restrict(table)
     assert stream.catalogue.ids[stream.item].tolist() == ["51", "50", "52"]
 
 
@@ -153,9 +153,9 @@ def test_movielens_layout_without_a_folder_inside_the_zip(tmp_path):
         out.writestr("movies.dat", MOVIES)
     table = load("hetrec2011", tmp_path)
     assert table.users.tolist() == ["75", "78"]
-    assert table.catalogue.ids.tolist() == ["32", "3"]
-    assert table.catalogue.title == ["Twelve Monkeys", "Hôtel du Nord"]
-    assert table.item.tolist() == [1, 0, 1]
+    assert table.catalogue.ids.tolist() == ["3", "32"]
+    assert table.catalogue.title == ["Hôtel du Nord", "Twelve Monkeys"]
+    assert table.item.tolist() == [0, 1, 0]
     assert table.time.tolist() == [1162160236, 1162160624, 1162160236]
 
 

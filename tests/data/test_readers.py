@@ -40,7 +40,7 @@ PAIRS = {
 def test_ml_100k_layout(tmp_path, zipped):
     archive(tmp_path, "ml-100k", ML_100K, zipped)
     table = load("ml-100k", tmp_path)
-    assert table.users.tolist() == ["196", "22"]
+    assert table.users.tolist() == ["22", "196"]
     assert table.catalogue.ids.tolist() == ["1", "2", "3"]
     assert table.catalogue.title[1] == "Hôtel du Nord (1938)"
     assert table.catalogue.text == [
@@ -48,8 +48,8 @@ def test_ml_100k_layout(tmp_path, zipped):
         "Comedy. Hôtel du Nord (1938)",
         "unknown",
     ]
-    assert list(zip(table.user.tolist(), table.item.tolist(), strict=True)) == [(0, 1), (0, 2), (1, 0)]
-    assert table.time.tolist() == [881250949, 881250949, 881250000]
+    assert list(zip(table.user.tolist(), table.item.tolist(), strict=True)) == [(0, 0), (1, 1), (1, 2)]
+    assert table.time.tolist() == [881250000, 881250949, 881250949]
     assert table.clock
     assert "no redistribution" in table.source["licence"]
     if zipped:
@@ -60,12 +60,12 @@ def test_ml_100k_layout(tmp_path, zipped):
 def test_ml_1m_layout(tmp_path, zipped):
     archive(tmp_path, "ml-1m", ML_1M, zipped)
     table = load("ml-1m", tmp_path)
-    assert table.users.tolist() == ["196", "22"]
-    assert table.catalogue.ids.tolist() == ["1", "3", "2"]
-    assert table.catalogue.title == ["Toy Story (1995)", "Mission: Impossible (1996)", "Hôtel: du :Nord (1938)"]
+    assert table.users.tolist() == ["22", "196"]
+    assert table.catalogue.ids.tolist() == ["1", "2", "3"]
+    assert table.catalogue.title == ["Toy Story (1995)", "Hôtel: du :Nord (1938)", "Mission: Impossible (1996)"]
     assert table.catalogue.text[0] == "Animation, Children's. Toy Story (1995)"
-    assert list(zip(table.user.tolist(), table.item.tolist(), strict=True)) == [(0, 2), (0, 1), (1, 0)]
-    assert table.time.tolist() == [978300760, 978300760, 978302109]
+    assert list(zip(table.user.tolist(), table.item.tolist(), strict=True)) == [(0, 0), (1, 1), (1, 2)]
+    assert table.time.tolist() == [978302109, 978300760, 978300760]
     assert table.clock
     assert "no redistribution" in table.source["licence"]
 

@@ -61,14 +61,13 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_the_expected_tensors_are_those_of_a_plain_loop(expected: dict[str, Any]) -> None:
     rows = [tuple(row.values()) for row in interactions().to_pylist() if row["rating"] >= 2.5]
-    users, listed = (list(dict.fromkeys(str(row[place]) for row in rows)) for place in (0, 1))
     rows = list(dict.fromkeys((str(user), str(item), time) for user, item, _, time in rows))
     while True:
         left = [r for r in rows if sum(o[0] == r[0] for o in rows) >= 3 and sum(o[1] == r[1] for o in rows) >= 3]
         if left == rows:
             break
         rows = left
-    users, listed = ([name for name in names if name in {r[p] for r in rows}] for p, names in ((0, users), (1, listed)))
+    users, listed = (sorted({row[place] for row in rows}, key=int) for place in (0, 1))
     rows.sort(key=lambda row: (users.index(row[0]), row[2]))
     assert expected["users"] == users
     assert expected["items"] == listed

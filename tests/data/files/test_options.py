@@ -252,5 +252,5 @@ def test_frames_with_times_and_categories(kind: str) -> None:
 def test_ids_of_64_bits_stay_whole() -> None:
     table = pa.table({"user": pa.array([2**64 - 1, 2**64 - 2], pa.uint64()), "item": pa.array([-5, 2**62])})
     dataset = Dataset.from_frame(table)
-    assert dataset.users.tolist() == [str(2**64 - 1), str(2**64 - 2)]
-    assert dataset.catalogue.ids.tolist() == ["-5", str(2**62)]
+    assert dataset.users.tolist() == [str(2**64 - 2), str(2**64 - 1)]
+    assert dataset.catalogue.ids.tolist() == [str(2**62), "-5"]
