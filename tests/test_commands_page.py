@@ -53,6 +53,7 @@ def test_every_command_is_on_the_page() -> None:
     assert sorted(set(ALL) - named) == []
 
 
+@pytest.mark.slow
 def test_the_lines_on_bundles_and_devices_run_in_the_pages_order(tmp_path: Path) -> None:
     """On a small run in place of the demo, without what takes long, and what needs a server."""
     settings = tmp_path / "small.yaml"

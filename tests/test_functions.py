@@ -58,6 +58,7 @@ def test_audit(run: edgefr.Run, place: Path) -> None:
     assert answers.fits_a_screen(repr(ours)), repr(ours)
 
 
+@pytest.mark.slow
 def test_sweep(place: Path) -> None:
     experiment = place / "experiment.yaml"
     edgefr.Run(place).write_experiment(answers.experiment())

@@ -39,7 +39,14 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 ALL = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 PAGES = [page for page in ALL if page != LONG and any(kind not in READ for kind, _ in blocks(page))]
-SLOW = {page for page in PAGES if any(kind == "sh slow" for kind, _ in blocks(page))}
+QUICK = (
+    "howto-metric.md",
+    "own-data.md",
+    "concepts/local-program.md",
+    "concepts/protocols.md",
+    "concepts/four-epsilons.md",
+)
+"""Pages that run with every commit; the others take turns with what is slow."""
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +69,8 @@ def commands_of(content: str) -> list[list[str]]:
     return [[*COMMANDS[first], *arguments] for first, *arguments in lines]
 
 
-@pytest.mark.parametrize("page", [pytest.param(p, marks=[pytest.mark.slow] * (p in SLOW)) for p in PAGES])
+@pytest.mark.turns(*QUICK)
+@pytest.mark.parametrize("page", PAGES)
 def test_a_page_runs(page: str, tmp_path: Path, cache: Path) -> None:
     shutil.copy(ROOT / "devices.yaml", tmp_path)
     found, python = blocks(page), tmp_path / "page.py"
@@ -100,3 +108,7 @@ def test_a_page_says_how_many_lines_its_file_has(page: str) -> None:
     lines = len(first.splitlines())
     assert f"of {lines} lines" in " ".join((DOCS / page).read_text().split()), lines
     assert page != METHOD or lines < 80
+
+
+def test_the_pages_that_are_quick_are_pages() -> None:
+    assert set(QUICK) <= set(PAGES)

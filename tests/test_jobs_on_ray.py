@@ -33,6 +33,8 @@ __all__ = ["data_dir"]  # a fixture that is used here too
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
+pytestmark = pytest.mark.slow  # starting a cluster takes long
+
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Any]:
@@ -83,7 +85,6 @@ def test_neither_a_failure_nor_a_dead_worker_stops_the_others(cluster: Any, tmp_
     assert [path for path in tmp_path.iterdir() if path.suffix != ".pids"] == []  # the mark is gone
 
 
-@pytest.mark.slow
 def test_a_job_whose_worker_always_dies_is_given_up(cluster: Any, tmp_path: Path) -> None:
     ((_, found),) = run_jobs(act, ["dies"], tmp_path, Where(1, cluster.address), tmp_path)
     assert isinstance(found, Failed)
@@ -91,7 +92,6 @@ def test_a_job_whose_worker_always_dies_is_given_up(cluster: Any, tmp_path: Path
     assert len(pids(tmp_path, "dies")) == 4
 
 
-@pytest.mark.slow
 def test_jobs_of_a_machine_that_dies_are_done_again_elsewhere(cluster: Any, tmp_path: Path) -> None:
     late = cluster.add_node(num_cpus=1)
     jobs, found = [f"waits {number}" for number in range(3)], dict[str, Any]()  # one on each machine
@@ -240,7 +240,6 @@ def test_a_sweep_comes_to_the_same_through_a_worker_that_is_killed(cluster: Any,
     assert_same_runs(here, out)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_sweep_that_is_stopped_goes_on(cluster: Any, here: Path, tmp_path: Path, how: signal.Signals) -> None:
     out, key = tmp_path / "sweep", tmp_path / "key"
@@ -267,7 +266,6 @@ def test_a_sweep_that_is_stopped_goes_on(cluster: Any, here: Path, tmp_path: Pat
     assert_same_runs(here, out)
 
 
-@pytest.mark.slow
 def test_trials_of_a_tuning_come_to_the_same(cluster: Any, tmp_path: Path) -> None:
     spaces = tmp_path / "spaces"
     spaces.mkdir()
@@ -279,7 +277,6 @@ def test_trials_of_a_tuning_come_to_the_same(cluster: Any, tmp_path: Path) -> No
     assert kept(tmp_path / "here") == kept(tmp_path / "there")
 
 
-@pytest.mark.slow
 def test_a_table_with_its_base_blocks_comes_to_the_same(cluster: Any, data_dir: Path, tmp_path: Path) -> None:
     asked: dict[str, Any] = {"data": ["lastfm-2k"], "data_dir": data_dir, "seeds": 2, "overrides": ["rounds=1"]}
     here = edgefr.reproduce("f3crec", ["table-7"], out=tmp_path / "here", **asked)

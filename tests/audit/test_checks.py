@@ -72,6 +72,7 @@ def violated(*some: Way) -> dict[str, Outcome]:
     return {found.check: found for found in check(some) if not found.ok}
 
 
+@pytest.mark.turns(f"{GAUSSIAN}-central", f"{LAPLACE}-local")
 @pytest.mark.parametrize("trust", ["central", "local"])
 @pytest.mark.parametrize(
     "settings", [GAUSSIAN, LAPLACE, {**GAUSSIAN, "project": 20}, {**LAPLACE, "norm": "l2"}], ids=str
@@ -93,6 +94,7 @@ def test_right_mechanisms_pass(trust: str, settings: dict[str, Any]) -> None:
     assert all(one.ok for one in found), [one for one in found if not one.ok]
 
 
+@pytest.mark.slow
 def test_right_steps_pass() -> None:
     assert {one.check for one in check([stepping()])} >= {
         "noise",
@@ -112,6 +114,7 @@ def test_without_a_promise_nothing_is_asked_of_noise() -> None:
     assert all(one.ok for one in found)
 
 
+@pytest.mark.slow
 def test_how_often_a_right_mechanism_is_accused(monkeypatch: Patch) -> None:
     """One audit in a million, by the bounds that are added up: of 40 audits the least chance is near 1 in 40."""
     monkeypatch.setattr(played, "VALUES", 3000)
@@ -274,7 +277,11 @@ def _named(cases: list[Any]) -> Iterator[Any]:
         yield pytest.param(*case, id=f"{number}-{case[-1]}-{case[-2].__qualname__.split('.')[0]}")
 
 
-@pytest.mark.parametrize(("trust", "settings", "plant", "name"), _named(SUMS))
+OF_SUMS = list(_named(SUMS))
+
+
+@pytest.mark.turns(*(case.id for case in OF_SUMS[::6]))
+@pytest.mark.parametrize(("trust", "settings", "plant", "name"), OF_SUMS)
 def test_faults_of_the_sum_are_found(
     trust: str, settings: dict[str, Any], plant: Callable[[Patch], None], name: str, monkeypatch: Patch
 ) -> None:
@@ -407,7 +414,11 @@ STEPS: list[tuple[Callable[[Patch], None], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("plant", "name"), _named(STEPS))
+OF_STEPS = list(_named(STEPS))
+
+
+@pytest.mark.turns(*(case.id for case in OF_STEPS[::3]))
+@pytest.mark.parametrize(("plant", "name"), OF_STEPS)
 def test_faults_of_steps_are_found(plant: Callable[[Patch], None], name: str, monkeypatch: Patch) -> None:
     plant(monkeypatch)
     assert name in violated(stepping())

@@ -59,6 +59,7 @@ def test_the_verdict_says_the_worst_first() -> None:
     assert verdict({**report, "attacks": kept, "checks": [fine, broken]}) == "VIOLATED: clip of bytes: tables alone"
 
 
+@pytest.mark.slow
 def test_of_a_run_the_strongest_audit_stays(tmp_path: Path) -> None:
     run = simulated(tmp_path / "run", *LOUD)
     strong = audit(run, ["game"], Effort(trials=1000))

@@ -189,6 +189,7 @@ def test_archive(ratings: str, cut: int | None, parts: list[str], cli: Cli, tmp_
     assert tree(tmp_path) == {"ml-100k.zip": before}
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_taken_is_left_alone(transfr: Made, place: Path, cli: Cli, tmp_path: Path) -> None:
     before = tree(transfr.run.path)
     line = refused(*cli("simulate", "--experiment", place / "tiny.yaml", "--out", transfr.run.path))

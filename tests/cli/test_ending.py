@@ -44,6 +44,7 @@ def test_quiet_is_the_path_alone(small: tuple[str | Path, ...], cli: Cli) -> Non
     assert cli(*small, "--quiet") == (0, f"{small[-1]}\n", "")
 
 
+@pytest.mark.slow
 def test_seeds_end_in_the_same_ways(small: tuple[str | Path, ...], cli: Cli) -> None:
     code, out, _ = cli(*small, "--seeds", "2", "--json")
     assert code == 0

@@ -42,6 +42,7 @@ def made(data_dir: Path, tmp_path_factory: pytest.TempPathFactory):
     return commands.edgefr(*arguments, cache=cache), out
 
 
+@pytest.mark.slow
 def test_pages_are_printed_and_written(made):
     process, out = made
     assert process.returncode == 0, process.stderr

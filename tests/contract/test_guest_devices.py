@@ -123,6 +123,7 @@ class Fleet:
             assert_same(one.scores(), scores_of(self, slot), size=float(np.abs(one.scores()).max()))
 
 
+@pytest.mark.turns(*(next(iter(names)) for names in (SETS, SESSIONS, CARS)))
 @pytest.mark.parametrize("guest", SETS | SESSIONS | CARS)
 def test_a_guest_learns_on_devices_what_it_learns_in_the_simulator(guest: str, tmp_path: Path) -> None:
     fleet = Fleet.of(guest, tmp_path)

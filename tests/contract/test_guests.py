@@ -76,6 +76,7 @@ def same(fast: dict[str, torch.Tensor], slow: dict[str, torch.Tensor]) -> None:
         torch.testing.assert_close(fast[name], slow[name], atol=1e-5, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
 
 
+@pytest.mark.turns(*list(SETS)[:1], *list(SESSIONS)[:1])
 @pytest.mark.parametrize("guest", SETS | SESSIONS)
 def test_guests_keep_the_contract(guest: str) -> None:
     check_method((SETS | SESSIONS)[guest](), skip=["workers"])

@@ -14,6 +14,7 @@ from edgefr.engine.work import Updates
 from edgefr.testing import check_method
 from export.learning import unlearnable
 from tests.contract.sessions import CLIENTS, ITEMS, VARIANTS, private_of, program, work
+from tests.turns import in_turns
 
 every = pytest.mark.parametrize("variant", VARIANTS)
 EVERYONE = np.arange(CLIENTS)
@@ -28,6 +29,7 @@ def tables(updates: Updates, clients: int) -> dict[str, torch.Tensor]:
     return out if updates.message is None else {**out, "message": updates.message}
 
 
+@in_turns
 @every
 def test_every_program_of_sessions_keeps_the_contract(variant: str) -> None:
     """In simulation; `test_session_devices` holds devices to it."""

@@ -466,6 +466,7 @@ def live(folder: Path, rounds: int) -> None:
         device.apply(delta(device, number, from_round=number - 1))
 
 
+@pytest.mark.slow
 def test_kill_at_any_moment_leaves_a_whole_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(releasing, "time", SimpleNamespace(time=lambda: 1_900_000_000))  # which ledgers note
     rounds, kills, moments = 40, 0, random.Random(3)

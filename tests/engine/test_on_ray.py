@@ -32,6 +32,8 @@ from tests.engine.test_processes import CASES, EVERYONE, Faulty, rounds, run
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
+pytestmark = pytest.mark.slow  # starting a cluster takes long
+
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Any]:
@@ -82,14 +84,12 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 def test_a_ray_of_its_own_starts_and_ends_with_the_backend(tmp_path: Path) -> None:
     script = tmp_path / "own.py"
     script.write_text(OWN)
     subprocess.run([sys.executable, str(script)], env={**os.environ, "PYTHONPATH": ":".join(sys.path)}, check=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kills", [2, 10])
 def test_workers_that_are_killed_change_no_bit(backend: OnRay, kills: int) -> None:
     """Each in the middle of a block."""
@@ -113,7 +113,6 @@ def test_workers_that_are_killed_change_no_bit(backend: OnRay, kills: int) -> No
     killer.join()
 
 
-@pytest.mark.slow
 def test_a_node_that_dies_in_a_round_changes_no_bit_and_another_may_join(cluster: Any, backend: OnRay) -> None:
     expected = rounds("replay", None)
     backend.start()

@@ -30,6 +30,7 @@ from privacy.settings import PrivacySettings
 from tests.closeness import assert_same
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, interactions, program, work
 from tests.engine.test_scoring import literal
+from tests.turns import in_turns
 
 USERS, ROWS = 6, 5
 shards = st.lists(
@@ -91,6 +92,7 @@ def with_tables() -> list[str]:
     return [name for name, local in found.items() if trained(local, local.phases, "shared", "rows")]
 
 
+@in_turns
 @pytest.mark.parametrize("variant", with_tables())
 def test_what_a_client_keeps_is_its_table_after_its_last_round_whatever_was_clipped(variant: str) -> None:
     made = federation(program(variant))

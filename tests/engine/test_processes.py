@@ -160,6 +160,7 @@ def rounds(case: str, backend: Backend | None) -> tuple[Federation, dict[str, to
     return made, made.personalise(EVERYONE, first.sampler, first.context, made.private, 9)
 
 
+@pytest.mark.turns(*list(CASES)[:2])
 @pytest.mark.parametrize("case", CASES)
 def test_any_number_of_workers_gives_the_bits_of_one_process(
     case: str, pool: Pool, monkeypatch: pytest.MonkeyPatch

@@ -22,6 +22,8 @@ from tests.contract.programs import program
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
+pytestmark = pytest.mark.slow  # starting a cluster takes long
+
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Any]:
@@ -159,7 +161,6 @@ def test_what_has_ended_is_not_asked(cluster: Any) -> None:
         held.whole()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("gone", [0, 1])
 def test_one_that_dies_is_replaced_from_the_other_whatever_is_asked_next(stores: Stores, gone: int) -> None:
     held = stores.keep(VALUE)
@@ -193,7 +194,6 @@ def test_a_round_changes_nothing_before_all_stores_have_all_of_it(stores: Stores
     assert torch.equal(held.whole(), new)
 
 
-@pytest.mark.slow
 def test_one_that_dies_as_a_round_is_committed_leaves_it_with_the_other(stores: Stores) -> None:
     held, new = stores.keep(VALUE), VALUE + 100
     stores.take_back([changes(stores, held, new)])
@@ -203,7 +203,6 @@ def test_one_that_dies_as_a_round_is_committed_leaves_it_with_the_other(stores: 
     assert torch.equal(held.whole(), new)
 
 
-@pytest.mark.slow
 def test_a_round_that_cannot_be_put_back_says_so_and_changes_nothing(stores: Stores) -> None:
     held = stores.keep(VALUE)
     change = changes(stores, held, VALUE + 100)
@@ -217,7 +216,6 @@ def test_a_round_that_cannot_be_put_back_says_so_and_changes_nothing(stores: Sto
     assert torch.equal(held.whole(), VALUE + 100)
 
 
-@pytest.mark.slow
 def test_where_all_who_held_something_died_together_the_run_is_told_to_go_on_from_its_checkpoint(
     stores: Stores,
 ) -> None:
@@ -228,7 +226,6 @@ def test_where_all_who_held_something_died_together_the_run_is_told_to_go_on_fro
         held.whole()
 
 
-@pytest.mark.slow
 def test_processes_that_are_killed_are_replaced_and_the_machines_are_different_ones(stores: Stores) -> None:
     held = stores.keep(VALUE)
     assert len(set(stores._nodes)) == 2
@@ -240,7 +237,6 @@ def test_processes_that_are_killed_are_replaced_and_the_machines_are_different_o
     assert len(at_work("Store")) == 2
 
 
-@pytest.mark.slow
 def test_a_machine_that_dies_takes_nothing_with_it(cluster: Any) -> None:
     late = cluster.add_node(num_cpus=1)
     stores = Stores(ray)

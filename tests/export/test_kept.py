@@ -60,6 +60,7 @@ def test_the_same_files_and_forms_come_back(made: list[str], tmp_path: Path) -> 
     ).all()
 
 
+@pytest.mark.slow
 def test_whatever_they_depend_on_is_another_one(
     made: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_pooling_whose_code_does_not_say_all_is_never_kept(made: list[str], tm
     assert not (tmp_path / "cache" / "encoders").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"", b"x" * 10, b"y" * 4000], ids=["empty", "short", "long"])
 def test_a_damaged_file_is_staged_anew(made: list[str], tmp_path: Path, content: bytes) -> None:
     how = read_by(worlds.student())

@@ -30,6 +30,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield place
 
 
+@pytest.mark.turns(*{case.split(",")[0]: case for case in reversed(cases())}.values())
 @pytest.mark.parametrize("case", cases())
 def test_it_comes_to_what_was_kept(case: str, tmp_path: Path) -> None:
     assert case in kept(), f"no values are kept for '{case}': {HOW}"

@@ -66,6 +66,7 @@ def run_of(folder: Path, *arguments: str | Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_readmes_command_and_what_follows_it(tmp_path: Path) -> None:
     """TransFR distils, learns, is measured, written down and exported; the run is continued, attacked and swept."""
     (tmp_path / "tiny.yaml").write_text(TINY)
@@ -88,6 +89,7 @@ def test_the_readmes_command_and_what_follows_it(tmp_path: Path) -> None:
     assert json.loads(swept.read_text())["engine"]["device"] == GPU.type
 
 
+@pytest.mark.slow
 def test_a_search_and_a_teacher_of_ones_own(tmp_path: Path) -> None:
     """Pre-training, distilling from what it made, tuning and explaining run on the pretended GPU."""
     (tmp_path / "texts.txt").write_text("".join(f"a small text about topic {n % 7} and {n % 5}\n" for n in range(60)))

@@ -210,6 +210,7 @@ def test_what_does_not_go_with_it_is_refused(changes: list[str], why: str) -> No
         load_experiment(overrides=["method=fcf", *changes])
 
 
+@pytest.mark.slow
 def test_the_command_runs_it(tmp_path: Path) -> None:
     asked = ("method=fcf", "rounds=2", "data_options={users: 60, items: 160, interactions: 12}")
     changes = [part for change in (*asked, "protocol.negatives=20") for part in ("--set", change)]

@@ -139,6 +139,7 @@ def test_protocols_that_need_a_state_are_refused(protocol: str, why: str) -> Non
     assert "protocol.name=leave-one-out" in str(refused.value)
 
 
+@pytest.mark.slow
 def test_the_command_runs_it(tmp_path: Path) -> None:
     asked = ("method=fedrecon", "rounds=2", "data_options={users: 60, items: 160, interactions: 12}")
     changes = [part for change in (*asked, "protocol.negatives=20") for part in ("--set", change)]

@@ -327,13 +327,18 @@ def test_nobody_starts_who_is_not_written_down_first(tmp_path: Path) -> None:
 
 
 class Alone:
-    """A broker of four devices, of which two may be at work and three uploads fill a round."""
+    """A broker of four devices, of which two may be at work and three uploads fill a round; the test sets its clock."""
 
     def __init__(self) -> None:
+        self.now, self.timeout_s = 0.0, 0.0
         origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
         self.bundle = origin.bundle
         self.broker = BufferedBroker(
-            dict.fromkeys("abcd", origin.bundle), origin.learning, origin.items, Buffering(3, 2, 0.5, 1)
+            dict.fromkeys("abcd", origin.bundle),
+            origin.learning,
+            origin.items,
+            Buffering(3, 2, 0.5, 1),
+            clock=lambda: self.now,
         )
         self.started: list[list[str]] = []
         self.found: list[tuple[str, int]] | None = None
@@ -344,14 +349,22 @@ class Alone:
 
     def open(self, number: int, timeout_s: float = 5.0, fewest: int = 1) -> Thread:
         self.broker.open(number, {self.bundle: b"from"}, "abcd")
+        self.timeout_s, begun = timeout_s, Event()
 
         def lead() -> None:
-            taken = self.broker.gather(timeout_s, fewest, self.started.append)
+            taken = self.broker.gather(timeout_s, fewest, self.started.append, lambda *_: begun.set())
             self.found = [(one.device, one.round) for one in taken]
 
         thread = Thread(target=lead)
         thread.start()
+        assert begun.wait(60)
         return thread
+
+    def ends(self, leader: Thread) -> None:
+        """Let the time of the round go by."""
+        self.now += self.timeout_s
+        leader.join(60)
+        assert not leader.is_alive()
 
     def asks(self, device: str, after: int) -> bool:
         for _ in range(50):
@@ -383,7 +396,7 @@ def test_who_is_done_is_replaced_and_works_once_a_round() -> None:
     alone.broker.submit("c", 5, alone.release(5))
     assert alone.asks("d", 0)
     alone.broker.submit("d", 5, alone.release(5))
-    leader.join(10)
+    alone.ends(leader)
     assert alone.found == [("a", 5), ("c", 5), ("d", 5)]
     assert alone.started == [["a"], ["b"], ["c"], ["d"]]
 
@@ -395,17 +408,17 @@ def test_an_upload_is_of_the_round_its_device_started_in_and_none_is_too_old() -
         if number == 5:
             assert alone.asks("a", 0)
             assert alone.asks("b", 0)
-        leader.join(10)
+        alone.ends(leader)
         assert alone.found == []
     leader = alone.open(6, 0.5)
     assert "not at work" in alone.refused(lambda: alone.broker.submit("a", 6, alone.release(6)))
     alone.broker.submit("a", 5, alone.release(5))
-    leader.join(10)
+    alone.ends(leader)
     assert alone.found == [("a", 5)]
     leader = alone.open(7, 0.1)
     assert "more than 1 rounds ago" in alone.refused(lambda: alone.broker.submit("b", 5, alone.release(5)))
     assert "not at work" in alone.refused(lambda: alone.broker.submit("b", 5, alone.release(5)))
-    leader.join(10)
+    alone.ends(leader)
     assert alone.broker.stale == 1
 
 
@@ -414,13 +427,13 @@ def test_too_few_uploads_wait_for_the_next_round_and_their_devices_with_them() -
     leader = alone.open(5, 0.3, fewest=2)
     assert alone.asks("a", 0)
     alone.broker.submit("a", 5, alone.release(5))
-    leader.join(10)
+    alone.ends(leader)
     assert alone.found == []
     leader = alone.open(6, 0.6, fewest=2)
     assert not alone.asks("a", 5), "its upload waits"
     assert alone.asks("b", 0)
     alone.broker.submit("b", 6, alone.release(6))
-    leader.join(10)
+    alone.ends(leader)
     assert alone.found == [("a", 5), ("b", 6)]
 
 
@@ -432,7 +445,7 @@ def test_a_killed_server_goes_on_with_who_had_started() -> None:
     assert not alone.asks("d", 0), "two are at work"
     alone.broker.submit("a", 4, alone.release(4))
     alone.broker.submit("c", 5, alone.release(5))
-    leader.join(10)
+    alone.ends(leader)
     assert alone.found == [("a", 4), ("c", 5)]
 
 

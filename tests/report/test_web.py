@@ -55,6 +55,7 @@ def words(page: str) -> str:
     return html.unescape(" ".join(re.sub(r"<[^>]*>", " ", kept).split()))
 
 
+@pytest.mark.turns(*list(KINDS)[:3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_ends_with_a_page_of_the_sections_that_apply_to_it(kind: str, made: Made) -> None:
     page = (made(kind) / "report.html").read_text()

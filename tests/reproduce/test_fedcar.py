@@ -114,6 +114,7 @@ def test_without_fedcar_or_a_rival_nothing_is_compared(values: dict[str, tuple[f
     assert all("difference" not in r for r in page.records if r["kind"] == "federated")
 
 
+@pytest.mark.slow
 def test_among_rows_that_do_not_differ_a_verdict_is_seldom():
     """Of 400 tables of 8 rows alike, fewer than 5 % tell any apart; a winner chosen on the same users is told often."""
     rng, names, told, chosen = np.random.default_rng(0), ["fedcar", *"abcdefg"], 0, 0

@@ -142,6 +142,7 @@ def test_figures_show_every_stage_and_every_point() -> None:
     assert [row["HR@10\nLocaltrain"] for row in six.sheets[0].rows] == ["0.3000"] * 5
 
 
+@pytest.mark.slow
 def test_the_command_runs_rows_in_both_directions(tmp_path: Path) -> None:
     small = (
         "--set",

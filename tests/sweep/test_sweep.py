@@ -75,6 +75,7 @@ def test_the_trade_off_is_written_and_drawn(whole: Made):
     assert "popularity" in (whole.folder / "figures" / "tradeoff.svg").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_stopped_half_way_it_goes_on_to_the_same_results(
     how: signal.Signals, whole: Made, same: tuple[str, str], tiny: Path, cache: Path, cli, tmp_path: Path
