@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from threading import Event, Thread
+from time import monotonic
+from typing import Any
 
 import numpy as np
 import pytest
@@ -327,10 +329,14 @@ def test_nobody_starts_who_is_not_written_down_first(tmp_path: Path) -> None:
 
 
 class Alone:
-    """A broker of four devices, of which two may be at work and three uploads fill a round; the test sets its clock."""
+    """A broker of four devices, of which two may be at work and three uploads fill a round.
+
+    `told` has what its rounds said of how far they are; `ends` puts its clock ahead.
+    """
 
     def __init__(self) -> None:
-        self.now, self.timeout_s = 0.0, 0.0
+        self.ahead, self.timeout_s = 0.0, 0.0
+        self.told: list[tuple[int, int, str]] = []
         origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
         self.bundle = origin.bundle
         self.broker = BufferedBroker(
@@ -338,7 +344,7 @@ class Alone:
             origin.learning,
             origin.items,
             Buffering(3, 2, 0.5, 1),
-            clock=lambda: self.now,
+            clock=lambda: monotonic() + self.ahead,
         )
         self.started: list[list[str]] = []
         self.found: list[tuple[str, int]] | None = None
@@ -347,12 +353,16 @@ class Alone:
         rows = {"item": (np.array([2]), np.full((1, 8), value, np.float32))}
         return ClientUpdate(self.bundle, number, np.zeros(0, np.float32), rows, examples=5).to_bytes()
 
-    def open(self, number: int, timeout_s: float = 5.0, fewest: int = 1) -> Thread:
+    def open(self, number: int, timeout_s: float = 5000.0, fewest: int = 1) -> Thread:
         self.broker.open(number, {self.bundle: b"from"}, "abcd")
         self.timeout_s, begun = timeout_s, Event()
 
+        def tell(*said: Any) -> None:
+            self.told.append(said)
+            begun.set()
+
         def lead() -> None:
-            taken = self.broker.gather(timeout_s, fewest, self.started.append, lambda *_: begun.set())
+            taken = self.broker.gather(timeout_s, fewest, self.started.append, tell)
             self.found = [(one.device, one.round) for one in taken]
 
         thread = Thread(target=lead)
@@ -362,7 +372,7 @@ class Alone:
 
     def ends(self, leader: Thread) -> None:
         """Let the time of the round go by."""
-        self.now += self.timeout_s
+        self.ahead += self.timeout_s
         leader.join(60)
         assert not leader.is_alive()
 
@@ -404,18 +414,18 @@ def test_who_is_done_is_replaced_and_works_once_a_round() -> None:
 def test_an_upload_is_of_the_round_its_device_started_in_and_none_is_too_old() -> None:
     alone = Alone()
     for number in (5, 6):
-        leader = alone.open(number, 0.1)
+        leader = alone.open(number, 100)
         if number == 5:
             assert alone.asks("a", 0)
             assert alone.asks("b", 0)
         alone.ends(leader)
         assert alone.found == []
-    leader = alone.open(6, 0.5)
+    leader = alone.open(6, 500)
     assert "not at work" in alone.refused(lambda: alone.broker.submit("a", 6, alone.release(6)))
     alone.broker.submit("a", 5, alone.release(5))
     alone.ends(leader)
     assert alone.found == [("a", 5)]
-    leader = alone.open(7, 0.1)
+    leader = alone.open(7, 100)
     assert "more than 1 rounds ago" in alone.refused(lambda: alone.broker.submit("b", 5, alone.release(5)))
     assert "not at work" in alone.refused(lambda: alone.broker.submit("b", 5, alone.release(5)))
     alone.ends(leader)
@@ -424,12 +434,12 @@ def test_an_upload_is_of_the_round_its_device_started_in_and_none_is_too_old() -
 
 def test_too_few_uploads_wait_for_the_next_round_and_their_devices_with_them() -> None:
     alone = Alone()
-    leader = alone.open(5, 0.3, fewest=2)
+    leader = alone.open(5, 300, fewest=2)
     assert alone.asks("a", 0)
     alone.broker.submit("a", 5, alone.release(5))
     alone.ends(leader)
     assert alone.found == []
-    leader = alone.open(6, 0.6, fewest=2)
+    leader = alone.open(6, 600, fewest=2)
     assert not alone.asks("a", 5), "its upload waits"
     assert alone.asks("b", 0)
     alone.broker.submit("b", 6, alone.release(6))
@@ -440,7 +450,7 @@ def test_too_few_uploads_wait_for_the_next_round_and_their_devices_with_them() -
 def test_a_killed_server_goes_on_with_who_had_started() -> None:
     alone = Alone()
     alone.broker.resume({"a": 4, "b": 5, "c": 5}, {"a": alone.release(4)})
-    leader = alone.open(5, 0.6, fewest=1)
+    leader = alone.open(5, 600, fewest=1)
     assert alone.asks("b", 0), "the same round again"
     assert not alone.asks("d", 0), "two are at work"
     alone.broker.submit("a", 4, alone.release(4))

@@ -45,16 +45,14 @@ def test_a_sum_under_masks_says_which_step_it_waits_in() -> None:
 
 
 def test_a_round_that_waits_for_nobody_says_who_is_at_work() -> None:
-    alone, told = Alone(), []
-    inner = alone.broker.gather
-    alone.broker.gather = lambda *asked: inner(*asked, lambda *said: told.append(said))  # type: ignore[method-assign,assignment]
+    alone = Alone()
     leader = alone.open(5)
     for device in "abc":
         assert alone.asks(device, 0)
         alone.broker.submit(device, 5, alone.release(5))
     leader.join(10)
-    assert told[0] == (0, 3, ", 0 at work")
-    assert (0, 3, ", 1 at work") in told
+    assert alone.told[0] == (0, 3, ", 0 at work")
+    assert (0, 3, ", 1 at work") in alone.told
 
 
 def test_what_hears_of_it_holds_no_lock() -> None:
