@@ -1,6 +1,6 @@
 """The server's part in a sum that it cannot open one by one: it hands messages on, and gets the total.
 
-    keys ─► who has whom for neighbours ─► shares, handed on ─► masked vectors, added ─► shares of masks ─► the total
+    keys ─► neighbours ─► shares, handed on ─► masked vectors, added ─► signatures ─► shares of masks ─► the total
 
 Up to a hundred devices all are neighbours of all (Bonawitz et al., CCS 2017); of more, each has a few, in a random
 circle, as many as `neighbourhood` works out (Bell et al., CCS 2020). A device may go away before any step: who sent a
@@ -20,6 +20,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from privacy.agreement import has_signed, quorum, roster_digest, statement
 from privacy.errors import InputError
 from privacy.masks import Keys, Revealed, Words, agreed, public_of, stream
 from privacy.neighbours import EVERYBODY, HELPERS, MOST, SECURITY, part_of, threshold
@@ -101,6 +102,7 @@ class SecureSum:
         self._shared: set[int] = set()
         self._arrived: set[int] = set()
         self._total = np.zeros(size, np.uint32)
+        self.signatures: dict[int, bytes] = {}
         self._own: dict[int, dict[int, bytes]] = {}
         self._pairs: dict[int, dict[int, bytes]] = {}
 
@@ -124,6 +126,11 @@ class SecureSum:
                 half = range(1, count // 2 + 1)
                 self._near[number] = [circle[(at + step * way) % size] for step in half for way in (1, -1)]
         return {number: sorted(near) for number, near in self._near.items()}
+
+    @property
+    def roster(self) -> dict[int, bytes]:
+        """Return the keys that the devices sign with, by number."""
+        return {number: keys.sign for number, keys in self._keys.items()}
 
     def take_shares(self, number: int, sealed: Mapping[int, bytes]) -> None:
         """Hold the shares that a device sends to each of its neighbours."""
@@ -151,15 +158,36 @@ class SecureSum:
         self._arrived.add(number)
         self._total += vector
 
+    @property
+    def sets(self) -> tuple[frozenset[int], frozenset[int]]:
+        """Return who sent shares and whose vectors arrived, which all devices are told alike and sign."""
+        return frozenset(self._shared), frozenset(self._arrived)
+
+    def take_signature(self, number: int, signature: bytes) -> None:
+        """Hold a device's signature under who sent shares and whose vectors arrived."""
+        said = statement(roster_digest(self.session, self.roster), *self.sets)
+        if number not in self._arrived or not has_signed(self._keys[number].sign, signature, said):
+            raise InputError(f"device {number} does not sign what it was told")
+        self.signatures[number] = signature
+
+    def agreed(self) -> None:
+        """Raise `InputError` where those that signed are too few for any device to reveal a share, or to open all."""
+        needed = quorum(len(self._keys), self.trust.helpers)
+        if len(self.signatures) < needed or not self._arrived <= self.openable(self.signatures.keys()):
+            raise InputError(
+                f"the {len(self.signatures)} of {len(self._keys)} devices that agree on whose vectors arrived are too "
+                "few to open the sum"
+            )
+
     def asked(self, number: int) -> tuple[set[int], set[int]]:
-        """Return whose own masks a device is asked for, and whose keys of masks in pairs: numbers of its neighbours."""
+        """Return whose own masks a device reveals, and whose keys of masks in pairs: numbers of its neighbours."""
         near = self._shared.intersection(self._near[number])
         return near & self._arrived, near - self._arrived
 
     def take_revealed(self, number: int, shares: Revealed) -> None:
         """Hold what a device reveals."""
         arrived, gone = self.asked(number)
-        if number not in self._arrived or shares.own.keys() != arrived or shares.pairs.keys() != gone:
+        if number not in self.signatures or shares.own.keys() != arrived or shares.pairs.keys() != gone:
             raise InputError(f"device {number} reveals other shares than it was asked for")
         for of, share in shares.own.items():
             self._own.setdefault(of, {})[number] = share

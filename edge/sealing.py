@@ -17,6 +17,8 @@ from edge.device import Device
 from edge.secure_sum import Participant, SumRefused
 from edge.sum_messages import (
     LIMIT,
+    Agreed,
+    Agreeing,
     Asked,
     KeysMessage,
     Message,
@@ -61,15 +63,18 @@ class Sealing:
         if (near := self._told(Neighbours, "keys", _written(KeysMessage.of(part.keys)))) is None:
             return False
         self._enough(len(near.keys))
-        shares = part.share({number: found.keys for number, found in near.keys.items()}, near.threshold)
+        shares = part.share(near.near, near.signers, near.threshold)
         if (inbox := self._told(Shares, "shares", _written(Shares.of(shares)))) is None:
             return False
         masked = part.masked(vector, inbox.contents)
         device.leave_masked(self.task.round)
         if (asked := self._told(Asked, "vector", masked.astype("<u4").tobytes())) is None:
             return False
-        self._enough(len(asked.arrived))
-        return self._sent("opening", _written(Opening.of(part.reveal(set(asked.arrived), set(asked.gone)))))
+        self._enough(len(near.keys.keys() & set(asked.arrived)))
+        signature = part.agree(set(asked.sent), set(asked.arrived))
+        if (agreed := self._told(Agreed, "agree", _written(Agreeing(signature=signature.hex())))) is None:
+            return False
+        return self._sent("opening", _written(Opening.of(part.reveal(agreed.contents))))
 
     def _told(self, kind: type[Message], step: Step, content: bytes) -> Message | None:
         """Send what a step asks for and wait until it has ended; None: it goes on without this device."""
@@ -101,5 +106,5 @@ class Sealing:
             )
 
 
-def _written(message: KeysMessage | Shares | Opening) -> bytes:
+def _written(message: KeysMessage | Shares | Agreeing | Opening) -> bytes:
     return message.model_dump_json().encode()

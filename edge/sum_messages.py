@@ -3,7 +3,8 @@
     step       what a device sends (POST /sum/STEP?round=N)   what it is answered when the step has ended (GET)
     keys       its public keys                                its neighbours' keys, and the threshold
     shares     a sealed share for each neighbour              the sealed shares that neighbours sent it
-    vector     its vector, masked: uint32, little-endian      whose vectors arrived, and which neighbours went away
+    vector     its vector, masked: uint32, little-endian      who sent shares, and whose vectors arrived
+    agree      its signature under what it was told           the signatures of those that were told the same
     opening    the shares that it is asked for                nothing: the sum is open, or never will be
 
 A task of a round whose uploads are summed so comes with a `Seat` in its header `Edgefr-Sum`.
@@ -26,14 +27,15 @@ from pydantic import Field, ValidationError
 from edge.admission import reason
 from edge.records import MOST_ROUNDS, Record
 from edge.secure_sum import SEALED
+from privacy.agreement import SIGNATURE
 from privacy.errors import InputError
 from privacy.masks import KEY, Keys, Revealed, Words
 from privacy.secret_sharing import SHARE
 
-Step = Literal["keys", "shares", "vector", "opening"]
-STEPS: tuple[Step, ...] = ("keys", "shares", "vector", "opening")
+Step = Literal["keys", "shares", "vector", "agree", "opening"]
+STEPS: tuple[Step, ...] = ("keys", "shares", "vector", "agree", "opening")
 SALT = 16  # bytes
-MOST = 1 << 16  # neighbours that a message can name
+MOST = 1 << 16  # devices that a message can name
 LIMIT = 1 << 24  # bytes of a message that is no vector
 HEADING = "edgefr.sum/1"
 SEAT = re.compile(rf"(?P<number>[1-9][0-9]{{0,8}}) (?P<salt>[0-9a-f]{{{2 * SALT}}})( (?P<base>[0-9a-f]{{64}}))?")
@@ -43,6 +45,7 @@ Number = Annotated[int, Field(ge=1, lt=1 << 31)]
 PublicKey = Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * KEY}}}$")]
 Sealed = Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * SEALED}}}$")]
 Share = Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * SHARE}}}$")]
+Signature = Annotated[str, Field(pattern=f"^[0-9a-f]{{{2 * SIGNATURE}}}$")]
 
 
 @dataclass(frozen=True)
@@ -83,31 +86,44 @@ class KeysMessage(Record):
 
     mask: PublicKey = Field(description="X25519, for masks in pairs")
     share: PublicKey = Field(description="X25519, for shares that are sent to it")
+    sign: PublicKey = Field(description="Ed25519, for what it agrees to")
 
     @classmethod
     def of(cls, keys: Keys) -> Self:
         """Make it of a device's keys."""
-        return cls(mask=keys.mask.hex(), share=keys.share.hex())
+        return cls(mask=keys.mask.hex(), share=keys.share.hex(), sign=keys.sign.hex())
 
     @property
     def keys(self) -> Keys:
         """Return the keys."""
-        return Keys(bytes.fromhex(self.mask), bytes.fromhex(self.share))
+        return Keys(*map(bytes.fromhex, (self.mask, self.share, self.sign)))
 
 
 class Neighbours(Record):
-    """A device is told whom it has masks with, and how many of them it takes to open a secret of its own.
+    """A device is told who is in the sum, whom it has masks with, and how many of them open a secret of its own.
 
     It works that number out by itself as well, and goes on with no server that says another.
     """
 
     threshold: Number = Field(description="shares that open a secret, as the device works it out by itself")
     keys: dict[Number, KeysMessage] = Field(max_length=MOST, description="of each neighbour, by number")
+    roster: dict[Number, PublicKey] = Field(max_length=MOST, description="what each device of the sum signs with")
 
     @classmethod
-    def of(cls, threshold: int, keys: Mapping[int, Keys]) -> Self:
-        """Make it of the neighbours' keys."""
-        return cls(threshold=threshold, keys={number: KeysMessage.of(found) for number, found in keys.items()})
+    def of(cls, threshold: int, keys: Mapping[int, Keys], roster: Mapping[int, bytes]) -> Self:
+        """Make it of the neighbours' keys, and all devices' keys for signatures."""
+        near = {number: KeysMessage.of(found) for number, found in keys.items()}
+        return cls(threshold=threshold, keys=near, roster=_written(roster))
+
+    @property
+    def near(self) -> dict[int, Keys]:
+        """Return the neighbours' keys."""
+        return {number: found.keys for number, found in self.keys.items()}
+
+    @property
+    def signers(self) -> dict[int, bytes]:
+        """Return what each device of the sum signs with."""
+        return _read(self.roster)
 
 
 class Shares(Record):
@@ -127,15 +143,37 @@ class Shares(Record):
 
 
 class Asked(Record):
-    """A device is told of each neighbour whether its vector is in the sum."""
+    """A device is asked to agree on who is in the sum."""
 
-    arrived: list[Number] = Field(max_length=MOST, description="its share of their own masks is asked for")
-    gone: list[Number] = Field(max_length=MOST, description="its share of their keys of masks in pairs is asked for")
+    sent: list[Number] = Field(max_length=MOST, description="the devices that sent shares")
+    arrived: list[Number] = Field(max_length=MOST, description="those of them whose vectors arrived")
 
     @classmethod
-    def of(cls, arrived: Set[int], gone: Set[int]) -> Self:
+    def of(cls, sent: Set[int], arrived: Set[int]) -> Self:
         """Make it of the two sets."""
-        return cls(arrived=sorted(arrived), gone=sorted(gone))
+        return cls(sent=sorted(sent), arrived=sorted(arrived))
+
+
+class Agreeing(Record):
+    """This is a device's signature under what it was told."""
+
+    signature: Signature
+
+
+class Agreed(Record):
+    """These are the signatures of the devices that were told the same, by number."""
+
+    signatures: dict[Number, Signature] = Field(max_length=MOST)
+
+    @classmethod
+    def of(cls, signatures: Mapping[int, bytes]) -> Self:
+        """Make it of the signatures."""
+        return cls(signatures=_written(signatures))
+
+    @property
+    def contents(self) -> dict[int, bytes]:
+        """Return the signatures."""
+        return _read(self.signatures)
 
 
 class Opening(Record):

@@ -21,10 +21,14 @@ Words = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class Keys:
-    """These are a device's public keys of one secure sum: for masks in pairs, and for shares that are sent to it."""
+    """These are a device's public keys of one secure sum.
+
+    `mask`: for masks in pairs; `share`: for shares that are sent to it; `sign`: for what it agrees to.
+    """
 
     mask: bytes
     share: bytes
+    sign: bytes
 
 
 @dataclass(frozen=True)

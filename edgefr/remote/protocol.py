@@ -45,7 +45,7 @@ from edge.delta import Facts as DeltaFacts
 from edge.messages import Code, Known, OpenFacts, SealedFacts
 from edge.records import MOST_ROUNDS
 from edge.signature import Signature
-from edge.sum_messages import SEAT, STEPS, Asked, KeysMessage, Neighbours, Opening, Shares, Step
+from edge.sum_messages import SEAT, STEPS, Agreed, Agreeing, Asked, KeysMessage, Neighbours, Opening, Shares, Step
 
 VERSION = "1"
 """Of the protocol: it is in the heading of what is signed, so a request of another version is refused as unsigned."""
@@ -123,8 +123,14 @@ SIGNED = {
 }
 BODY = {NO_LENGTH: Reply("the body's length is not said"), TOO_LARGE: Reply("the body is too long; it is not read")}
 
-SENT: dict[Step, type[BaseModel] | None] = {"keys": KeysMessage, "shares": Shares, "vector": None, "opening": Opening}
-TOLD: dict[Step, type[BaseModel]] = {"keys": Neighbours, "shares": Shares, "vector": Asked}
+SENT: dict[Step, type[BaseModel] | None] = {
+    "keys": KeysMessage,
+    "shares": Shares,
+    "vector": None,
+    "agree": Agreeing,
+    "opening": Opening,
+}
+TOLD: dict[Step, type[BaseModel]] = {"keys": Neighbours, "shares": Shares, "vector": Asked, "agree": Agreed}
 """What a device sends in a step of a secure sum (None: a vector), and is told when it has ended."""
 
 
@@ -233,7 +239,8 @@ OPERATIONS = (
 
 def document() -> dict[str, Any]:
     """Return the protocol as an OpenAPI 3.1 document, whose schemas are JSON Schemas."""
-    known: list[type[BaseModel]] = [Code, Known, Signature, SealedFacts, OpenFacts, DeltaFacts, KeysMessage, Opening]
+    known: list[type[BaseModel]] = [Code, Known, Signature, SealedFacts, OpenFacts, DeltaFacts]
+    known += [model for model in SENT.values() if model is not None and model is not Shares]
     models: list[tuple[type[BaseModel], Literal["validation"]]] = [
         (model, "validation") for model in known + list(TOLD.values())
     ]

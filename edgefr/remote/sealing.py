@@ -1,6 +1,6 @@
-"""A round's uploads are summed so that the server learns their total alone, in the four steps of one secure sum.
+"""A round's uploads are summed so that the server learns their total alone, in the five steps of one secure sum.
 
-    keys (devices learn meanwhile) ─► shares ─► masked vectors, added at once ─► shares that open ─► the total
+    keys (devices learn meanwhile) ─► shares ─► masked vectors, added at once ─► signatures ─► shares that open ─► total
 
 A device that goes away before any step is left out; where too few are left to open the sum, or fewer than must answer,
 the round is given up, and nothing of any upload is known or kept. A masked vector is added as it comes: no upload is in
@@ -30,6 +30,8 @@ from edge.learning import Learning
 from edge.sum_messages import (
     SALT,
     STEPS,
+    Agreed,
+    Agreeing,
     Asked,
     KeysMessage,
     Neighbours,
@@ -51,7 +53,7 @@ STEP_S = 60.0
 FEWEST = 3
 """Uploads in a sum that is opened: of two, each would know the other's."""
 KEYS_BYTES, MESSAGE_BYTES = 512, 1024
-"""Bytes of a message with keys, and of one with shares beside the shares themselves, at most."""
+"""Bytes of a message with keys or a signature, and of one with shares beside the shares themselves, at most."""
 SHARES_BYTES, OPENING_BYTES = 256, 128
 """Bytes that a message may have for each device in the sum: sealed shares of two secrets, and one that is revealed."""
 
@@ -149,7 +151,8 @@ class SealedRound:
             self._lead("keys", timeout_s, self.numbers.values(), self._pair)
             self._lead("shares", later, self._near)
             self._lead("vector", later, self.sum.openable(self._taken["shares"].keys()), self._suffice)
-            self._lead("opening", later, self._taken["vector"])
+            self._lead("agree", later, self._taken["vector"].keys(), self.sum.agreed)
+            self._lead("opening", later, self._taken["agree"])
             steps, whose = self.sum.opened()
             if not self.terms.holds(steps, len(whose)):
                 raise InputError("the sum is longer than these uploads can make it: a device sent what it may not")
@@ -214,6 +217,7 @@ class SealedRound:
             "keys": KEYS_BYTES,
             "shares": MESSAGE_BYTES + SHARES_BYTES * devices,
             "vector": 4 * self.terms.size,
+            "agree": KEYS_BYTES,
             "opening": MESSAGE_BYTES + OPENING_BYTES * devices,
         }[step]
 
@@ -257,12 +261,13 @@ class SealedRound:
         at = STEPS.index(step)
         return at == 0 or number in self._taken[STEPS[at - 1]]
 
-    def _come_to(self, number: int, step: Step) -> Neighbours | Shares | Asked:
+    def _come_to(self, number: int, step: Step) -> Neighbours | Shares | Asked | Agreed:
         if step == "keys":
-            return Neighbours.of(self.sum.threshold, {other: self._keys[other] for other in self._near[number]})
+            near = {other: self._keys[other] for other in self._near[number]}
+            return Neighbours.of(self.sum.threshold, near, self.sum.roster)
         if step == "shares":
             return Shares.of(self.sum.inbox(number))
-        return Asked.of(*self.sum.asked(number))
+        return Asked.of(*self.sum.sets) if step == "vector" else Agreed.of(self.sum.signatures)
 
     def _read(self, number: int, step: Step, content: bytes) -> Callable[[], None]:
         """Read what a device sends, and return what takes it."""
@@ -274,10 +279,12 @@ class SealedRound:
             return partial(self.sum.take_shares, number, opened(Shares, content).contents)
         if step == "vector":
             return partial(self.sum.take_masked, number, vector_of(content, self.terms.size))
+        if step == "agree":
+            return partial(self.sum.take_signature, number, bytes.fromhex(opened(Agreeing, content).signature))
         return partial(self.sum.take_revealed, number, opened(Opening, content).revealed)
 
     def _put_keys(self, number: int, keys: Keys) -> None:
-        if any(keys.share == other.share for other in self._keys.values()):
+        if any(keys.share == other.share or keys.sign == other.sign for other in self._keys.values()):
             raise InputError("another device has announced this key")
         self._keys[number] = keys
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
-from contextlib import suppress
+from collections.abc import Mapping, Set
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,6 @@ from cloud.secure_sum import CORRECTNESS, SECURITY, SecureSum, Trust, neighbourh
 from edge.secure_sum import FEWEST, NONCE, SEALED, Participant
 from privacy.errors import InputError
 from privacy.masks import Keys, agreed
-from privacy.secret_sharing import joined
 
 SESSION = b"lineage 7, round 3"
 LARGEST = 1 << 20
@@ -28,6 +26,11 @@ Vectors = dict[int, npt.NDArray[np.int32]]
 def vectors(devices: int, size: int = 5, seed: int = 0) -> Vectors:
     draws = np.random.default_rng(seed)
     return {n: draws.integers(-LARGEST, LARGEST, size, dtype=np.int32) for n in range(1, devices + 1)}
+
+
+def rostered(device: Participant, neighbours: Mapping[int, Keys]) -> dict[int, bytes]:
+    """The keys that a device and its neighbours sign with."""
+    return {device.number: device.keys.sign, **{n: keys.sign for n, keys in neighbours.items()}}
 
 
 class World:
@@ -49,7 +52,8 @@ class World:
     def shared(self, gone: Set[int] = NOBODY) -> None:
         for number in self.near.keys() - gone:
             neighbours = {n: self.keys[n] for n in self.near[number]}
-            self.server.take_shares(number, self.devices[number].share(neighbours, self.server.threshold))
+            shares = self.devices[number].share(neighbours, self.server.roster, self.server.threshold)
+            self.server.take_shares(number, shares)
 
     def masked(self, gone: Set[int] = NOBODY) -> None:
         for number in self.near.keys() - gone:
@@ -57,9 +61,13 @@ class World:
                 self.sent[number] = self.devices[number].masked(self.own[number], inbox)
                 self.server.take_masked(number, self.sent[number])
 
-    def revealed(self, gone: Set[int] = NOBODY) -> None:
+    def agreed(self, gone: Set[int] = NOBODY) -> None:
         for number in self.sent.keys() - gone:
-            self.server.take_revealed(number, self.devices[number].reveal(*self.server.asked(number)))
+            self.server.take_signature(number, self.devices[number].agree(*self.server.sets))
+
+    def revealed(self, gone: Set[int] = NOBODY) -> None:
+        for number in self.server.signatures.keys() - gone:
+            self.server.take_revealed(number, self.devices[number].reveal(self.server.signatures))
 
 
 def test_the_sum_is_exact_and_says_whose_it_is() -> None:
@@ -67,6 +75,7 @@ def test_the_sum_is_exact_and_says_whose_it_is() -> None:
     world.paired()
     world.shared()
     world.masked()
+    world.agreed()
     world.revealed()
     total, whose = world.server.opened()
     assert whose == [1, 2, 3, 4, 5]
@@ -74,18 +83,19 @@ def test_the_sum_is_exact_and_says_whose_it_is() -> None:
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.integers(7, 12), st.integers(0, 3), st.integers(0, 1000))
+@given(st.integers(7, 12), st.integers(0, 4), st.integers(0, 1000))
 def test_whoever_goes_away_when_the_sum_is_of_those_that_sent_a_vector(devices: int, when: int, seed: int) -> None:
     draws = np.random.default_rng(seed)
     gone = {int(n) for n in draws.choice(devices, size=int(draws.integers(0, 2)) + 1, replace=False) + 1}
     world = World(vectors(devices, seed=seed))
-    away = [gone if step >= when else NOBODY for step in range(4)]
+    away = [gone if step >= when else NOBODY for step in range(5)]
     world.paired(away[0])
     world.shared(away[1])
     world.masked(away[2])
-    world.revealed(away[3])
+    world.agreed(away[3])
+    world.revealed(away[4])
     total, whose = world.server.opened()
-    expected = sorted(world.own) if when == 3 else sorted(world.own.keys() - gone)
+    expected = sorted(world.own) if when >= 3 else sorted(world.own.keys() - gone)
     assert whose == expected
     assert total.tolist() == sum(world.own[n].astype(np.int64) for n in expected).tolist()
 
@@ -99,6 +109,7 @@ def test_beyond_a_hundred_devices_each_has_a_few_neighbours() -> None:
     assert all(number in near[other] for number, some in near.items() for other in some), "neighbours are mutual"
     world.shared({5})
     world.masked({5, 7, 90, 91})
+    world.agreed({11})
     world.revealed({11, 12})
     total, whose = world.server.opened()
     assert set(range(1, 151)) - set(whose) == {5, 7, 90, 91}
@@ -110,6 +121,7 @@ def test_too_few_that_are_left_open_nothing() -> None:
     world.paired()
     world.shared()
     world.masked()
+    world.agreed()
     world.revealed({1, 2, 3})
     with pytest.raises(InputError, match="cannot be opened"):
         world.server.opened()
@@ -132,56 +144,103 @@ def test_what_the_server_gets_of_a_device_says_nothing_without_its_own_mask() ->
     assert all((again.sent[n] != world.sent[n]).mean() > 0.99 for n in own)
 
 
-def test_a_server_that_tells_devices_different_things_gets_too_few_shares_of_both_secrets() -> None:
+def test_a_server_that_tells_devices_different_things_gets_no_share_at_all() -> None:
     """It says to some that device 1 sent its vector, and to the others that it went away."""
     world = World(vectors(9))
     world.paired()
     world.shared()
     world.masked()
-    others = [n for n in world.sent if n != 1]
-    own, pairs = {}, {}
-    for place, number in enumerate(others):
-        arrived, gone = world.server.asked(number)
-        told = (arrived, gone) if place % 2 else (arrived - {1}, gone | {1})
-        shares = world.devices[number].reveal(*told)
-        own |= {number: shares.own[1]} if 1 in shares.own else {}
-        pairs |= {number: shares.pairs[1]} if 1 in shares.pairs else {}
-    assert (len(own), len(pairs)) == (4, 4)
-    assert world.server.threshold == 5
-    secrets = {world.devices[1]._own, world.devices[1]._mask}
-    for shares in (own, pairs):
-        with suppress(ValueError):
-            assert joined(shares) not in secrets
+    sent, arrived = world.server.sets
+    said = {n: arrived if n % 2 else arrived - {1} for n in world.sent if n != 1}
+    signatures = {n: world.devices[n].agree(sent, told) for n, told in said.items()}
+    for number in said:
+        with pytest.raises(InputError, match="4 of 9 devices were told that the same vectors arrived, and 6 must be"):
+            world.devices[number].reveal(signatures)
 
 
-def test_a_device_reveals_once_and_never_both_secrets_of_one() -> None:
+def test_a_device_agrees_once_and_reveals_once() -> None:
     world = World(vectors(5))
     world.paired()
     world.shared()
     world.masked()
-    device, (arrived, gone) = world.devices[1], world.server.asked(1)
-    with pytest.raises(InputError, match="whether its vector arrived"):
-        world.devices[2].reveal(arrived | {1}, {3})
-    device.reveal(arrived, gone)
+    world.agreed()
+    device = world.devices[1]
+    with pytest.raises(InputError, match="its next step is reveal"):
+        device.agree(*world.server.sets)
+    device.reveal(world.server.signatures)
     with pytest.raises(InputError, match="its next step is nothing"):
-        device.reveal(arrived - {2}, {2})
+        device.reveal(world.server.signatures)
 
 
-@pytest.mark.parametrize("told", ["both secrets of one", "somebody left out", "a stranger", "too few"])
-def test_a_device_reveals_only_what_opens_a_sum_of_many(told: str) -> None:
+@pytest.mark.parametrize("told", ["without it", "somebody left out", "a stranger", "who sent nothing", "too few"])
+def test_a_device_agrees_only_to_what_opens_a_sum_of_many(told: str) -> None:
     world = World(vectors(5))
     world.paired()
     world.shared()
     world.masked()
-    arrived, _ = world.server.asked(1)
+    sent, arrived = world.server.sets
     asked = {
-        "both secrets of one": (arrived, {2}),
-        "somebody left out": (arrived - {2}, set()),
-        "a stranger": (arrived | {77}, set()),
-        "too few": ({2}, arrived - {2}),
+        "without it": (sent, arrived - {1}),
+        "somebody left out": (sent - {2}, arrived - {2}),
+        "a stranger": (sent | {77}, arrived),
+        "who sent nothing": (sent, arrived | {77}),
+        "too few": (sent, frozenset({1, 2})),
     }[told]
     with pytest.raises(InputError, match="a secure sum is refused"):
-        world.devices[1].reveal(*asked)
+        world.devices[1].agree(*asked)
+
+
+@pytest.mark.parametrize("forged", ["another's", "of another sum", "noise", "of those whose vectors did not arrive"])
+def test_signatures_of_others_or_under_something_else_do_not_count(forged: str) -> None:
+    worlds = [World(vectors(5)) for _ in range(2)]
+    for world in worlds:
+        world.paired()
+        world.shared()
+        world.masked({5})
+        world.agreed()
+    world, other = worlds
+    right = world.server.signatures
+    wrong = {
+        "another's": {n: right[2] for n in right},
+        "of another sum": other.server.signatures,
+        "noise": {n: bytes(64) for n in right},
+        "of those whose vectors did not arrive": {5: world.devices[5]._signing.sign(b""), 2: right[2]},
+    }[forged]
+    counted = 2 if forged in ("another's", "of those whose vectors did not arrive") else 1
+    with pytest.raises(InputError, match=f"{counted} of 5 devices were told that the same vectors arrived, and 4"):
+        world.devices[1].reveal(wrong)
+
+
+@pytest.mark.parametrize(
+    "change", ["another's key", "its own key", "a neighbour left out", "one key twice", "strangers"]
+)
+def test_a_roster_that_is_not_of_the_sums_keys_is_refused(change: str) -> None:
+    """With a hundred devices or fewer all are neighbours: nobody is on the roster whom a device does not see."""
+    devices = {n: Participant(SESSION, n) for n in range(1, 6)}
+    roster = {n: device.keys.sign for n, device in devices.items()}
+    stranger = Participant(SESSION, 9).keys.sign
+    wrong = {
+        "another's key": roster | {3: stranger},
+        "its own key": roster | {1: stranger},
+        "a neighbour left out": {n: key for n, key in roster.items() if n != 3},
+        "one key twice": roster | {6: roster[2]},
+        "strangers": roster | {9: stranger},
+    }[change]
+    with pytest.raises(InputError, match=r"a secure sum is refused: (its list|of 6 devices 4 are neighbours)"):
+        devices[1].share({n: devices[n].keys for n in range(2, 6)}, wrong, 3)
+
+
+def test_devices_that_were_shown_different_rosters_cannot_read_each_others_shares() -> None:
+    devices = {n: Participant(SESSION, n) for n in range(1, 6)}
+    keys = {n: device.keys for n, device in devices.items()}
+    other = keys | {5: Participant(SESSION, 5).keys}
+    sent = {}
+    for number, device in devices.items():
+        seen = other if number == 1 else keys
+        near = {n: seen[n] for n in seen if n != number}
+        sent[number] = device.share(near, {n: (keys if n == number else seen)[n].sign for n in seen}, 3)
+    with pytest.raises(InputError, match="did not send these shares"):
+        devices[2].masked(np.zeros(2, np.int32), {n: sent[n][2] for n in (1, 3, 4, 5)})
 
 
 def test_a_sum_of_two_is_refused() -> None:
@@ -190,18 +249,20 @@ def test_a_sum_of_two_is_refused() -> None:
         World(vectors(2)).paired()
     assert FEWEST == 3
     for told in (1, 2):
+        one, two = Participant(SESSION, 1), Participant(SESSION, 2)
         with pytest.raises(InputError, match=f"a threshold of {told} is refused: 2 must be needed"):
-            Participant(SESSION, 1).share({2: Participant(SESSION, 2).keys}, told)
+            one.share({2: two.keys}, rostered(one, {2: two.keys}), told)
 
 
 def test_of_three_the_vector_of_one_is_not_opened_alone() -> None:
     """A device wants the vectors of two others beside its own."""
     devices = {n: Participant(SESSION, n) for n in (1, 2, 3)}
     keys = {n: device.keys for n, device in devices.items()}
-    sent = {n: devices[n].share({o: keys[o] for o in keys if o != n}, 2) for n in keys}
+    roster = {n: found.sign for n, found in keys.items()}
+    sent = {n: devices[n].share({o: keys[o] for o in keys if o != n}, roster, 2) for n in keys}
     devices[1].masked(np.zeros(2, np.int32), {n: sent[n][1] for n in (2, 3)})
     with pytest.raises(InputError, match="2 are needed"):
-        devices[1].reveal({2}, {3})
+        devices[1].agree({1, 2, 3}, {1, 2})
 
 
 def test_shares_that_were_changed_or_were_for_somebody_else_are_refused() -> None:
@@ -229,20 +290,21 @@ def test_a_key_with_which_everybody_agrees_on_the_same_is_refused(key: bytes) ->
     """Points of small order (RFC 7748, section 7) and keys of another length."""
     devices = [Participant(SESSION, n) for n in (1, 2, 3)]
     keys = {n: devices[n - 1].keys for n in (2, 3)}
-    keys[2] = Keys(keys[2].mask, key)
+    keys[2] = Keys(keys[2].mask, key, keys[2].sign)
     with pytest.raises(InputError, match="the key of device 2 is none"):
-        devices[0].share(keys, 2)
+        devices[0].share(keys, rostered(devices[0], keys), 2)
 
 
 def test_neighbours_that_could_open_both_secrets_or_share_a_key_are_refused() -> None:
     one, two = Participant(SESSION, 1), Participant(SESSION, 2)
     keys = {n: Participant(SESSION, n).keys for n in (2, 3, 4, 5)}
     with pytest.raises(InputError, match="more than half"):
-        one.share(keys, 2)
+        one.share(keys, rostered(one, keys), 2)
+    again, same = Participant(SESSION, 1), Keys(keys[4].mask, keys[3].share, keys[4].sign)
     with pytest.raises(InputError, match="more than half"):
-        Participant(SESSION, 1).share(keys, 5)
+        again.share(keys, rostered(again, keys), 5)
     with pytest.raises(InputError, match="two devices in it have one key"):
-        two.share({3: keys[3], 4: keys[3], 5: keys[5]}, 3)
+        two.share({3: keys[3], 4: same, 5: keys[5]}, rostered(two, {3: keys[3], 4: same, 5: keys[5]}), 3)
 
 
 @pytest.mark.parametrize("devices", [3, 5, 10, 50, 100, 101, 150, 400])
@@ -257,10 +319,11 @@ def test_a_device_and_its_server_work_out_the_same_threshold_and_no_other_is_tak
     for told in {1, count // 2 + 1, right - 1, right + 1, count} - {right}:
         device = Participant(SESSION, 1)
         with pytest.raises(InputError, match=f"a threshold of {told} is refused: {right} must be needed"):
-            device.share(keys, told)
+            device.share(keys, rostered(device, keys), told)
         with pytest.raises(InputError, match="its next step is mask"):
-            device.share(keys, right)
-    assert len(Participant(SESSION, 1).share(keys, right)) == count
+            device.share(keys, rostered(device, keys), right)
+    device = Participant(SESSION, 1)
+    assert len(device.share(keys, rostered(device, keys), right)) == count
 
 
 def test_the_server_refuses_what_comes_twice_or_too_early() -> None:
@@ -278,7 +341,8 @@ def test_the_server_refuses_what_comes_twice_or_too_early() -> None:
     world.masked()
     with pytest.raises(InputError, match="does not send its vector"):
         world.server.take_masked(1, world.sent[1])
-    shares = world.devices[1].reveal(*world.server.asked(1))
+    world.agreed()
+    shares = world.devices[1].reveal(world.server.signatures)
     with pytest.raises(InputError, match="reveals other shares"):
         world.server.take_revealed(2, shares)
 
@@ -295,8 +359,9 @@ def test_shares_of_another_secret_open_nothing() -> None:
     world.paired()
     world.shared()
     world.masked({5})
+    world.agreed()
     for number in (1, 2, 3, 4):
-        found = world.devices[number].reveal(*world.server.asked(number))
+        found = world.devices[number].reveal(world.server.signatures)
         world.server.take_revealed(number, type(found)(found.own, {5: found.own[1 if number != 1 else 2]}))
     with pytest.raises(InputError, match="cannot be opened"):
         world.server.opened()
@@ -330,7 +395,9 @@ def test_what_two_devices_seal_for_each_other_has_nonces_of_its_own() -> None:
     nonces = [
         sealed[:NONCE]
         for n in near
-        for sealed in world.devices[n].share({o: world.keys[o] for o in near[n]}, world.server.threshold).values()
+        for sealed in world.devices[n]
+        .share({o: world.keys[o] for o in near[n]}, world.server.roster, world.server.threshold)
+        .values()
     ]
     assert len(set(nonces)) == len(nonces) == 12
 
@@ -339,10 +406,10 @@ def test_the_key_of_masks_opens_no_sealed_shares() -> None:
     """A device that went away has its mask key opened by the server, which relayed all that was sealed for it."""
     world = World(vectors(3))
     near = world.paired()
-    shares = world.devices[1].share({o: world.keys[o] for o in near[1]}, world.server.threshold)
+    shares = world.devices[1].share({o: world.keys[o] for o in near[1]}, world.server.roster, world.server.threshold)
     opened = world.devices[2]._mask  # what the server has once device 2 went away
     for public in (world.keys[1].mask, world.keys[1].share):
         for use in ("mask", "share"):
             key = ChaCha20Poly1305(agreed(opened, public, SESSION, use))
             with pytest.raises(InvalidTag):
-                key.decrypt(shares[2][:NONCE], shares[2][NONCE:], (1).to_bytes(8) + (2).to_bytes(8))
+                key.decrypt(shares[2][:NONCE], shares[2][NONCE:], world.devices[1]._between(1, 2))

@@ -21,7 +21,7 @@ from edge.state import STATE
 from edge.sum_messages import KeysMessage, Neighbours, Seat, Shares, opened
 from edge.update import ClientUpdate, whole_steps
 from privacy.errors import InputError
-from privacy.masks import Keys, agreed, public_of, stream
+from privacy.masks import agreed, public_of, stream
 from tests.cli.commands import ROOT
 from tests.contract import bundles
 from tests.contract.programs import interactions
@@ -35,12 +35,15 @@ class Asked:
     """A server of three devices, with which this one gets as far as the threshold lets it."""
 
     def __init__(self, neighbours: int, threshold: int | None = None):
-        keys = {n: Keys(public_of(bytes([n] * 32)), public_of(bytes([n + 100] * 32))) for n in range(2, neighbours + 2)}
-        self.near = Neighbours.of(threshold or neighbours, keys).model_dump_json().encode()
+        self.others = {n: Participant(b"another session", n).keys for n in range(2, neighbours + 2)}
+        self.threshold = threshold or neighbours
         self.steps: list[str] = []
 
     def tell(self, step: str, number: int, content: bytes) -> bool:
         self.steps.append(step)
+        if step == "keys":
+            signers = {1: opened(KeysMessage, content).keys.sign, **{n: keys.sign for n, keys in self.others.items()}}
+            self.near = Neighbours.of(self.threshold, self.others, signers).model_dump_json().encode()
         return step == "keys"
 
     def told(self, step: str, number: int, limit: int) -> bytes:
@@ -246,11 +249,12 @@ class Summed:
         return step != "vector"
 
     def told(self, step: str, number: int, limit: int) -> bytes:
+        signers = {n: keys.sign for n, keys in self.keys.items()}
         if step == "keys":
             near = {n: keys for n, keys in self.keys.items() if n != 1}
-            return Neighbours.of(2, near).model_dump_json().encode()
+            return Neighbours.of(2, near, signers).model_dump_json().encode()
         shares = {
-            n: other.share({o: keys for o, keys in self.keys.items() if o != n}, 2)[1]
+            n: other.share({o: keys for o, keys in self.keys.items() if o != n}, signers, 2)[1]
             for n, other in self.others.items()
         }
         return Shares.of(shares).model_dump_json().encode()

@@ -11,7 +11,7 @@ import pytest
 
 from edge.connection import CONFLICT, OK, RELEASE, SUMS, TOO_MANY
 from edge.secure_sum import SEALED
-from edge.sum_messages import STEPS, KeysMessage, Opening, Shares
+from edge.sum_messages import STEPS, Agreeing, KeysMessage, Opening, Shares
 from edgefr.remote import bodies
 from edgefr.remote import broker as brokers
 from edgefr.remote.gate import Refused, reading
@@ -122,8 +122,9 @@ def test_what_devices_send_in_a_sum_is_within_its_limits(devices: int) -> None:
     sealed = SealedRound("0" * 64, NUMBER, TERMS, users, 3)
     near = range(999_999_999, 999_999_999 - devices + 1, -1)
     messages = {
-        "keys": KeysMessage.of(Keys(bytes(32), bytes(32))),
+        "keys": KeysMessage.of(Keys(bytes(32), bytes(32), bytes(32))),
         "shares": Shares.of(dict.fromkeys(near, bytes(SEALED))),
+        "agree": Agreeing(signature=bytes(64).hex()),
         "opening": Opening.of(Revealed(dict.fromkeys(near, bytes(SHARE)), {})),
     }
     for step in STEPS:

@@ -157,8 +157,8 @@ def test_where_too_few_are_left_nothing_is_opened_and_the_next_round_goes_on(
 
 
 ENDS = {
-    "two have announced keys": ("a message of a sum", 4 * 6 + 2),
-    "three vectors are in the sum": ("a message of a sum", 4 * 6 + 2 * 6 + 3),
+    "two have announced keys": ("a message of a sum", 5 * 6 + 2),
+    "three vectors are in the sum": ("a message of a sum", 5 * 6 + 2 * 6 + 3),
     "the sum is open and nothing came of it yet": ("a sum", 2),
 }
 """When a server dies in its second round: at which call of what, a message of each device a step."""

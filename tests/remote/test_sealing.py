@@ -10,7 +10,7 @@ import pytest
 from edge.bundle import open_bundle
 from edge.learning import Learning
 from edge.secure_sum import Participant
-from edge.sum_messages import Asked, KeysMessage, Neighbours, Opening, Seat, Shares, opened
+from edge.sum_messages import Agreed, Agreeing, Asked, KeysMessage, Neighbours, Opening, Seat, Shares, opened
 from edgefr.remote.gate import Refused
 from edgefr.remote.origin import Origin
 from edgefr.remote.sealing import SealedRound, SumTerms
@@ -46,12 +46,14 @@ class World:
         part, sealed = self.parts[user], self.round
         sealed.take(user, "keys", self.keys(user))
         near = opened(Neighbours, self.told(user, "keys"))
-        sent = part.share({n: found.keys for n, found in near.keys.items()}, near.threshold)
+        sent = part.share(near.near, near.signers, near.threshold)
         sealed.take(user, "shares", Shares.of(sent).model_dump_json().encode())
         inbox = opened(Shares, self.told(user, "shares")).contents
         sealed.take(user, "vector", part.masked(np.array(vector, np.int32), inbox).astype("<u4").tobytes())
         asked = opened(Asked, self.told(user, "vector"))
-        shown = part.reveal(set(asked.arrived), set(asked.gone))
+        signature = part.agree(set(asked.sent), set(asked.arrived))
+        sealed.take(user, "agree", Agreeing(signature=signature.hex()).model_dump_json().encode())
+        shown = part.reveal(opened(Agreed, self.told(user, "agree")).contents)
         sealed.take(user, "opening", Opening.of(shown).model_dump_json().encode())
 
     def collected(self, vectors: dict[str, list[int]], timeout_s: float = 10.0):  # type: ignore[no-untyped-def]
@@ -113,7 +115,7 @@ def test_what_comes_out_of_order_twice_or_malformed_is_refused() -> None:
     assert world.round.take("ada", "keys", world.keys("ada"))
     assert not world.round.take("ada", "keys", world.keys("ada")), "its answer was lost"
     other = KeysMessage.of(Participant(b"", 1).keys).model_dump_json().encode()
-    empty = KeysMessage.of(Keys(bytes(32), bytes(32))).model_dump_json().encode()
+    empty = KeysMessage.of(Keys(bytes(32), bytes(32), bytes(32))).model_dump_json().encode()
     bad = [
         ("ada", "keys", other, "step keys of round 5's sum is over for this device"),
         ("bob", "keys", world.keys("ada"), "another device has announced this key"),
@@ -122,6 +124,7 @@ def test_what_comes_out_of_order_twice_or_malformed_is_refused() -> None:
         ("ada", "shares", b'{"sealed": {}}', "step shares of round 5's sum is over for this device"),
         ("ada", "vector", bytes(12), "step vector of round 5's sum is over for this device"),
         ("ada", "vector", bytes(11), "a masked vector has 12 bytes, not 11"),
+        ("ada", "agree", b'{"signature": "00"}', "not a message of a secure sum"),
         ("ada", "opening", b'{"own": {}, "pairs": {}}', "step opening of round 5's sum is over"),
         ("zoe", "keys", world.keys("ada"), "goes on without this device"),
     ]
