@@ -1,4 +1,4 @@
-"""Devices of a secure sum agree on whose vectors are in it before any of them reveals a share.
+"""This says what the devices of a secure sum agree on before any of them reveals a share.
 
 This is the consistency check of Bonawitz et al. (CCS 2017). Each signs which devices sent shares and whose vectors
 arrived, once, with a key of that sum. It reveals shares only after more than half of all devices and helpers together

@@ -705,7 +705,7 @@ FAULTS = (
     Fault(
         "one device may announce the key of another",
         "edgefr/remote/sealing.py",
-        "if any(keys.share == other.share for other in self._keys.values()):",
+        "if any(keys.share == other.share or keys.sign == other.sign for other in self._keys.values()):",
         "if keys in self._keys:",
         f"{SUMS}::test_what_comes_out_of_order_twice_or_malformed_is_refused",
         ("Failed",),
