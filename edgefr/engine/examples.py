@@ -125,8 +125,8 @@ class PrivateSteps:
         """Put a client's tensors into the module, of tables the rows that the records read; these are returned."""
         touched = records.unique()
         here = {n: tensors[n][touched] if self._is_table(n) else tensors[n] for n in self.phase.uses}
-        for name, parameter in zip(self.phase.trains, self.loss.parameters(), strict=True):
-            parameter.data = here[name].detach()
+        for number, name in enumerate(self.phase.trains):
+            setattr(self.loss, f"tensor{number}", nn.Parameter(here[name].detach()))
         setting = self.loss.setting
         setting.fixed = {name: value for name, value in here.items() if name not in self.phase.trains}
         setting.rows = touched
