@@ -141,7 +141,7 @@ class PrivateSteps:
         sums = [torch.zeros_like(parameter, dtype=torch.float64) for parameter in self.loss.parameters()]
         for part in self._parts(records):
             gradients = [found.double() for found in self._gradients(part)]
-            norms = torch.stack([found.flatten(1).norm(dim=1) for found in gradients]).norm(dim=0)
+            norms = torch.stack([found.reshape(len(part), -1).norm(dim=1) for found in gradients]).norm(dim=0)
             factors = factors_by(torch, norms, self.clip)
             sums = [total + torch.tensordot(factors, found, 1) for total, found in zip(sums, gradients, strict=True)]
         return sums

@@ -265,9 +265,9 @@ def test_a_clients_noise_is_its_own_and_the_same_again_whoever_is_in_the_call(va
 
 
 def test_clients_whose_keys_begin_alike_have_different_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All digests share their first 64 bits; a generator that takes 32 of them would draw alike for everybody."""
+    """All digests share their first 32 bits; a generator that takes no more of them draws alike for everybody."""
     right = NoiseKey._digest
-    monkeypatch.setattr(NoiseKey, "_digest", lambda self, *parts: bytes(8) + right(self, *parts)[8:])
+    monkeypatch.setattr(NoiseKey, "_digest", lambda self, *parts: bytes(4) + right(self, *parts)[4:])
     local = program("fedmf", local_epochs=1)
     found = trained(DPSGD(1e-6, 1e6, KEY), local, np.array([1, 3]))
     one, other = (of(found, slot)["item"].double().flatten() for slot in (0, 1))
