@@ -61,15 +61,10 @@ def sum_of_discrete_laplace(scale: float, step: float, counts: Floats, generator
     return np.where(counts > 0, steps * step, 0.0)
 
 
-def discrete_laplace(keys: npt.ArrayLike, index: npt.ArrayLike, scale: float, step: float) -> Floats:
-    """Return keyed discrete Laplace noise; keys and index broadcast.
-
-    The floor of an exponential number is geometric.
-    """
-    doubled = np.asarray(index).astype(np.uint64) * np.uint64(2)
-    first = np.floor(-np.log1p(-keyed.uniform(keys, doubled)) * (scale / step))
-    second = np.floor(-np.log1p(-keyed.uniform(keys, doubled + np.uint64(1))) * (scale / step))
-    return (first - second) * step
+def discrete_laplace(first: keyed.UInts, second: keyed.UInts, scale: float, step: float) -> Floats:
+    """Make discrete Laplace noise of pairs of random words: the floor of an exponential number is geometric."""
+    up, down = (np.floor(-np.log1p(-keyed.as_uniform(words)) * (scale / step)) for words in (first, second))
+    return (up - down) * step
 
 
 def sum_of_discrete_gaussian(scale: float, step: float, counts: Floats, generator: np.random.Generator) -> Floats:
@@ -94,6 +89,6 @@ def once(counts: Floats) -> Floats:
     return counts[tuple(slice(1) if stride == 0 else slice(None) for stride in counts.strides)]
 
 
-def discrete_gaussian(keys: npt.ArrayLike, index: npt.ArrayLike, scale: float, step: float) -> Floats:
-    """Return keyed simulated discrete Gaussian noise; keys and index broadcast. As `sum_of_discrete_gaussian`."""
-    return np.rint(keyed.normal(keys, index) * (scale / step)) * step
+def discrete_gaussian(first: keyed.UInts, second: keyed.UInts, scale: float, step: float) -> Floats:
+    """Make simulated discrete Gaussian noise of pairs of random words, as `sum_of_discrete_gaussian`."""
+    return np.rint(keyed.as_normal(first, second) * (scale / step)) * step

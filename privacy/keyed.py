@@ -6,8 +6,8 @@ the i-th number of a key is a hash of (key, i). So any client of any round can b
 and on any number of workers, and draws the same numbers.
 
 The hash is SplitMix64 (Steele, Lea & Flood, OOPSLA 2014): a Weyl sequence through a mixing function with full
-avalanche. It is for simulation, not for cryptography: releases that must withstand an adversary take their
-noise from the samplers that say so.
+avalanche. It runs backwards, so who knows one number of a key knows them all: nothing secret is drawn by it, and
+noise least of all (`noise_key`), which shares with it only what numbers are made of random words.
 """
 
 import hashlib
@@ -74,25 +74,34 @@ def integers(keys: npt.ArrayLike, index: npt.ArrayLike, bound: npt.ArrayLike) ->
 
 def uniform(keys: npt.ArrayLike, index: npt.ArrayLike) -> Floats:
     """Draw numbers in [0, 1) with 53 random bits."""
-    return np.multiply(bits(keys, index) >> np.uint64(11), 2.0**-53, dtype=np.float64)
+    return as_uniform(bits(keys, index))
 
 
 def normal(keys: npt.ArrayLike, index: npt.ArrayLike) -> Floats:
-    """Draw standard normal numbers (Box-Muller on two sub-streams of each key)."""
+    """Draw standard normal numbers, of two sub-streams of each key."""
     doubled = np.asarray(index).astype(np.uint64) * np.uint64(2)
-    radius, turn = np.asarray(uniform(keys, doubled)), np.asarray(uniform(keys, doubled + np.uint64(1)))
+    return as_normal(bits(keys, doubled), bits(keys, doubled + np.uint64(1)))
+
+
+def as_uniform(words: UInts) -> Floats:
+    """Make numbers in [0, 1) of the high 53 bits of random words."""
+    return np.multiply(words >> np.uint64(11), 2.0**-53, dtype=np.float64)
+
+
+def as_normal(first: UInts, second: UInts) -> Floats:
+    """Make standard normal numbers of pairs of random words (Box-Muller)."""
+    radius, turn = np.asarray(as_uniform(first)), np.asarray(as_uniform(second))
     np.log1p(np.negative(radius, out=radius), out=radius)
     np.sqrt(np.multiply(radius, -2.0, out=radius), out=radius)
     np.cos(np.multiply(turn, 2.0 * np.pi, out=turn), out=turn)
     return np.multiply(radius, turn, out=radius)
 
 
-def laplace(keys: npt.ArrayLike, index: npt.ArrayLike) -> Floats:
-    """Draw standard Laplace numbers (b = 1): magnitude from the high 53 bits, sign from the lowest."""
-    drawn = bits(keys, index)
-    out = np.asarray(np.multiply(drawn >> np.uint64(11), -(2.0**-53), dtype=np.float64))
+def as_laplace(words: UInts) -> Floats:
+    """Make standard Laplace numbers (b = 1) of random words: magnitude of the high 53 bits, sign of the lowest."""
+    out = np.multiply(words >> np.uint64(11), -(2.0**-53), dtype=np.float64)
     np.log1p(out, out=out)
-    return np.negative(out, out=out, where=drawn & np.uint64(1) == 0)
+    return np.negative(out, out=out, where=words & np.uint64(1) == 0)
 
 
 def choose(base: int, population: npt.ArrayLike, count: int) -> Ints:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from privacy import keyed
 from privacy.errors import InputError
 from privacy.noise_key import NoiseBase, NoiseStream
 from privacy.table import Table
@@ -31,9 +30,13 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+UInts = npt.NDArray[np.uint64]
 
 ORDERS: Floats = 1.0 + np.logspace(-4, 3, 282)
 """Renyi orders; the low ones matter for little noise."""
+
+PIECE = 1 << 14
+"""Values of clients that are drawn at once: what they are made of stays in a processor's cache."""
 
 LOST = 32 * float(np.finfo(np.float64).eps)
 """What evaluating a logarithm of about one may be off by, at most."""
@@ -129,12 +132,12 @@ class NoGuarantee(Mechanism):
 class Simulated:
     """This says how a sampler draws a law for a simulation.
 
-    `of_sum(noise, counts, generator)`: one draw of the sum of `counts` draws, at each place. `of_clients(noise, keys,
-    index)`: keyed draws, where keys and index broadcast (None: it has no keyed ones).
+    `of_sum(noise, counts, generator)`: one draw of the sum of `counts` draws, at each place. `of_clients(noise, first,
+    second)`: a draw of each pair of random words, uint64 (None: it makes none of words).
     """
 
     of_sum: Callable[[Noise, Floats, np.random.Generator], Floats]
-    of_clients: Callable[[Noise, npt.NDArray[Any], npt.NDArray[Any]], Floats] | None
+    of_clients: Callable[[Noise, UInts, UInts], Floats] | None
 
 
 @dataclass(frozen=True)
@@ -281,4 +284,9 @@ class Noise:
         drawn = law_of(self.kind).samplers[self.sampler].of_clients
         if drawn is None:
             raise InputError(f"{self.kind} noise has no keyed draws of single clients; use gaussian or laplace")
-        return drawn(self, keyed.fold(int(base.key), np.asarray(clients))[:, None], np.arange(size))
+        whose = np.asarray(clients)
+        out, at_once = np.empty((len(whose), size)), max(1, PIECE // max(size, 1))
+        for at in range(0, len(whose), at_once):
+            words = base.words(whose[at : at + at_once], size)
+            out[at : at + at_once] = drawn(self, words[..., 0], words[..., 1])
+        return out

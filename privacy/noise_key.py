@@ -2,8 +2,9 @@
 
 Three kinds of randomness are kept apart by their types. *Draws* (`privacy.keyed`) are public: the seed keys them, and
 bundles carry it. *Simulated noise* is drawn from a `NoiseStream` or a `NoiseBase`, which only a `NoiseKey` makes: with
-the key a run is repeated to the byte, without it the noise is nobody's to draw again. *Real noise* (`privacy.exact`)
-has no key at all. Owns: the key and its file. Does not own: laws (`mechanism`), where a run keeps it (`edgefr.run`).
+the key a run is repeated to the byte, without it the noise is nobody's to draw again, not even who knows some of it.
+*Real noise* (`privacy.exact`) has no key at all. Owns: the key and its file, the words of clients. Does not own: laws
+(`mechanism`), where a run keeps it (`edgefr.run`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from privacy.errors import InputError
 from privacy.files import write_atomic
@@ -36,7 +38,21 @@ class NoiseStream:
 class NoiseBase:
     """This is the key of many clients' simulated noise, of which each draws its own."""
 
-    key: np.uint64
+    key: bytes
+
+    def words(self, clients: npt.ArrayLike, size: int) -> npt.NDArray[np.uint64]:
+        """Return two random words for each of `size` values of each client: uint64 [C, size, 2].
+
+        They are AES-128 in counter mode, where the client is the upper half of the counter and the value the lower: a
+        client's do not depend on who else is in the call, and those who know some learn nothing of others or the key.
+        """
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+        counters = np.empty((np.size(clients), size, 2), ">u8")
+        counters[..., 0] = np.asarray(clients)[:, None]
+        counters[..., 1] = np.arange(size)
+        stream = Cipher(algorithms.AES(self.key), modes.ECB()).encryptor().update(counters.tobytes())
+        return np.frombuffer(stream, "<u8").reshape(counters.shape)
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,8 +124,7 @@ class NoiseKey:
 
     def base(self, seed: int, purpose: str, *path: int) -> NoiseBase:
         """Return what keys the noise of single clients for a purpose."""
-        digest = self._digest("base", str(int(seed)), purpose, *map(_whole, path))
-        return NoiseBase(np.uint64(int.from_bytes(digest[:8], "little")))
+        return NoiseBase(self._digest("base", str(int(seed)), purpose, *map(_whole, path)))
 
     def _digest(self, *parts: str) -> bytes:
         text = "/".join(f"{len(part)}:{part}" for part in parts)

@@ -83,13 +83,12 @@ class PrivUnitG:
         `base` keys the round's noise. A vector that is zero or not finite stands for a direction drawn at random.
         """
         values = np.asarray(vectors, dtype=np.float64)
-        size = values.shape[1]
-        keys = keyed.fold(int(base.key), np.asarray(clients))[:, None]
-        unit = _units(values, keyed.normal(keyed.bits(keys, 0), np.arange(size)))
-        cap, place = keyed.uniform(keyed.bits(keys, 1), np.arange(2)).T[..., None]
+        words = base.words(clients, 1 + 2 * values.shape[1])
+        instead, across = np.split(keyed.as_normal(words[:, 1:, 0], words[:, 1:, 1]), 2, axis=1)
+        unit = _units(values, instead)
+        cap, place = keyed.as_uniform(words[:, 0]).T[..., None]
         mass = np.where(cap < self.likely, self.below + (1.0 - self.below) * place, self.below * place)
         along = _scipy("special").ndtri(np.clip(mass, 2.0**-60, 1.0 - 2.0**-53))
-        across = keyed.normal(keyed.bits(keys, 2), np.arange(size))
         across -= (across * unit).sum(axis=1, keepdims=True) * unit
         return (along * unit + across) / self.mean
 

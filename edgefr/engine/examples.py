@@ -1,6 +1,6 @@
 """The executor of example-level DP-SGD takes one client at a time and gradients example by example, through opacus.
 
-    records → a gradient of each (opacus) → clip, sum, noise, mean (opacus) → the engine's optimiser
+    records → a gradient of each (opacus) → clip, sum, mean, noise (float64) → the engine's optimiser
 
 One example, a *record*, is one interaction with the negatives drawn for it: drawn from all items but the record's own,
 and kept together, so that a record's gradient depends on no other interaction of the client. A step takes up to
@@ -14,9 +14,9 @@ so. Does not own: what it guarantees (`privacy.example_plan`), the proof that op
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -32,10 +32,11 @@ from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained,
 from export.batches import One
 from export.program import LocalProgram, Phase, SessionProgram, Tensors
 from privacy import keyed
-from privacy.clip import TARGET
+from privacy.clip import factors_by
 from privacy.errors import InputError
 from privacy.example_plan import ExamplePlan, plan_examples
-from privacy.noise_key import NoiseKey
+from privacy.mechanism import Noise
+from privacy.noise_key import NoiseKey, NoiseStream
 from privacy.settings import PrivacySettings
 
 FLOAT = 4
@@ -74,15 +75,14 @@ class DPSGD:
             tensors = {**shared, **{name: value[slot].to(work.device) for name, value in private.items()}}
             for phase_steps in steps:
                 purpose = purposes.noise_of_steps(phase_steps.phase.name)
-                noise = self.key.base(work.sampler.seed, purpose, work.round, number)
-                phase_steps.generator.manual_seed(int(noise.key))
-                _train(work.sampler, work.round, tensors, phase_steps, number)
+                noise = self.key.stream(work.sampler.seed, purpose, work.round, number)
+                _train(work.sampler, work.round, tensors, phase_steps, number, noise)
             ended.append(tensors)
         return _updates(work, shared, ended)
 
 
 class PrivateSteps:
-    """These are the steps of one phase: opacus around the program's loss of a record.
+    """These are the steps of one phase: opacus takes the gradients of the program's loss of a record, and no more.
 
     Tensors come in whole, as one client has them; records are int64 [n, 1 + negatives], the interaction's item first.
     `planned`: records of a full step, which sums are divided by.
@@ -93,58 +93,40 @@ class PrivateSteps:
     ):
         try:
             from opacus.grad_sample.functorch import prepare_layer
-            from opacus.optimizers import DPOptimizer
         except ImportError as error:
             raise InputError("privacy.examples needs opacus: pip install 'edgefr[cloud]'") from error
-        self.program, self.phase, self.std = program, phase, sigma * clip / planned
-        self.generator = torch.Generator(device)
+        self.program, self.phase, self.clip, self.sigma, self.planned = program, phase, clip, sigma, planned
+        self.device = device
         self.loss = _RecordLoss(_Setting(program, phase))
         prepare_layer(self.loss)  # no hooks: they would run the whole batch once more, for nothing
-        self.private = DPOptimizer(
-            torch.optim.SGD(self.loss.parameters(), lr=0.0),  # takes no step: the engine's own optimiser does
-            noise_multiplier=sigma / TARGET,
-            max_grad_norm=clip * TARGET,  # float32 sums stay within the clip itself
-            expected_batch_size=planned,
-            generator=self.generator,
-        )
 
-    def step(self, tensors: Tensors, records: Tensor) -> dict[str, Tensor]:
-        """Return the noised sum of the records' clipped gradients / `planned`, whole tensors by name."""
-        touched = self._load(tensors, records)
-        parts = self._parts(records)
-        for place, part in enumerate(parts):
-            self._gradients(part)
-            if place < len(parts) - 1:
-                self.private.signal_skip_step()  # sums go on; noise and mean come with the last part
-            self.private.pre_step()
-            if place < len(parts) - 1:
-                self.private.zero_grad()
-        out = {}
-        for name, parameter in zip(self.phase.trains, self.loss.parameters(), strict=True):
-            assert parameter.grad is not None
-            out[name] = self._whole(name, parameter.grad, tensors, touched)
-        self.private.zero_grad(set_to_none=True)
+    def step(self, tensors: Tensors, records: Tensor, noise: NoiseStream | None = None) -> dict[str, Tensor]:
+        """Return the noised sum of the records' clipped gradients / `planned`, whole tensors by name.
+
+        `noise` is used up by what the step draws of it, tensor after tensor (None: sigma is 0).
+        """
+        touched, out = self._load(tensors, records), {}
+        for name, total in zip(self.phase.trains, self._sums(records), strict=True):
+            rows = touched if self._is_table(name) else None
+            out[name] = self._whole(total / self.planned, tensors[name], rows, noise)
         return out
 
     def each(self, tensors: Tensors, records: Tensor) -> dict[str, Tensor]:
         """Return every record's own gradient before the clip, [n, *shape] by name."""
-        touched = self._load(tensors, records)
-        self._gradients(records)
-        out = {}
-        for name, gradients in zip(self.phase.trains, self.private.grad_samples, strict=True):
+        touched, out = self._load(tensors, records), {}
+        for name, gradients in zip(self.phase.trains, self._gradients(records), strict=True):
             out[name] = gradients
             if self._is_table(name):
                 out[name] = tensors[name].new_zeros(len(records), *tensors[name].shape)
                 out[name][:, touched] = gradients
-        self.private.zero_grad()
         return out
 
     def _load(self, tensors: Tensors, records: Tensor) -> Tensor:
         """Put a client's tensors into the module, of tables the rows that the records read; these are returned."""
         touched = records.unique()
         here = {n: tensors[n][touched] if self._is_table(n) else tensors[n] for n in self.phase.uses}
-        for name, parameter in zip(self.phase.trains, self.loss.parameters(), strict=True):
-            parameter.data = here[name].detach()
+        for number, name in enumerate(self.phase.trains):
+            setattr(self.loss, f"tensor{number}", nn.Parameter(here[name].detach()))
         setting = self.loss.setting
         setting.fixed = {name: value for name, value in here.items() if name not in self.phase.trains}
         setting.rows = touched
@@ -154,26 +136,34 @@ class PrivateSteps:
         size = FLOAT * sum(parameter.numel() for parameter in self.loss.parameters())
         return records.split(max(1, AT_ONCE // max(size, 1)))
 
-    def _gradients(self, records: Tensor) -> None:
-        """Leave every record's gradient at the parameters; what is not finite in them counts as 0."""
+    def _sums(self, records: Tensor) -> list[Tensor]:
+        """Return the sum of the records' clipped gradients, of every tensor: float64."""
+        sums = [torch.zeros_like(parameter, dtype=torch.float64) for parameter in self.loss.parameters()]
+        for part in self._parts(records):
+            gradients = [found.double() for found in self._gradients(part)]
+            norms = torch.stack([found.reshape(len(part), -1).norm(dim=1) for found in gradients]).norm(dim=0)
+            factors = factors_by(torch, norms, self.clip)
+            sums = [total + torch.tensordot(factors, found, 1) for total, found in zip(sums, gradients, strict=True)]
+        return sums
+
+    def _gradients(self, records: Tensor) -> list[Tensor]:
+        """Return every record's gradient, of every tensor; what is not finite in them counts as 0."""
         from opacus.grad_sample.functorch import ft_compute_per_sample_gradient
 
         places = torch.searchsorted(self.loss.setting.rows, records)
         given, one = torch.stack([places, records], dim=-1).float(), torch.ones(len(records), device=records.device)
         with torch.no_grad():  # the gradients need none of their own
             found = ft_compute_per_sample_gradient(self.loss, [given], one)
-        for parameter, gradients in found.items():
-            setattr(parameter, "grad_sample", gradients.nan_to_num(0.0, 0.0, 0.0))  # noqa: B010  (opacus's own name)
+        return [gradients.nan_to_num(0.0, 0.0, 0.0) for gradients in found.values()]
 
-    def _whole(self, name: str, gradient: Tensor, tensors: Tensors, touched: Tensor) -> Tensor:
-        """Return the gradient of a whole tensor: rows of a table that nobody read have noise alone."""
-        if not self._is_table(name):
-            return gradient
-        out = tensors[name].new_zeros(tensors[name].shape)
-        if self.std:
-            out.normal_(0.0, self.std, generator=self.generator)
-        out[touched] = gradient
-        return out
+    def _whole(self, mean: Tensor, like: Tensor, rows: Tensor | None, noise: NoiseStream | None) -> Tensor:
+        """Return the noised gradient of a whole tensor; `rows` of a table were read, and others have noise alone."""
+        drawn = np.zeros(tuple(like.shape))
+        if self.sigma:
+            law = Noise("gaussian", self.sigma * self.clip / self.planned)
+            drawn = law.of_sum(1, drawn.shape, cast(NoiseStream, noise))
+        out = torch.from_numpy(drawn).to(mean.device)
+        return (out + mean if rows is None else out.index_add_(0, rows, mean)).to(like.dtype)
 
     def _is_table(self, name: str) -> bool:
         return self.program.specs[name].kind == "rows"
@@ -251,13 +241,15 @@ def planned_records(sampler: Sampler) -> int:
     return max(1, sampler.batch_size // (1 + sampler.negatives))
 
 
-def _train(sampler: Sampler, round_: int, tensors: dict[str, Tensor], steps: PrivateSteps, client: int) -> None:
+def _train(
+    sampler: Sampler, round_: int, tensors: dict[str, Tensor], steps: PrivateSteps, client: int, noise: NoiseStream
+) -> None:
     """Train one phase of one client. `tensors` is updated in place with new tensors (the broadcast is left alone)."""
     phase = steps.phase
     tensors.update({name: tensors[name].clone() for name in phase.trains})
     optimiser = Optimiser(phase.optimiser, phase.lr, {n: tensors[n].shape for n in phase.trains}, phase.beta_2)
     for done, records in enumerate(_batches(sampler, round_, phase, client), 1):
-        gradients = steps.step(tensors, torch.from_numpy(records).to(steps.generator.device))
+        gradients = steps.step(tensors, torch.from_numpy(records).to(steps.device), noise)
         with torch.no_grad():
             for name, gradient in gradients.items():
                 optimiser.step(name, tensors[name], gradient, np.array(done))
@@ -357,7 +349,7 @@ class _Probed:
         return self._steps(records, clip).step(self.tensors, records)
 
     def each(self, records: Tensor) -> dict[str, Tensor]:
-        return self._steps(records, math.inf).each(self.tensors, records)
+        return self._steps(records, 1.0).each(self.tensors, records)
 
     def plain(self, records: Tensor) -> dict[str, Tensor]:
         leaves = {name: self.tensors[name].detach().requires_grad_() for name in self.phase.trains}

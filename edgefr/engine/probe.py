@@ -23,7 +23,7 @@ Gradients = dict[str, Tensor]
 TOLERANCE = 1e-5
 """Of a difference, relative to the largest value of the tensor's gradient over all examples."""
 SLACK = 1e-3
-"""Of the length of a clipped step: opacus adds a millionth to the norms it divides by."""
+"""Of the length of a clipped step: opacus's own optimisers add a millionth to the norms they divide by."""
 TINY = 1e-3
 """The clip of the first question, relative to the example's own norm."""
 

@@ -154,8 +154,7 @@ class Relay(Exchange):
         if not left:
             return
         clients, sent = np.concatenate([some for some, _ in left]), torch.cat([messages for _, messages in left])
-        secret = self.noise.of_clients(purposes.RELAY, number)
-        whose = senders(keyed.fold(int(secret.key), clients))
+        whose = senders(self.noise.of_clients(purposes.RELAY, number).words(clients, 1)[:, 0, 0])
         if len(whose):
             private[self.place][torch.from_numpy(clients)] = sent[torch.from_numpy(whose)]
 

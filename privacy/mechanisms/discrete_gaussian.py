@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar, Literal
 
-import numpy.typing as npt
-
 from privacy import exact
 from privacy.grid import discrete_gaussian, sum_of_discrete_gaussian
 from privacy.guarantee import Event, zcdp_of_gaussian
-from privacy.mechanism import ORDERS, Additive, Floats, Ints, Noise, Simulated, Tail
+from privacy.mechanism import ORDERS, Additive, Floats, Ints, Noise, Simulated, Tail, UInts
 from privacy.settings import NoiseSettings
 
 
@@ -25,9 +23,9 @@ def _sum(noise: Noise, counts: Floats, generator: Any) -> Floats:
     return sum_of_discrete_gaussian(noise.scale, noise.step, counts, generator)
 
 
-def _clients(noise: Noise, keys: npt.NDArray[Any], index: npt.NDArray[Any]) -> Floats:
+def _clients(noise: Noise, first: UInts, second: UInts) -> Floats:
     assert noise.step is not None
-    return discrete_gaussian(keys, index, noise.scale, noise.step)
+    return discrete_gaussian(first, second, noise.scale, noise.step)
 
 
 class DiscreteGaussian(Additive):

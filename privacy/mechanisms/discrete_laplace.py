@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from privacy import exact
 from privacy.errors import InputError
 from privacy.grid import discrete_laplace, std_of_discrete_laplace, sum_of_discrete_laplace
 from privacy.guarantee import Event, zcdp_of_laplace
-from privacy.mechanism import ORDERS, Additive, Floats, Ints, Noise, Simulated, Tail, divergences
+from privacy.mechanism import ORDERS, Additive, Floats, Ints, Noise, Simulated, Tail, UInts, divergences
 from privacy.settings import NoiseSettings
 
 
@@ -27,9 +26,9 @@ def _sum(noise: Noise, counts: Floats, generator: np.random.Generator) -> Floats
     return sum_of_discrete_laplace(noise.scale, noise.step, counts, generator)
 
 
-def _clients(noise: Noise, keys: npt.NDArray[Any], index: npt.NDArray[Any]) -> Floats:
+def _clients(noise: Noise, first: UInts, second: UInts) -> Floats:
     assert noise.step is not None
-    return discrete_laplace(keys, index, noise.scale, noise.step)
+    return discrete_laplace(first, second, noise.scale, noise.step)
 
 
 class DiscreteLaplace(Additive):

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from privacy import keyed
 from privacy.grid import once
@@ -32,8 +31,8 @@ def _sum(noise: Noise, counts: Floats, generator: np.random.Generator) -> Floats
     return drawn
 
 
-def _clients(noise: Noise, keys: npt.NDArray[Any], index: npt.NDArray[Any]) -> Floats:
-    return noise.scale * keyed.normal(keys, index)
+def _clients(noise: Noise, first: keyed.UInts, second: keyed.UInts) -> Floats:
+    return noise.scale * keyed.as_normal(first, second)
 
 
 class Gaussian(Additive):

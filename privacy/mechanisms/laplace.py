@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from privacy import keyed
 from privacy.guarantee import Event, zcdp_of_laplace
@@ -30,8 +29,8 @@ def _sum(noise: Noise, counts: Floats, generator: np.random.Generator) -> Floats
     return noise.scale * (generator.standard_gamma(counts, shape) - generator.standard_gamma(counts, shape))
 
 
-def _clients(noise: Noise, keys: npt.NDArray[Any], index: npt.NDArray[Any]) -> Floats:
-    return noise.scale * keyed.laplace(keys, index)
+def _clients(noise: Noise, first: keyed.UInts, second: keyed.UInts) -> Floats:
+    return noise.scale * keyed.as_laplace(first)
 
 
 class Laplace(Additive):

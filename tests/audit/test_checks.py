@@ -368,9 +368,8 @@ def test_an_upload_that_tells_how_much_there_was_to_learn_is_found(monkeypatch: 
 def every_step_alike(patch: Patch) -> None:
     right = PrivateSteps.step
 
-    def step(self: PrivateSteps, *args: Any) -> Any:
-        self.generator.manual_seed(7)
-        return right(self, *args)
+    def step(self: PrivateSteps, tensors: Any, records: Any, noise: Any = None) -> Any:
+        return right(self, tensors, records, PUBLIC.stream(7, "alike"))
 
     patch.setattr(PrivateSteps, "step", step)
 
@@ -387,21 +386,21 @@ def steps_with_less_noise(patch: Patch) -> None:
 def steps_leave_rows_bare(patch: Patch) -> None:
     right = PrivateSteps._whole
 
-    def whole(self: PrivateSteps, *args: Any) -> Any:
-        self.std = 0.0
-        return right(self, *args)
+    def whole(self: PrivateSteps, mean: Any, like: Any, rows: Any, noise: Any) -> Any:
+        noised = right(self, mean, like, rows, noise)
+        return noised if rows is None else noised.new_zeros(noised.shape).index_copy(0, rows, noised[rows])
 
     patch.setattr(PrivateSteps, "_whole", whole)
 
 
 def steps_do_not_clip(patch: Patch) -> None:
-    right = PrivateSteps._gradients
+    right = PrivateSteps._sums
 
-    def gradients(self: PrivateSteps, records: Any) -> None:
-        self.private.max_grad_norm = 1e9
-        right(self, records)
+    def sums(self: PrivateSteps, records: Any) -> Any:
+        self.clip = 1e9
+        return right(self, records)
 
-    patch.setattr(PrivateSteps, "_gradients", gradients)
+    patch.setattr(PrivateSteps, "_sums", sums)
 
 
 STEPS: list[tuple[Callable[[Patch], None], str]] = [

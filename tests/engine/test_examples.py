@@ -33,6 +33,7 @@ from edgefr.methods.fedmf.settings import FedMFSettings
 from export.batches import One
 from export.program import LocalProgram, Phase, Tensors
 from privacy.errors import InputError
+from privacy.noise_key import NoiseKey
 from tests.closeness import after_training, assert_all_same, assert_same
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, program, work
 from tests.noises import KEY
@@ -195,8 +196,7 @@ def test_more_records_than_memory_holds_are_taken_in_parts(monkeypatch: pytest.M
     for limit in (2**25, 1):
         monkeypatch.setattr("edgefr.engine.examples.AT_ONCE", limit)
         private, tensors = steps(local, 0.05, sigma=0.5)
-        private.generator.manual_seed(4)
-        found.append(private.step(tensors, RECORDS))
+        found.append(private.step(tensors, RECORDS, KEY.stream(4, "test")))
     assert_all_same(found[1], found[0])
 
 
@@ -206,8 +206,8 @@ def test_noise_has_the_promised_size_on_every_value() -> None:
     private, tensors = steps(local, clip=0.02, sigma=3.0)
     quiet, _ = steps(local, clip=0.02)
     truth = quiet.step(tensors, RECORDS)
-    private.generator.manual_seed(0)
-    draws = [private.step(tensors, RECORDS) for _ in range(200)]
+    stream = KEY.stream(0, "test")
+    draws = [private.step(tensors, RECORDS, stream) for _ in range(200)]
     for name in truth:
         noise = torch.stack([(draw[name] - truth[name]) * PLANNED for draw in draws])
         assert float(noise.std()) == pytest.approx(0.06, rel=0.05)
@@ -215,6 +215,25 @@ def test_noise_has_the_promised_size_on_every_value() -> None:
         assert float(per_value.min()) > 0.06 * 0.75
         assert float(per_value.max()) < 0.06 * 1.25
         assert abs(float(noise.mean())) < 0.06 * 5 / math.sqrt(noise.numel())
+
+
+def test_a_steps_noise_is_the_next_part_of_the_stream_in_the_order_of_tensors() -> None:
+    local = program("fedmf")
+    private, tensors = steps(local, clip=0.02, sigma=3.0)
+    quiet, _ = steps(local, clip=0.02)
+    truth, stream, literal = quiet.step(tensors, RECORDS), KEY.stream(1, "test"), KEY.stream(1, "test").generator
+    for _ in range(2):
+        found = private.step(tensors, RECORDS, stream)
+        for name in local.phases[0].trains:
+            noise = 3.0 * 0.02 / PLANNED * literal.standard_normal(tuple(tensors[name].shape))
+            assert found[name].dtype == tensors[name].dtype
+            assert_same(found[name], truth[name].double() + torch.from_numpy(noise), inputs=torch.float32)
+
+
+def test_a_step_that_is_to_be_noised_needs_a_stream_of_the_runs_key() -> None:
+    private, tensors = steps(program("fedmf"), clip=0.02, sigma=3.0)
+    with pytest.raises(TypeError, match="noise is drawn from a stream of the run's noise key"):
+        private.step(tensors, RECORDS)
 
 
 def test_a_gradient_that_is_not_finite_counts_as_zero() -> None:
@@ -243,6 +262,16 @@ def test_a_clients_noise_is_its_own_and_the_same_again_whoever_is_in_the_call(va
     assert not all(torch.equal(v, of(other, 0)[n]) for n, v in of(alone, 0).items())
     of_nobodys_key = trained(DPSGD(0.5, 1.0), local, np.array([3]))
     assert not any(torch.equal(v, of(of_nobodys_key, 0)[n]) for n, v in of(alone, 0).items()), "the seed is not enough"
+
+
+def test_clients_whose_keys_begin_alike_have_different_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All digests share their first 32 bits; a generator that takes no more of them draws alike for everybody."""
+    right = NoiseKey._digest
+    monkeypatch.setattr(NoiseKey, "_digest", lambda self, *parts: bytes(4) + right(self, *parts)[4:])
+    local = program("fedmf", local_epochs=1)
+    found = trained(DPSGD(1e-6, 1e6, KEY), local, np.array([1, 3]))
+    one, other = (of(found, slot)["item"].double().flatten() for slot in (0, 1))
+    assert abs(float(torch.corrcoef(torch.stack([one, other]))[0, 1])) < 5 / math.sqrt(len(one))
 
 
 def test_every_row_of_a_table_has_changed_and_the_broadcast_has_not() -> None:

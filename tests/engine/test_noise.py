@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -37,6 +40,15 @@ def test_simulated_noise_repeats_with_its_key_and_is_new_in_every_round_and_tens
     for tensor, number in (("item", 2), ("bias", 1)):
         other = next(source.sums(NOISE, tensor, number, SHAPE, [1]))
         assert abs(np.corrcoef(first.ravel(), other.ravel())[0, 1]) < 0.06
+
+
+def test_nothing_but_a_teacher_is_drawn_by_torch() -> None:
+    """A torch generator on the host keeps 32 bits of its seed: none is in the rooms where noise is drawn."""
+    rooms = (Path(__file__).parents[2] / room for room in ("edgefr", "export", "edge", "privacy"))
+    files = [path for room in rooms for path in room.rglob("*.py")]
+    assert len(files) > 300
+    torches = re.compile(r"torch\.Generator|manual_seed|\.(normal|uniform)_\(|torch\.(randn?|normal)\b")
+    assert [str(path) for path in files if torches.search(path.read_text(encoding="utf-8"))] == []
 
 
 def test_a_clients_key_is_of_its_round() -> None:

@@ -28,15 +28,13 @@ QUICK = (
     "fedcar, leave-one-out, none, paper",
     "ease, leave-one-out, none, paper",
     "fedmf, nobody waits",
+    "fedmf, DP-SGD",
 )
 """What runs with every commit; all others take their turns with what is slow."""
-WITHOUT = {"fedmf, DP-SGD": "torch makes no generator of random numbers on a device that is none"}
 
 
 def on_the_gpu(case: str) -> object:
     """Return a case with its marks."""
-    if case in WITHOUT:
-        return pytest.param(case, marks=pytest.mark.skip(reason=WITHOUT[case]))
     return case if case in QUICK else pytest.param(case, marks=pytest.mark.slow)
 
 
@@ -56,7 +54,7 @@ def test_a_whole_run_comes_to_what_it_comes_to_on_the_host(
 
 
 def test_the_quick_cases_are_cases() -> None:
-    assert set(QUICK) | WITHOUT.keys() <= cases().keys()
+    assert set(QUICK) <= cases().keys()
 
 
 def run_of(folder: Path, *arguments: str | Path) -> str:

@@ -75,9 +75,9 @@ FAULTS = (
     ),
     Fault(
         "all clients have the same noise",
-        "privacy/mechanism.py",
-        "keyed.fold(int(base.key), np.asarray(clients))[:, None]",
-        "keyed.fold(int(base.key), 0 * np.asarray(clients))[:, None]",
+        "privacy/noise_key.py",
+        "counters[..., 0] = np.asarray(clients)[:, None]",
+        "counters[..., 0] = 0",
         "tests/privacy/test_mechanism.py::test_noise_is_fresh_per_client_coordinate_and_round",
     ),
     Fault(

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -41,7 +43,8 @@ def test_pinned_numbers():
     assert keyed.integers(base, np.arange(6), 1000).tolist() == [837, 760, 411, 504, 189, 337]
     np.testing.assert_allclose(keyed.uniform(base, np.arange(2)), [0.8376486281113128, 0.7606617902903112], rtol=1e-15)
     np.testing.assert_allclose(keyed.normal(base, np.arange(2)), [0.1276427491053364, -1.0292017260684934], rtol=1e-12)
-    np.testing.assert_allclose(keyed.laplace(base, np.arange(2)), [1.8179923302768861, -1.429877623978018], rtol=1e-12)
+    laplace = keyed.as_laplace(keyed.bits(base, np.arange(2)))
+    np.testing.assert_allclose(laplace, [1.8179923302768861, -1.429877623978018], rtol=1e-12)
     assert keyed.choose(base, np.arange(100), 5).tolist() == [47, 61, 67, 76, 79]
     assert keyed.generator(7, "pinned").integers(0, 1000, 4).tolist() == [794, 831, 419, 510]
 
@@ -72,8 +75,22 @@ def test_integers_stay_below_their_bound(seed, bound):
 
 def test_laws():
     index = np.arange(100_000)
-    for draw, law in ((keyed.uniform, "uniform"), (keyed.normal, "norm"), (keyed.laplace, "laplace")):
+    for draw, law in ((keyed.uniform, "uniform"), (keyed.normal, "norm")):
         assert stats.kstest(draw(keyed.key(0, law), index), law).pvalue > ALPHA
+    assert stats.kstest(keyed.as_laplace(keyed.bits(keyed.key(0, "laplace"), index)), "laplace").pvalue > ALPHA
+
+
+@given(st.integers(0, MASK), st.integers(0, MASK))
+def test_what_becomes_of_words(first, second):
+    """Literal: 53 bits are a number in [0, 1), two of them a normal one, one with a sign a Laplace."""
+    u, v = ((word >> 11) / 2**53 for word in (first, second))
+    one, other = np.array([first], np.uint64), np.array([second], np.uint64)
+    assert keyed.as_uniform(one).tolist() == [u]
+    normal = math.sqrt(-2 * math.log1p(-u)) * math.cos(2 * math.pi * v)
+    assert keyed.as_normal(one, other)[0] == pytest.approx(normal, rel=1e-12, abs=1e-15)
+    size = -math.log1p(-u)
+    assert keyed.as_laplace(one)[0] == pytest.approx(size if first % 2 == 0 else -size, rel=1e-12)
+    assert (one[0], other[0]) == (first, second), "words are left as they are"
 
 
 def test_keys_are_independent():

@@ -1,10 +1,12 @@
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from privacy.errors import InputError
 from privacy.mechanism import Noise
-from tests.noises import noise_of_sum, noise_per_client
+from tests.noises import KEY, noise_of_sum, noise_per_client
 
 ALPHA = 1e-6  # seeds are fixed: a failure is a wrong law, not bad luck
 KINDS = ["gaussian", "laplace"]
@@ -47,6 +49,23 @@ def test_count_per_coordinate(kind):
     assert not draws[0].any()
     for row, count in ((1, 1), (2, 400)):
         assert np.std(draws[row]) == pytest.approx(Noise(kind, 2.0).std * count**0.5, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "discrete-gaussian", "discrete-laplace"])
+def test_a_clients_noise_is_made_of_its_two_words_for_each_value(kind):
+    step = 0.25 if kind.startswith("discrete") else None
+    found = noise_per_client(kind, 0.5, [3, 9], 7, seed=4, number=2, step=step)
+    words = KEY.base(4, "test", 2).words([3, 9], 7)
+    for client, value in np.ndindex(2, 7):
+        first, second = (int(word) for word in words[client, value])
+        u, v = (first >> 11) / 2**53, (second >> 11) / 2**53
+        literal = {
+            "gaussian": 0.5 * math.sqrt(-2 * math.log1p(-u)) * math.cos(2 * math.pi * v),
+            "laplace": 0.5 * (math.log1p(-u) if first % 2 else -math.log1p(-u)),
+            "discrete-gaussian": 0.25 * round(2 * math.sqrt(-2 * math.log1p(-u)) * math.cos(2 * math.pi * v)),
+            "discrete-laplace": 0.25 * (math.floor(-2 * math.log1p(-u)) - math.floor(-2 * math.log1p(-v))),
+        }[kind]
+        assert found[client, value] == pytest.approx(literal, rel=1e-12, abs=1e-15)
 
 
 @pytest.mark.parametrize("kind", KINDS)

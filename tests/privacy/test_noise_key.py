@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from privacy import keyed
 from privacy.errors import InputError
 from privacy.noise_key import BYTES, NoiseKey
 
@@ -77,8 +80,63 @@ def test_every_part_of_a_clients_key_matters_and_the_secret_most() -> None:
         KEY.base(3, "noise", 5, 2),
         KEY.base(3, "prototypes", 5, 1),
     ]
-    assert len({int(base.key) for base in keys}) == len(keys)
-    assert all(isinstance(base.key, np.uint64) for base in keys)
+    assert len({base.key for base in keys}) == len(keys) == len({base.words([1], 1).tobytes() for base in keys})
+    assert all(len(base.key) == BYTES for base in keys)
+
+
+@pytest.mark.parametrize("client", [0, 7, 2**40 + 3, 2**63 - 1])
+def test_a_clients_words_are_aes_in_counter_mode(client: int) -> None:
+    """The counter begins with the client's number and 64 zeros; the round's key is the digest of what it is for."""
+    round_key = hashlib.blake2b(b"4:base/1:3/5:noise/1:5", key=KEY.secret, digest_size=16).digest()
+    cipher = Cipher(algorithms.AES(round_key), modes.CTR(client.to_bytes(8, "big") + bytes(8)))
+    stream = cipher.encryptor().update(bytes(5 * 16))
+    literal = [[int.from_bytes(stream[at + of : at + of + 8], "little") for of in (0, 8)] for at in range(0, 80, 16)]
+    words = KEY.base(3, "noise", 5).words([4, client], 5)
+    assert words.dtype == np.uint64
+    assert words[1].tolist() == literal
+
+
+def test_pinned_words() -> None:
+    """Noise is drawn again across versions with its key: a change must be noticed."""
+    assert KEY.base(3, "noise", 5).words([7], 1).tolist() == [[[15066868269582737423, 9127592881884517073]]]
+    assert KEY.base(3, "noise", 5).words([], 4).shape == (0, 4, 2)
+    assert KEY.base(3, "noise", 5).words([1, 2], 0).shape == (2, 0, 2)
+
+
+def test_a_clients_words_depend_on_nobody_else_and_on_no_size() -> None:
+    base = KEY.base(3, "noise", 5)
+    together = base.words([3, 11, 8], 6)
+    np.testing.assert_array_equal(base.words([8], 4)[0], together[2, :4])
+    assert len({tuple(pair) for pair in together.reshape(-1, 2).tolist()}) == 18
+
+
+def unmixed(word: int) -> int:
+    """What SplitMix64 makes a word of: its finaliser, backwards."""
+    mask = 2**64 - 1
+    for shift, factor in ((31, 0x94D049BB133111EB), (27, 0xBF58476D1CE4E5B9), (30, 1)):
+        word ^= word >> shift ^ word >> 2 * shift
+        word = word * pow(factor, -1, 2**64) & mask
+    return word
+
+
+def round_key_by(word: int, client: int, index: int) -> int:
+    """The key of a round that gives a client this word, if words are SplitMix64's of SplitMix64's."""
+    weyl, mask = 0x9E3779B97F4A7C15, 2**64 - 1
+    own = (unmixed(word) - (index + 1) * weyl) & mask
+    return (unmixed(own) - (client + 1) * weyl) & mask
+
+
+def test_a_word_that_is_known_gives_no_key() -> None:
+    """Of draws by a generator that can be run backwards one word is enough: here each tells of another key, and none
+    gives anybody's words."""
+    secret = 0x0123456789ABCDEF
+    public = keyed.bits(keyed.fold(secret, [7, 9])[:, None], np.arange(4))
+    assert {round_key_by(int(word), 7, index) for index, word in enumerate(public[0])} == {secret}, "it would work"
+    words = KEY.base(3, "noise", 5).words([7, 9], 4)
+    found = {round_key_by(int(word), 7, index) for index in range(4) for word in words[0, index]}
+    assert len(found) == 8
+    for key in found:
+        assert not np.isin(keyed.bits(keyed.fold(key, [9])[:, None], np.arange(8)), words[1]).any()
 
 
 def test_a_key_is_not_shown() -> None:

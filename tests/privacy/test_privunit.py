@@ -79,16 +79,16 @@ def test_mean_is_that_of_the_two_truncated_normals(likely, below):
 
 
 def drawn(real, *given):
-    """`keyed.uniform` that gives these two numbers when it is asked for two."""
-    return lambda keys, index: np.array([given]) if len(index) == 2 else real(keys, index)
+    """`keyed.as_uniform` that gives these two numbers when it is asked for two."""
+    return lambda words: np.array([given]) if words.shape == (1, 2) else real(words)
 
 
 @pytest.mark.parametrize("place", [0.0625, 0.5, 0.999])
 def test_a_draw_is_the_quantile_of_its_branch(monkeypatch, place):
     """Below the threshold mass q * place, above it q + (1 - q) * place, both to the last digits."""
     law, unit = PrivUnitG(0.7, 0.6), np.eye(5)[:1]
-    real = keyed.uniform
+    real = keyed.as_uniform
     for cap, mass in ((0.9, 0.6 * place), (0.1, 0.6 + 0.4 * place)):
-        monkeypatch.setattr(keyed, "uniform", drawn(real, cap, place))
+        monkeypatch.setattr(keyed, "as_uniform", drawn(real, cap, place))
         out = law.release(unit, KEY.base(0, "privunit"), [3]) * law.mean
         assert out[0, 0] == pytest.approx(stats.norm.ppf(mass), rel=1e-9)
