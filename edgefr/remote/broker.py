@@ -198,6 +198,10 @@ class RoundBroker:
                 uploads = counts.uploads + (step == "vector")
                 self.counts = replace(counts, uploads=uploads, bytes_up=counts.bytes_up + len(content))
 
+    def step_ended(self, device: str, number: int, step: Step) -> bool:
+        """Say whether a step of a secure sum has ended. Raises `Refused` where it goes on without this device."""
+        return self._sum(device, number).ended(device, step)
+
     def step(self, device: str, number: int, step: Step) -> bytes | None:
         """Return what a step of the open round's secure sum came to; None: it has not ended. Raises `Refused`."""
         return self._sum(device, number).answer(device, step)

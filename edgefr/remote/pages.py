@@ -153,7 +153,8 @@ class Pages:
         async def page(request: Request) -> Response:
             device = self._asker(request)
             number = _asked(request, "round")
-            content = await self._waited(lambda: self.broker.step(device, number, step))
+            ended = await self._waited(lambda: self.broker.step_ended(device, number, step) or None)
+            content = await run_in_threadpool(self.broker.step, device, number, step) if ended else None
             if content is None:
                 return Response(status_code=WAIT)
             self.broker.told_step(content)

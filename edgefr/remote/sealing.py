@@ -135,6 +135,7 @@ class SealedRound:
         self._tell: Tell = untold
         self._changed = threading.Condition()
         self._step: Step | None = "keys"
+        self._taking = True  # and not between two steps
         self._near: dict[int, list[int]] = {}
         self._keys: dict[int, Keys] = {}
         self._taken: dict[Step, dict[int, bytes]] = {step: {} for step in STEPS}  # digests, by number
@@ -181,9 +182,12 @@ class SealedRound:
                 raise InputError("the server stopped")
             if len(found) < self.fewest:
                 raise InputError(f"{len(found)} devices were left after step {step}, and {self.fewest} must be")
-            ending()
+            self._taking = False
+        ending()  # without the lock, which devices' questions need
+        with self._changed:
             following = STEPS.index(step) + 1
-            self._step = STEPS[following] if following < len(STEPS) else None
+            if self._step is not None:
+                self._step, self._taking = (STEPS[following] if following < len(STEPS) else None), True
         self.heard()
 
     def _pair(self) -> None:
@@ -237,22 +241,27 @@ class SealedRound:
             self._changed.notify_all()
             return True
 
-    def answer(self, device: str, step: Step) -> bytes | None:
-        """Return what a step came to for a device; None: it has not ended. Raises `Refused` where it is not in it."""
+    def ended(self, device: str, step: Step) -> bool:
+        """Say whether a step has ended for a device. Raises `Refused` where it is not in it."""
         number = self._number(device)
         with self._changed:
-            at = len(STEPS) if self._step is None else STEPS.index(self._step)
             if self._step is None or step == "opening" or number not in self._taken[step]:
                 raise Refused(CONFLICT, f"the sum of round {self.round} goes on without this device")
-            if at <= STEPS.index(step):
-                return None
-            return self._come_to(number, step).model_dump_json().encode()
+            return STEPS.index(self._step) > STEPS.index(step)
+
+    def answer(self, device: str, step: Step) -> bytes | None:
+        """Return what a step came to for a device; None: it has not ended. Raises `Refused` where it is not in it."""
+        if not self.ended(device, step):
+            return None
+        with self._changed:
+            message = self._come_to(self._number(device), step)
+        return message.model_dump_json().encode()
 
     def _is_new(self, number: int, step: Step, digest: bytes) -> bool:
         """Say whether what a device sends is not there yet. Raises `Refused` where the step is over for it."""
         if self._taken[step].get(number) == digest:
             return False
-        if self._step != step or number in self._taken[step] or not self._in_time(number, step):
+        if self._step != step or not self._taking or number in self._taken[step] or not self._in_time(number, step):
             raise Refused(CONFLICT, f"step {step} of round {self.round}'s sum is over for this device")
         return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import numpy as np
 import pytest
@@ -166,3 +167,29 @@ def test_terms_bound_every_value_and_the_sum_of_all_of_them() -> None:
     assert 7 * 2 * 2**15 < found < 13 * 2 * 2**15, "a clip and some deviations of its noise"
     with pytest.raises(InputError, match=r"a sum of 5,000 uploads with values up to .* does not fit 32 bits"):
         SumTerms.of(learning(**noised), 5000)
+
+
+def test_nobody_waits_for_neighbours_to_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many devices that takes seconds: questions are answered meanwhile, and who comes late is refused."""
+    world, drawing, go_on = World(), Event(), Event()
+    pair = world.round._pair
+
+    def slow() -> None:
+        drawing.set()
+        assert go_on.wait(30)
+        pair()
+
+    monkeypatch.setattr(world.round, "_pair", slow)
+    for user in USERS:
+        world.round.take(user, "keys", world.keys(user))
+    with ThreadPoolExecutor(2) as pool:
+        total = pool.submit(world.round.collect, 60.0)
+        assert drawing.wait(30)
+        assert pool.submit(world.round.ended, "ada", "keys").result(10) is False
+        with pytest.raises(Refused, match="step shares of round 5's sum is over for this device"):
+            world.round.take("ada", "shares", b'{"sealed": {}}')
+        go_on.set()
+        while not world.round.ended("ada", "keys"):
+            pass
+        world.round.close()
+        assert total.result(30) is None
