@@ -42,7 +42,7 @@ class Model:
         """Return a graph of the bundle; `data` is the file of its large tensors."""
         if path not in self.graphs:
             beside = None if data is None else self.bundle.file(data)
-            self.graphs[path] = Graph(self.bundle.file(path), beside)
+            self.graphs[path] = Graph(self.bundle.file(path), beside, self.bundle.entry)
         return self.graphs[path]
 
     def steps(self, learning: Learning, when: Literal["round", "final"]) -> dict[str, Graph]:
@@ -102,7 +102,7 @@ class Model:
                 raise InputError(
                     f"bundle {self.bundle.root}: learning has rows of {name}, its files none; export again"
                 )
-        return {name: np.array(self._static[name](slice(None)), np.float32) for name in trained}
+        return {name: np.asarray(self._static[name](slice(None)), np.float32) for name in trained}
 
     def _prepared(self, learning: Learning, tables: Mapping[str, Rows]) -> dict[str, Rows]:
         """Return tables whose rows a graph makes of those of others when they are asked for."""

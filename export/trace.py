@@ -121,7 +121,7 @@ def _onnx(traced: Any, inputs: list[str], outputs: list[str], optimize: bool) ->
         verbose=False,
     )
     assert program is not None
-    return _with_shifts(_with_long_places(_strip(program.model_proto)))
+    return _with_splits(_with_shifts(_with_long_places(_strip(program.model_proto))))
 
 
 def _with_long_places(model: Any) -> Any:
@@ -170,6 +170,30 @@ def _with_shifts(model: Any) -> Any:
             nodes.append(helper.make_node("Sub", [scale, scale], [shift]))
             node.input.append(shift)
         nodes.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model
+
+
+def _with_splits(model: Any) -> Any:
+    """Cut tensors by Split where a sequence of parts was made: no graph of a device has sequences."""
+    from onnx import helper, numpy_helper
+
+    whole = {node.output[0]: node.attribute[0].t for node in model.graph.node if node.op_type == "Constant"}
+    parts: dict[str, list[str]] = {}
+    nodes = []
+    for node in model.graph.node:
+        if node.op_type == "SplitToSequence":
+            made, cut = node.output[0], helper.make_node("Split", [*node.input], [])
+            cut.attribute.extend(attribute for attribute in node.attribute if attribute.name == "axis")
+            parts[made] = [f"{made}.{n}" for n in range(len(numpy_helper.to_array(whole[node.input[1]])))]
+            cut.output.extend(parts[made])
+            nodes.append(cut)
+        elif node.op_type == "SequenceAt":
+            part = parts[node.input[0]][int(numpy_helper.to_array(whole[node.input[1]]))]
+            nodes.append(helper.make_node("Identity", [part], [*node.output]))
+        else:
+            nodes.append(node)
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     return model
