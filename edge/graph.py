@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from edge.confined import under
 from edge.graph_check import check_graph
 from edge.loaded import mapped, read
 from edge.watch import LONGEST_S, WATCH, Stop, Stopped
@@ -82,7 +83,9 @@ class Graph:
                 enable_fallback=0,  # to try again, with a line of its own, what has failed
             )
         except Exception as error:  # onnxruntime's errors have no common class of their own
-            raise InputError(f"{path} does not load in onnxruntime {ort.__version__}: {_line(error)}") from error
+            raise InputError(
+                f"{path} does not load in onnxruntime {ort.__version__}{under()}: {_line(error)}"
+            ) from error
         self.path, self._options, self._weights = path, ort.RunOptions, arrays
         self.inputs: dict[str, list[int | str]] = {i.name: i.shape for i in self._session.get_inputs()}
         self._types = {i.name: KINDS.get(i.type) for i in self._session.get_inputs()}
@@ -114,7 +117,7 @@ class Graph:
         except Exception as error:  # onnxruntime's errors have no common class of their own
             if run.reason is None:
                 # What onnxruntime says may hold values of private data, so nobody is shown it: no chain either.
-                raise InputError(f"{self.path} fails in onnxruntime; do not use this bundle") from None
+                raise InputError(f"{self.path} fails in onnxruntime{under()}; do not use this bundle") from None
             limit = "its limit" if stop is not None else f"{LONGEST_S:g} s"
             raise Stopped(f"{self.path} was ended: {run.reason} above {limit}", run.reason) from error
         finally:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import mmap
-from pathlib import Path
 from io import BufferedReader
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from privacy.errors import InputError

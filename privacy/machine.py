@@ -73,6 +73,31 @@ def limit_memory(megabytes: float) -> bool:
     return True
 
 
+def bound_memory(megabytes: float) -> bool:
+    """Let this process's address space grow by so much and no more, MB (10^6 bytes); False where nothing bounds it.
+
+    Files that are mapped count, so that its resident memory is bounded too. Threads share one heap from then on, since
+    glibc reserves 64 MB of addresses for every other.
+    """
+    try:
+        import resource
+
+        pages = int((PROCESS / "statm").read_text(encoding="ascii").split()[0])
+        with suppress(AttributeError, OSError, TypeError):
+            ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX
+        most = pages * os.sysconf("SC_PAGE_SIZE") + int(megabytes * 1e6)
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    except (ImportError, OSError, ValueError):  # Windows, macOS
+        return False
+    return True
+
+
+def end_with_parent() -> None:
+    """Have this process killed when the one that started it ends; where the system is Linux."""
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
+
+
 def files_allowed() -> int | None:
     """Let this process have as many open files, sockets included, as the system lets it ask for.
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import edgefr
+from edge.confined import no_memory
 from edgefr.cli.commands import Commands
 from privacy.errors import InputError
 from privacy.extras import asked_for
@@ -114,6 +115,8 @@ def _run() -> int:
         if (needs := asked_for(error)) is None:
             raise
         code = _refuse(str(needs))
+    except MemoryError:
+        code = _refuse(no_memory())
     except OSError as error:
         if error.errno not in MENDABLE:
             raise
