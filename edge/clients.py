@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 SHOWN = 20
 TIMES = "history.times"
-NAMES, NAME = 1 << 16, 1 << 10  # bytes of a file of ids, and more for each item and user
+NAMES, NAME, ALL_NAMES = 1 << 16, 1 << 10, 1 << 28  # bytes of a file of ids: more for each item and user, and at most
 
 
 def named(what: str, name: str, known: dict[str, int]) -> int:
@@ -162,7 +162,8 @@ def _tensors(bundle: Bundle, path: str) -> TensorFile:
 
 def read_json(bundle: Bundle, path: str) -> Any:
     """Read a JSON file of ids; ValueError for one that is none, or is too long for the bundle's items and users."""
-    return json.loads(bundle.read(path, NAMES + NAME * (bundle.manifest.item_count + bundle.manifest.model.users)))
+    count = bundle.manifest.item_count + bundle.manifest.model.users
+    return json.loads(bundle.read(path, min(NAMES + NAME * count, ALL_NAMES)))
 
 
 def read_strings(bundle: Bundle, path: str, key: str, count: int | None = None) -> list[str]:

@@ -112,7 +112,7 @@ def confine(
 
 
 def _begin(ram_mb: float | None, seconds: float | None, ready: Callable[[], object]) -> None:
-    """Begin as the child: alone with the terminal's signals, and under limits once everything is there."""
+    """Take up the child's part: signals as a process of its own has them, and limits once everything is there."""
     os.setpgid(0, 0)
     end_with_parent()
     for name in PASSED_ON:

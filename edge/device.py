@@ -324,11 +324,9 @@ class Device(Adviser, Releaser):
 
     def _start(self, user: str | None, renew: bool) -> None:
         """Read the state, or make the first one, of this device or of its life under this bundle."""
-        learning = self.bundle.config.learning
-        tables = {} if learning is None else self._model.tables(learning)
         if self.store.exists:
             if renew:
-                self._renew(tables)
+                self._renew()
             try:
                 facts = self.state.facts
             except Damaged:  # whoever asks for it is told; `undo` does without
@@ -338,17 +336,22 @@ class Device(Adviser, Releaser):
             if facts.get(publisher.FACT) != self.bundle.signed_by:
                 self._remember_publisher()
             return
-        state = first_state(self.bundle, tables, user)
+        state = first_state(self.bundle, self._tables(), user)
         with self.store.locked():
             if not self.store.exists:
                 self.store.write(state)
 
-    def _renew(self, tables: dict[str, Floats]) -> None:
+    def _tables(self) -> dict[str, Floats]:
+        """Return the trained tables as the bundle brought them."""
+        learning = self.bundle.config.learning
+        return {} if learning is None else self._model.tables(learning)
+
+    def _renew(self) -> None:
         """Put the state under this bundle, unless it is under it already."""
         with self.store.locked():
             before = self.store.read()
             if before.facts.get("bundle") != self.bundle.manifest.bundle_id:
-                self.store.write(renewed_state(self.bundle, tables, before), keep_previous=True)
+                self.store.write(renewed_state(self.bundle, self._tables(), before), keep_previous=True)
                 self.store.settle()
 
     def _remember_publisher(self) -> None:

@@ -39,7 +39,7 @@ Entry = Callable[[Path], "File | None"]
 
 
 def unlisted(path: Path) -> None:
-    """Say of a file that no manifest lists it."""
+    """Return nothing: no manifest lists the file."""
 
 
 class Graph:

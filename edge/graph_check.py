@@ -40,7 +40,6 @@ OPERATORS: Mapping[str, Mapping[str, frozenset[str]]] = {
         "ScatterElements": frozenset({"axis", "reduction"}),
         "ScatterND": frozenset({"reduction"}),
         "Shape": frozenset({"start", "end"}),
-        "Split": frozenset({"axis"}),
         "Transpose": frozenset({"perm"}),
         "Trilu": frozenset({"upper"}),
     },

@@ -17,7 +17,7 @@ from edge.records import Grown, Inside, Moment, Plain, Record, Whole
 
 SCHEMA: Literal["edgefr.bundle/3"] = "edgefr.bundle/3"
 MOST_FILES = 256
-"""Files of a bundle; those that are made have 20."""
+"""Files of a bundle, at most; those that are made have some 20."""
 LASTS_DAYS = 365
 """Days after a run was made, from which devices refuse its bundles, unless who exports them says otherwise."""
 

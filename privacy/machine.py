@@ -93,7 +93,7 @@ def bound_memory(megabytes: float) -> bool:
 
 
 def end_with_parent() -> None:
-    """Have this process killed when the one that started it ends; where the system is Linux."""
+    """Let Linux kill this process when the one that started it ends."""
     with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
 

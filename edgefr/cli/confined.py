@@ -1,4 +1,4 @@
-"""Commands that work with somebody else's bundle hold themselves to limits: those given, else those of the policy."""
+"""A command that works with somebody else's bundle keeps limits: those that are given, else those of the policy."""
 
 from __future__ import annotations
 
