@@ -171,3 +171,30 @@ def test_in_process_tables_that_cannot_be_are_refused_and_fields_are_counted(tmp
     resign(bundle)
     with pytest.raises(InputError, match="it has more than 400,000 fields"):
         Device(bundle, tmp_path / "other", policy=OPEN).learn(["i1"])
+
+
+def test_time_runs_while_a_bundle_is_worked_with_and_not_while_a_server_is_waited_for() -> None:
+    script = """
+import time
+from edge.confined import NOW, confine, timed
+from privacy.errors import InputError
+try:
+    confine(None, 1, lambda: None)
+    time.sleep(0.3)
+    NOW.rest()
+    time.sleep(1.5)
+    with timed():
+        time.sleep(0.5)
+    time.sleep(1)
+    print("waited", flush=True)
+    with timed():
+        sum(range(1 << 40))  # hears no signal of Python's
+    print("never")
+except InputError as error:
+    print(error)
+"""
+    command = [sys.executable, "-c", script]
+    surroundings = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=60)
+    ended = "ended: it took longer than --max-seconds 1 allows; what was finished is kept, nothing is half written"
+    assert done.stdout.splitlines() == ["waited", ended], done
