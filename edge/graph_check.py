@@ -89,7 +89,8 @@ class Outside:
         dtype = np.dtype(self.dtype)
         if self.offset + math.prod(self.shape) * dtype.itemsize > len(data):
             raise ValueError(f"its weights end before its tensor {name!r:.80}")
-        return np.frombuffer(data, dtype, math.prod(self.shape), self.offset).reshape(self.shape)
+        found = np.frombuffer(data, dtype, math.prod(self.shape), self.offset).reshape(self.shape)
+        return np.require(found, requirements="A")  # no processor takes all numbers from anywhere
 
 
 @dataclass

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+
+from privacy.errors import InputError
 
 MaxRam = Annotated[
     float | None,
@@ -42,7 +45,14 @@ def confined(state: Path, ram_mb: float | None = None, seconds: float | None = N
         store = Store(state)
         return store.read().facts.get(BEGUN) if resumes and store.exists else None
 
-    confine(limits.ram_mb, limits.seconds, _ready, begun)
+    try:
+        confine(limits.ram_mb, limits.seconds, _ready, begun)
+    except InputError:
+        console = Console(stderr=True)
+        if console.is_terminal:  # whose progress was cut off as it stood
+            console.show_cursor()
+            console.print()
+        raise
 
 
 def _ready() -> None:
