@@ -26,6 +26,8 @@ from privacy.machine import bound_memory, end_with_parent, resident_mb
 
 PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP")
 """Signals that the parent hands to its child."""
+FAILED = (1, 2)
+"""Exit codes of a command that came to nothing."""
 
 
 @dataclass
@@ -87,13 +89,13 @@ def confine(
     """Go on in a child that the system holds to these limits, which returns; this process ends as its child does.
 
     `ready` is called in the child before limits begin: it imports what takes memory and time of itself. `again`: asked
-    when a limit has ended the child; another begins where it answers with something that it did not answer before.
+    before, and when a limit or a failure has ended the child; another begins where it answers with something new.
     Raises `InputError` in this process where a limit ended the child, and in the child for a memory that it has taken
     already. Where the system has no children of this kind, nothing happens.
     """
     if not hasattr(os, "fork"):
         return
-    asked: object = None
+    asked = again()
     while True:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -103,12 +105,13 @@ def confine(
             return
         code = _waited(child)
         why = _limit(code, ram_mb, seconds)
-        if why is None:
+        found = again() if why is not None or code in FAILED else None
+        if found is not None and found != asked:
+            asked = found
+        elif why is None:
             _end(code)
-        found = again()
-        if found is None or found == asked:
+        else:
             raise InputError(f"ended: {why}; what was finished is kept, nothing is half written")
-        asked = found
 
 
 def _begin(ram_mb: float | None, seconds: float | None, ready: Callable[[], object]) -> None:

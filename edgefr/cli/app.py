@@ -14,10 +14,11 @@ from rich.console import Console
 from rich.markup import escape
 
 import edgefr
-from edge.confined import no_memory
+from edge.confined import NOW, no_memory
 from edgefr.cli.commands import Commands
 from privacy.errors import InputError
 from privacy.extras import asked_for
+from privacy.machine import spare_memory
 
 app = typer.Typer(name="edgefr", cls=Commands, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
@@ -131,6 +132,8 @@ def _run() -> int:
 
 def _refuse(message: str) -> int:
     """One line on stderr, whatever the message holds; what a terminal would act on is shown as '?'."""
+    if NOW.ram_mb is not None:
+        spare_memory()
     line = "".join(c if c.isprintable() else "?" for c in " ".join(message.split()))
     _tell(f"[bold red]error:[/bold red] {escape(line)}")
     return 2

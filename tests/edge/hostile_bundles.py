@@ -134,6 +134,7 @@ LARGER: dict[str, Callable[[Path], None]] = {
     "16 M empty nodes": empty_nodes,
     "8 M inputs of a node": empty_inputs,
     "a table of 60 x 2,000,000": wide_table(2_000_000),
+    "a product of 5000^3": product(5000),
     "a config with 600 MB of space": spaces("config.json", 600),
     "9,900 empty files": empty_files,
 }

@@ -39,6 +39,7 @@ SAYS = {
     "a table of 60 x 2,000,000": "its trained tables take 480 MB, more than max_ram_mb 400 allows",
     "a sequence of 4 M": "it has the operator 'SplitToSequence', which no graph of a device has",
     "a product of 12000^2": "fails in onnxruntime under --max-ram-mb 400",
+    "a product of 5000^3": "error: ",  # of either limit, by how fast the machine is
     "a slow product": "ended: it took longer than --max-seconds 3 allows",
     "ids with 60 MB of space": "ids.json has 62,915,641 bytes, more than the",
     "a config with 600 MB of space": "bytes, more than the 1,048,576 that such a file may have",
@@ -198,3 +199,22 @@ except InputError as error:
     done = subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=60)
     ended = "ended: it took longer than --max-seconds 1 allows; what was finished is kept, nothing is half written"
     assert done.stdout.splitlines() == ["waited", ended], done
+
+
+def test_a_child_that_failed_in_a_new_round_is_followed_by_another_once(tmp_path: Path) -> None:
+    """Of a charged round a release comes, also where a graph has taken the memory that one needs."""
+    script = f"""
+import sys
+from pathlib import Path
+from edge.confined import confine
+begun = Path({str(tmp_path / "begun")!r})
+confine(None, 60, lambda: None, lambda: begun.read_text() if begun.exists() else None)
+print("begun" if begun.exists() else "new", flush=True)
+begun.write_text("round 1")
+sys.exit(2)
+"""
+    surroundings = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", script]
+    for expected in (["new", "begun"], ["begun"]):
+        done = subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout.split()) == (2, expected), done
