@@ -17,7 +17,7 @@ from edge.runtime import check_runtime
 from edge.signature import KeyId, Trusted, check
 from privacy.errors import InputError
 
-MANIFEST_LIMIT = 4 << 20  # bytes
+MANIFEST_LIMIT = CONFIG_LIMIT = 1 << 20  # bytes
 TOTAL_LIMIT = 4 << 30  # bytes of all listed files
 ALWAYS = datetime.min.replace(tzinfo=UTC)  # before every expiry: for looking at a bundle, not for using it
 

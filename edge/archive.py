@@ -26,7 +26,7 @@ from typing import BinaryIO
 
 from edge.admission import MANIFEST_LIMIT, Terms, admit
 from edge.bundle import Bundle, open_on
-from edge.manifest import MANIFEST, SIGNATURE
+from edge.manifest import MANIFEST, MOST_FILES, SIGNATURE
 from edge.records import inside
 from edge.signature import LIMIT as SIGNATURE_LIMIT
 from edge.signature import Trusted
@@ -34,8 +34,8 @@ from privacy.errors import InputError
 from privacy.files import beside, settle, sha256_of, write_atomic
 
 UNPACKED = "bundle"  # folder beside a device's state, for the bundle of a zip
-ENTRIES_LIMIT = 10_000
-DIRECTORY_LIMIT = 8 << 20  # bytes of the list of entries
+ENTRIES_LIMIT = MOST_FILES + 2  # and the manifest with its signature
+DIRECTORY_LIMIT = 1 << 17  # bytes of the list of entries
 BLOCK = 1 << 20  # bytes inflated at a time
 FLAGS = 0x080E  # deflate's level, sizes behind the data, names in UTF-8
 FAULTS = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from edge.admission import MANIFEST_LIMIT, Terms, admit, reason
+from edge import loaded
+from edge.admission import CONFIG_LIMIT, MANIFEST_LIMIT, Terms, admit, reason
 from edge.manifest import MANIFEST, SIGNATURE, Config, File, Manifest
 from edge.signature import LIMIT as SIGNATURE_LIMIT
 from edge.signature import KeyId, Trusted
@@ -33,9 +34,22 @@ class Bundle:
 
     def file(self, path: str) -> Path:
         """Return where a listed file lies; `InputError` when the bundle does not have it."""
-        if all(entry.path != path for entry in self.manifest.files):
-            raise InputError(f"bundle {self.root}: {path} is missing, though config.json names it; export again")
+        self._listed(path)
         return self.root / path
+
+    def entry(self, path: Path) -> File:
+        """Return what the manifest says of a file by where it lies, as `edge.loaded` compares it."""
+        return self._listed(path.relative_to(self.root).as_posix())
+
+    def read(self, path: str, most: int) -> bytes:
+        """Return a listed file of at most so many bytes. Raises `InputError` for a larger or a changed one."""
+        return loaded.read(self.file(path), self._listed(path), most)
+
+    def _listed(self, path: str) -> File:
+        for entry in self.manifest.files:
+            if entry.path == path:
+                return entry
+        raise InputError(f"bundle {self.root}: {path} is missing, though config.json names it; export again")
 
 
 def open_bundle(
@@ -127,10 +141,11 @@ def _check_file(root: Path, entry: File) -> None:
 
 
 def _config(root: Path, manifest: Manifest) -> Config:
-    paths = [entry.path for entry in manifest.files if entry.role == "config"]
-    if len(paths) != 1:
-        raise InputError(f"bundle {root}: needs one file with role config, has {len(paths)}; export again")
+    found = [entry for entry in manifest.files if entry.role == "config"]
+    if len(found) != 1:
+        raise InputError(f"bundle {root}: needs one file with role config, has {len(found)}; export again")
+    content = loaded.read(root / found[0].path, found[0], CONFIG_LIMIT)
     try:
-        return Config.model_validate_json((root / paths[0]).read_bytes())
+        return Config.model_validate_json(content)
     except ValueError as error:
-        raise InputError(f"bundle {root}: {paths[0]} is not a bundle config ({reason(error)})") from error
+        raise InputError(f"bundle {root}: {found[0].path} is not a bundle config ({reason(error)})") from error

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from edge.bundle import Bundle
-from edge.clients import named, read_strings
+from edge.clients import named, read_json, read_strings
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
@@ -31,7 +29,7 @@ class Catalogue:
         if len(self._number) != count:
             raise InputError(f"bundle {bundle.root}: {path}: ids repeat, so nobody knows which is meant; export again")
         self.offered = np.ones(count, bool)
-        if "offered" in json.loads(Path(bundle.file(path)).read_bytes()):
+        if "offered" in read_json(bundle, path):
             self.offered[:] = False
             self.offered[self.numbers(read_strings(bundle, path, "offered"))] = True
 

@@ -6,7 +6,7 @@ Only bundles that were exported with users carry any: a test compares their devi
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 SHOWN = 20
 TIMES = "history.times"
+NAMES, NAME, ALL_NAMES = 1 << 16, 1 << 10, 1 << 28  # bytes of a file of ids: more for each item and user, and at most
 
 
 def named(what: str, name: str, known: dict[str, int]) -> int:
@@ -153,16 +154,24 @@ def _tensors(bundle: Bundle, path: str) -> TensorFile:
     """Map a safetensors file of the bundle."""
     file = bundle.file(path)
     try:
-        return mapped(file)
+        return mapped(file, bundle.entry(file))
     except (ValueError, RecursionError, OSError) as error:
         why = f"is not a safetensors file ({reason(error)})"
         raise InputError(f"bundle {bundle.root}: {path} {why}; export again") from error
 
 
+def read_json(bundle: Bundle, path: str) -> Any:
+    """Read a JSON file of ids; ValueError for one that is none, or is too long for the bundle's items and users."""
+    count = bundle.manifest.item_count + bundle.manifest.model.users
+    return json.loads(bundle.read(path, min(NAMES + NAME * count, ALL_NAMES)))
+
+
 def read_strings(bundle: Bundle, path: str, key: str, count: int | None = None) -> list[str]:
     """Read a list of strings under `key` in a JSON file, of `count` entries, each of which can be shown on one line."""
     try:
-        value = json.loads(Path(bundle.file(path)).read_bytes())[key]
+        value = read_json(bundle, path)[key]
+    except InputError:
+        raise
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"bundle {bundle.root}: {path} is not a JSON object with '{key}'; export again") from error
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
@@ -179,7 +188,9 @@ def read_strings(bundle: Bundle, path: str, key: str, count: int | None = None) 
 def read_numbers(bundle: Bundle, path: str, key: str, count: int) -> list[int]:
     """Read a list of `count` whole numbers of at least 0 under `key` in a JSON file; 0, 1, ... where there is none."""
     try:
-        value = json.loads(Path(bundle.file(path)).read_bytes()).get(key, list(range(count)))
+        value = read_json(bundle, path).get(key, list(range(count)))
+    except InputError:
+        raise
     except (ValueError, AttributeError, RecursionError) as error:
         raise InputError(f"bundle {bundle.root}: {path} is not a JSON object; export again") from error
     if (

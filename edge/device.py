@@ -37,7 +37,7 @@ from edge.learning import Learning
 from edge.limits import Limits
 from edge.local_work import LocalWork
 from edge.migration import Carried, check_follows, migrated_state
-from edge.model import Model
+from edge.model import Model, trained_mb
 from edge.policy import Policy
 from edge.releasing import BEGUN, Releaser
 from edge.signature import KeyId, Trusted
@@ -56,8 +56,10 @@ class Device(Adviser, Releaser):
     `bundle`: a bundle, folder or zip; `state_dir`: where its private state lives, made when it is not there.
 
     `user`: the name that a server knows the device by (first use only), of a bundle with users one of these; None: no
-    name. `max_ram_mb` and `max_seconds` bound training, which then stops between steps. `trusted`: public keys, one of
-    which must have signed the bundle; None: whichever key signed the first one is trusted, and from then on no other.
+    name. `max_ram_mb` and `max_seconds` bound training, which then stops within a step (None: the policy's); all else
+    is bounded where a command runs in a child of its own (`edge.confined`), and not here. `trusted`: public keys, one
+    of which must have signed the bundle; None: whichever key signed the first one is trusted, and from then on no
+    other.
     `policy`: what may leave (None: policy.yaml in the state's folder, and strict defaults where there is none).
     `renew`: where the state is of another bundle of the same publisher, go on under this one; the ledger of all that
     has ever left goes on too.
@@ -87,9 +89,14 @@ class Device(Adviser, Releaser):
         self.bundle = kept(bundle, self.store.folder, seen.terms(self.store, trusted, now))
         self.policy = Policy.of(self.store.folder) if policy is None else policy
         publisher.check(self.bundle, self.store, self.policy)  # before anything of it is given to a runtime
+        limits = Limits(
+            self.policy.max_ram_mb if max_ram_mb is None else max_ram_mb,
+            self.policy.max_seconds if max_seconds is None else max_seconds,
+        )
+        limits.check_room(f"bundle {self.bundle.root}: its trained tables", trained_mb(self.bundle))
         self.catalogue, self._first = Catalogue(self.bundle), StartList.of(self.bundle)
         self._model = Model(self.bundle, self.store.folder)
-        self._work = LocalWork(self.bundle, self.catalogue, self._model, Limits(max_ram_mb, max_seconds))
+        self._work = LocalWork(self.bundle, self.catalogue, self._model, limits)
         self._start(user, renew)
         seen.note(self.store.folder, seconds=seen.unix(now))
         if self.store.settled:
@@ -317,11 +324,9 @@ class Device(Adviser, Releaser):
 
     def _start(self, user: str | None, renew: bool) -> None:
         """Read the state, or make the first one, of this device or of its life under this bundle."""
-        learning = self.bundle.config.learning
-        tables = {} if learning is None else self._model.tables(learning)
         if self.store.exists:
             if renew:
-                self._renew(tables)
+                self._renew()
             try:
                 facts = self.state.facts
             except Damaged:  # whoever asks for it is told; `undo` does without
@@ -331,17 +336,22 @@ class Device(Adviser, Releaser):
             if facts.get(publisher.FACT) != self.bundle.signed_by:
                 self._remember_publisher()
             return
-        state = first_state(self.bundle, tables, user)
+        state = first_state(self.bundle, self._tables(), user)
         with self.store.locked():
             if not self.store.exists:
                 self.store.write(state)
 
-    def _renew(self, tables: dict[str, Floats]) -> None:
+    def _tables(self) -> dict[str, Floats]:
+        """Return the trained tables as the bundle brought them."""
+        learning = self.bundle.config.learning
+        return {} if learning is None else self._model.tables(learning)
+
+    def _renew(self) -> None:
         """Put the state under this bundle, unless it is under it already."""
         with self.store.locked():
             before = self.store.read()
             if before.facts.get("bundle") != self.bundle.manifest.bundle_id:
-                self.store.write(renewed_state(self.bundle, tables, before), keep_previous=True)
+                self.store.write(renewed_state(self.bundle, self._tables(), before), keep_previous=True)
                 self.store.settle()
 
     def _remember_publisher(self) -> None:

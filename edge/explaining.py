@@ -61,7 +61,7 @@ def explained(
             "its user had does: fedcar, with a context"
         )
     _check_asked(len(items), context)
-    graph = Graph(bundle.file(path))
+    graph = Graph(bundle.file(path), entry=bundle.entry)
     feeds: dict[str, npt.NDArray[Any]] = {**dense, **window_feeds(graph, context, tables)}
     weights = graph.run(feeds | rows_of(graph, "items", items, tables))
     return named(Catalogue(bundle).named, items, context, checked(weights, len(items), context, str(graph.path)))

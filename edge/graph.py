@@ -1,24 +1,31 @@
 """This runs one ONNX graph in onnxruntime: CPU, one thread, tensors by name."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from edge.external import check_external
+from edge.confined import under
 from edge.graph_check import check_graph
+from edge.loaded import mapped, read
 from edge.watch import LONGEST_S, WATCH, Stop, Stopped
 from privacy.errors import InputError
 from privacy.machine import memory_bytes
+
+if TYPE_CHECKING:
+    from edge.manifest import File
 
 THREADS = 1
 MEMORY = 2 << 30
 """Bytes that all graphs of a process may take together, at most; half of the machine's memory where that is less."""
 
+MOST_BYTES = 1 << 30  # of a graph without its weights
 LINE = 300  # characters of onnxruntime's complaint that are shown
 KINDS = {
     "tensor(float)": np.dtype(np.float32),
@@ -27,18 +34,36 @@ KINDS = {
 }
 
 
+Entry = Callable[[Path], "File | None"]
+"""Says what the manifest says of a file, which what is loaded has to be; None: nothing."""
+
+
+def unlisted(path: Path) -> None:
+    """Return nothing: no manifest lists the file."""
+
+
 class Graph:
     """This is a loaded graph. `inputs` maps each input's name to its shape, where a text stands for any size.
 
-    `data`: the one file beside it that its tensors may lie in. Raises `InputError`, before onnxruntime sees it, for a
-    graph that refers to another file or has what no graph of ours has, and for one that does not load.
+    `data`: the one file beside it that its tensors may lie in. `entry`: says of a file what its manifest does, and
+    onnxruntime is given these bytes, no path. Raises `InputError`, before onnxruntime sees it, for a graph that refers
+    to another file or has what no graph of ours has, and for one that does not load.
     """
 
-    def __init__(self, path: Path, data: Path | None = None) -> None:
+    def __init__(self, path: Path, data: Path | None = None, entry: Entry = unlisted) -> None:
         from edge.ort import ort
 
-        check_external(path, data)
-        known = check_graph(path)  # else what depends on no input is computed in every run, and not while it loads
+        if data is not None and data.parent != path.parent:
+            raise InputError(f"{path} and its weights {data} must lie in one folder; export again")
+        content = read(path, entry(path), MOST_BYTES)
+        try:
+            loading = check_graph(content, None if data is None else data.name)
+            weights = memoryview(b"" if data is None else mapped(data, entry(data)))
+            arrays = {name: tensor.of(name, weights) for name, tensor in loading.outside.items()}
+        except (IndexError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{path} is no graph for a device: {error}; export again, or do not use it") from error
         options = ort.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = THREADS
         options.log_severity_level = 4  # what it complains of is in the one error that is raised
@@ -46,16 +71,22 @@ class Graph:
             options.add_session_config_entry("session.use_env_allocators", "1")
         options.enable_mem_pattern = False  # from the second call on, onnxruntime 1.17 lets tensors overlap with it
         try:
+            if arrays:
+                values = [ort.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
+                options.add_external_initializers(list(arrays), values)
             self._session = ort.InferenceSession(
-                str(path),
+                content,
                 options,
                 providers=["CPUExecutionProvider"],
-                disabled_optimizers=None if known else ["ConstantFolding"],
+                # else what depends on no input is computed in every run, and not while it loads
+                disabled_optimizers=None if loading.small else ["ConstantFolding"],
                 enable_fallback=0,  # to try again, with a line of its own, what has failed
             )
         except Exception as error:  # onnxruntime's errors have no common class of their own
-            raise InputError(f"{path} does not load in onnxruntime {ort.__version__}: {_line(error)}") from error
-        self.path, self._options = path, ort.RunOptions
+            raise InputError(
+                f"{path} does not load in onnxruntime {ort.__version__}{under()}: {_line(error)}"
+            ) from error
+        self.path, self._options, self._weights = path, ort.RunOptions, arrays
         self.inputs: dict[str, list[int | str]] = {i.name: i.shape for i in self._session.get_inputs()}
         self._types = {i.name: KINDS.get(i.type) for i in self._session.get_inputs()}
         self.outputs = [o.name for o in self._session.get_outputs()]
@@ -86,7 +117,7 @@ class Graph:
         except Exception as error:  # onnxruntime's errors have no common class of their own
             if run.reason is None:
                 # What onnxruntime says may hold values of private data, so nobody is shown it: no chain either.
-                raise InputError(f"{self.path} fails in onnxruntime; do not use this bundle") from None
+                raise InputError(f"{self.path} fails in onnxruntime{under()}; do not use this bundle") from None
             limit = "its limit" if stop is not None else f"{LONGEST_S:g} s"
             raise Stopped(f"{self.path} was ended: {run.reason} above {limit}", run.reason) from error
         finally:

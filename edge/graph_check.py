@@ -1,28 +1,28 @@
 """A graph is looked at before onnxruntime sees it: it may do what our exporter writes, and nothing else.
 
-No control flow, no graphs within graphs, no functions, no domains but the two below, no operator or attribute that is
-not listed. What a listed operator costs while the graph runs, `edge.graph` bounds by memory and `edge.watch` by time.
-While a graph loads neither is heard, since onnxruntime then computes what depends on no input: that is bounded here.
+No control flow, no graphs within graphs, no functions, no sequences, no domains but the two below, no operator or
+attribute that is not listed, and no tensor in another file than the one that it is given. What a listed operator costs
+while the graph runs, `edge.graph` bounds by memory and `edge.watch` by time. While a graph loads neither is heard,
+since onnxruntime then computes what depends on no input: that is bounded here.
 
-Owns: the list, and reading a graph as far as it needs. Does not own: files beside a graph (`edge.external`).
+Owns: the list, and reading a graph as far as it needs. Does not own: bytes of fields (`edge.wire`).
 """
 
 from __future__ import annotations
 
 import math
-import mmap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
-from edge.external import varint
-from privacy.errors import InputError
+import numpy as np
+import numpy.typing as npt
+
+from edge.wire import MOST_NUMBERS, Fields, Span, Wire, signed, spanned
 
 MICROSOFT = "com.microsoft"
 PLAIN = """Abs Add And CastLike Clip ConstantOfShape Div DynamicQuantizeLinear Equal Erf Exp Expand Floor Greater
 GreaterOrEqual Identity Less LessOrEqual Log MatMul MatMulInteger Max Min Mul Neg Not Or Pow Range Reciprocal Relu
-SequenceAt Sigmoid Sign Slice Softplus Sqrt Squeeze Sub Tanh Unsqueeze Where""".split()  # noqa: SIM905
+Sigmoid Sign Slice Softplus Sqrt Squeeze Sub Tanh Unsqueeze Where""".split()  # noqa: SIM905
 REDUCTIONS = ["ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"]
 OPERATORS: Mapping[str, Mapping[str, frozenset[str]]] = {
     "": {
@@ -40,7 +40,6 @@ OPERATORS: Mapping[str, Mapping[str, frozenset[str]]] = {
         "ScatterElements": frozenset({"axis", "reduction"}),
         "ScatterND": frozenset({"reduction"}),
         "Shape": frozenset({"start", "end"}),
-        "SplitToSequence": frozenset({"axis", "keepdims"}),
         "Transpose": frozenset({"perm"}),
         "Trilu": frozenset({"upper"}),
     },
@@ -49,91 +48,149 @@ OPERATORS: Mapping[str, Mapping[str, frozenset[str]]] = {
 """Operators by domain, with the attributes that they may have."""
 
 FIELDS = {
-    "model": {1, 2, 3, 4, 5, 6, 7, 8, 14},
-    "graph": {1, 2, 5, 10, 11, 12, 13},
-    "node": {1, 2, 3, 4, 5, 6, 7},
-    "attribute": {1, 2, 3, 4, 5, 7, 8, 13, 20},
+    kind: frozenset(numbers)
+    for kind, numbers in {
+        "model": {1, 2, 3, 4, 5, 6, 7, 8, 14},
+        "opset": {1, 2},
+        "entry": {1, 2},
+        "graph": {1, 2, 5, 10, 11, 12, 13},
+        "node": {1, 2, 3, 4, 5, 6, 7},
+        "attribute": {1, 2, 3, 4, 5, 7, 8, 13, 20},
+        "tensor": {1, 2, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14},
+        "value": {1, 2, 3},
+        "type": {1, 6},
+        "array": {1, 2},
+        "shape": {1},
+        "extent": {1, 2, 3},
+    }.items()
 }
 """The fields of onnx.proto3 that a message may have: without training, functions, sparse tensors and inner graphs."""
 
 MOST_NODES, MOST_TENSORS = 20_000, 20_000
-MOST_NUMBERS = 4096  # of one attribute
 MOST_FOLDED = 1 << 26  # values that onnxruntime may compute while it loads
+MOST_PACKED = 1 << 20  # bytes of a tensor's values that are not as they lie in memory, of which 1 may become 8
 KNOWN = 64  # whole numbers of a tensor that are looked at
+TYPES = {1: "<f4", 2: "|u1", 3: "|i1", 6: "<i4", 7: "<i8", 10: "<f2", 11: "<f8"}
+"""Types of tensors that may lie beside a graph."""
+
 Numbers = tuple[int, ...]
-Fields = dict[int, list[Any]]
+
+
+@dataclass(frozen=True)
+class Outside:
+    """This is a tensor that lies in the file beside a graph."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+    def of(self, name: str, data: bytes | memoryview) -> npt.NDArray[np.generic]:
+        """Return the tensor in the file's bytes; ValueError where they are too few."""
+        dtype = np.dtype(self.dtype)
+        if self.offset + math.prod(self.shape) * dtype.itemsize > len(data):
+            raise ValueError(f"its weights end before its tensor {name!r:.80}")
+        found = np.frombuffer(data, dtype, math.prod(self.shape), self.offset).reshape(self.shape)
+        return np.require(found, requirements="A")  # no processor takes all numbers from anywhere
 
 
 @dataclass
 class Loading:
-    """This is what is computed while a graph loads: sizes of tensors that depend on no input, and numbers in them."""
+    """This is what a graph has to load: sizes of tensors that depend on no input, numbers in them, and what is outside.
+
+    `small`: whether what onnxruntime computes of them while it loads is known to be little.
+    """
 
     sizes: dict[str, int] = field(default_factory=dict)
     numbers: dict[str, Numbers] = field(default_factory=dict)
     inputs: dict[str, list[int | None]] = field(default_factory=dict)
+    outside: dict[str, Outside] = field(default_factory=dict)
     total: int = 0
     bounded: bool = True
 
+    @property
+    def small(self) -> bool:
+        """Say whether that is so."""
+        return self.bounded and self.total <= MOST_FOLDED
 
-def check_graph(path: Path) -> bool:
-    """Say whether what onnxruntime computes while it loads the graph is known to be little.
 
-    Raises `InputError` for a graph that has anything which is not on the list, and for a file that is not ONNX.
+def check_graph(content: bytes, data: str | None = None) -> Loading:
+    """Return what a graph has to load. `data`: name of the file beside it that its tensors may lie in (None: of none).
+
+    Raises ValueError for a graph that has anything which is not on the list, and for bytes that are not ONNX.
     """
-    if not path.stat().st_size:
-        return True
-    try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
-            return _model(raw)
-    except (IndexError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} is no graph for a device: {error}; export again, or do not use it") from error
-
-
-def _model(raw: mmap.mmap) -> bool:
-    model = _message(raw, "model", 0, len(raw))
-    for start, stop in model.get(8, []):
-        domain = _text(raw, _message(raw, "opset", start, stop), 1)
+    loading, wire = Loading(), Wire(content, FIELDS)
+    if not content:
+        return loading
+    model = wire.message("model", (0, len(content)))
+    for entry in model.get(14, []):
+        wire.message("entry", entry)
+    for entry in model.get(8, []):
+        domain = wire.text(wire.message("opset", entry), 1)
         if domain not in OPERATORS:
             raise ValueError(f"it has operators of domain {domain!r}")
     if len(model.get(7, [])) != 1:
         raise ValueError("it has not one graph")
-    graph = _message(raw, "graph", *model[7][0])
+    graph = wire.message("graph", model[7][0])
     if len(graph.get(1, [])) > MOST_NODES or len(graph.get(5, [])) > MOST_TENSORS:
         raise ValueError(f"it has more than {MOST_NODES:,} nodes or {MOST_TENSORS:,} tensors")
-    loading = Loading()
-    for span in graph.get(11, []):
-        loading.inputs.update([_shape(raw, span)])
+    for number in (12, 13, 11):
+        shapes = [_shape(wire, span) for span in graph.get(number, [])]
+    loading.inputs.update(shapes)
     for span in graph.get(5, []):
-        name, size, numbers = _tensor(raw, span)
-        loading.sizes[name] = size
-        if numbers is not None:
-            loading.numbers[name] = numbers
+        _held(wire, span, loading, data)
     for span in graph.get(1, []):
-        _node(raw, span, loading)
-    return loading.bounded and loading.total <= MOST_FOLDED
+        _node(wire, span, loading)
+    return loading
 
 
-def _node(raw: mmap.mmap, span: tuple[int, int], loading: Loading) -> None:
+def _held(wire: Wire, span: int | Span, loading: Loading, data: str | None) -> None:
+    """Note a tensor that the graph holds, in itself or in the file beside it."""
+    tensor = wire.message("tensor", span)
+    name, dims, numbers = _tensor(wire, tensor)
+    if name in loading.sizes:
+        raise ValueError(f"it has the tensor {name!r:.80} twice")
+    loading.sizes[name] = math.prod(dims)
+    if numbers is not None:
+        loading.numbers[name] = numbers
+    found = _entries(wire, tensor)
+    if not found and tensor.get(14, [0]) == [0]:
+        return
+    if data is None or found.get("location") != data:
+        may = "no file" if data is None else f"{data} alone"
+        raise ValueError(f"it refers to {found.get('location', '')!r:.80}, but may refer to {may}")
+    (kind,), offset = tensor.get(2, [0]), found.get("offset", "0")
+    if kind not in TYPES or not offset.isdecimal() or len(offset) > 15:
+        raise ValueError(f"its weights have no tensor such as {name!r:.80}")
+    loading.outside[name] = Outside(TYPES[kind], tuple(dims), int(offset))
+
+
+def _entries(wire: Wire, tensor: Fields) -> dict[str, str]:
+    """Return what a tensor says of where it lies outside; nothing where it does not. ValueError for a key twice."""
+    entries = [wire.message("entry", entry) for entry in tensor.get(13, [])]
+    found = {wire.text(entry, 1): wire.text(entry, 2) for entry in entries}
+    if len(found) < len(entries):
+        raise ValueError("a tensor says twice where it lies")
+    return found
+
+
+def _node(wire: Wire, span: int | Span, loading: Loading) -> None:
     """Check a node, and what it comes to while the graph loads."""
-    node = _message(raw, "node", *span)
-    kind, domain = _text(raw, node, 4), _text(raw, node, 7)
+    node = wire.message("node", span)
+    kind, domain = wire.text(node, 4), wire.text(node, 7)
     allowed = OPERATORS.get(domain, {}).get(kind)
     if allowed is None:
         raise ValueError(
             f"it has the operator {domain + '.' if domain else ''}{kind!r}, which no graph of a device has"
         )
     made: tuple[int, Numbers | None] | None = None
-    for start, stop in node.get(5, []):
-        attribute = _message(raw, "attribute", start, stop)
-        name = _text(raw, attribute, 1)
+    for entry in node.get(5, []):
+        attribute = wire.message("attribute", entry)
+        name = wire.text(attribute, 1)
         if name not in allowed:
             raise ValueError(f"its {kind} has the attribute {name!r}, which no graph of a device has")
-        found = _attribute(raw, attribute)
+        found = _attribute(wire, attribute)
         made = found if kind == "Constant" else made
-    inputs = [raw[start:stop].decode("utf-8") for start, stop in node.get(1, [])]
-    outputs = [raw[start:stop].decode("utf-8") for start, stop in node.get(2, [])]
+    inputs, outputs = ([wire.string(name) for name in node.get(number, [])] for number in (1, 2))
     fold(loading, kind, [name for name in inputs if name], outputs, made)
 
 
@@ -209,105 +266,49 @@ def _size(loading: Loading, kind: str, inputs: list[str]) -> tuple[int, Numbers 
     return math.prod(max(size, 1) for size in sizes), None
 
 
-def _attribute(raw: mmap.mmap, attribute: Fields) -> tuple[int, Numbers | None]:
+def _attribute(wire: Wire, attribute: Fields) -> tuple[int, Numbers | None]:
     """Return how many values an attribute has, and its whole numbers where they are some."""
     if sum(len(attribute.get(n, [])) for n in (2, 3, 4, 5)) > 1:
         raise ValueError("an attribute has more than one value")
     if 5 in attribute:
-        _, size, numbers = _tensor(raw, attribute[5][0])
-        return size, numbers
-    whole: list[int] = []
-    for entry in attribute.get(8, []):
-        whole += [_signed(n) for n in _packed(raw, entry)] if isinstance(entry, tuple) else [_signed(entry)]
-    floats = sum((e[1] - e[0]) // 4 if isinstance(e, tuple) else 1 for e in attribute.get(7, []))
-    if max(len(whole), floats) > MOST_NUMBERS:
+        tensor = wire.message("tensor", attribute[5][0])
+        if 13 in tensor or 14 in tensor:
+            raise ValueError("an attribute refers to a file")
+        _, dims, numbers = _tensor(wire, tensor)
+        return math.prod(dims), numbers
+    whole = [signed(n) for n in wire.numbers(attribute, 8)]
+    floats = sum(1 if isinstance(e, int) else (e[1] - e[0]) // 4 for e in attribute.get(7, []))
+    if floats > MOST_NUMBERS:
         raise ValueError(f"an attribute has more than {MOST_NUMBERS:,} numbers")
     return max(len(whole), floats, 1), tuple(whole) if 8 in attribute and len(whole) <= KNOWN else None
 
 
-def _tensor(raw: mmap.mmap, span: tuple[int, int]) -> tuple[str, int, Numbers | None]:
-    """Return a tensor's name, how many values it says it has, and its whole numbers where they are few."""
-    tensor = _message(raw, "tensor", *span)
-    dims: list[int] = []
-    for entry in tensor.get(1, []):
-        dims += _packed(raw, entry) if isinstance(entry, tuple) else [entry]
-    size = math.prod(dims)
-    if len(dims) > 8 or any(dim >> 40 for dim in dims) or size >> 40:
+def _tensor(wire: Wire, tensor: Fields) -> tuple[str, list[int], Numbers | None]:
+    """Return a tensor's name, the shape it says it has, and its whole numbers where they are few."""
+    dims = wire.numbers(tensor, 1)
+    if len(dims) > 8 or any(dim >> 40 for dim in dims) or math.prod(dims) >> 40:
         raise ValueError("it has a tensor of no such shape")
+    packed = [entry for number in (4, 5, 7, 10, 11) for entry in tensor.get(number, [])]
+    if sum(entry[1] - entry[0] for entry in packed if not isinstance(entry, int)) > MOST_PACKED:
+        raise ValueError(f"it has a tensor of more than {MOST_PACKED:,} bytes that is not raw")
     numbers = None
-    if tensor.get(2) == [7] and len(tensor.get(9, [])) == 1 and size <= KNOWN:
-        start, stop = tensor[9][0]
-        if stop - start == 8 * size:
-            numbers = tuple(int.from_bytes(raw[at : at + 8], "little", signed=True) for at in range(start, stop, 8))
-    return _text(raw, tensor, 8), size, numbers
+    if tensor.get(2) == [7] and len(tensor.get(9, [])) == 1 and math.prod(dims) <= KNOWN:
+        start, stop = spanned(tensor[9][0])
+        if stop - start == 8 * math.prod(dims):
+            values = (wire.content[at : at + 8] for at in range(start, stop, 8))
+            numbers = tuple(int.from_bytes(value, "little", signed=True) for value in values)
+    return wire.text(tensor, 8), dims, numbers
 
 
-def _shape(raw: mmap.mmap, span: tuple[int, int]) -> tuple[str, list[int | None]]:
-    """Return the name of an input and its extents, None for any."""
-    value = _message(raw, "value", *span)
-    dims: list[int | None] = []
-    at = value
-    for step in (2, 1, 2):  # its type, the tensor's, the shape
-        inner = at.get(step, [])
-        if len(inner) != 1 or not isinstance(inner[0], tuple):
-            return _text(raw, value, 1), [None]
-        at = _message(raw, "type", *inner[0])
-    for entry in at.get(1, []):
-        found = _message(raw, "extent", *entry).get(1, [None])[0]
-        dims.append(found if isinstance(found, int) else None)
-    return _text(raw, value, 1), dims
-
-
-def _message(raw: mmap.mmap, kind: str, start: int, stop: int) -> Fields:
-    """Return the fields of a message by number: whole numbers, and where the bytes of others begin and end."""
-    found: Fields = {}
-    for number, value in _fields(raw, start, stop):
-        if number not in FIELDS.get(kind, (number,)):
-            raise ValueError(f"its {kind} has the field {number}, which no graph of a device has")
-        found.setdefault(number, []).append(value)
-    return found
-
-
-def _fields(raw: mmap.mmap, at: int, stop: int) -> Iterator[tuple[int, int | tuple[int, int]]]:
-    while at < stop:
-        key, at = varint(raw, at)
-        number, wire = key >> 3, key & 7
-        if wire == 0:
-            value, at = varint(raw, at)
-            yield number, value
-            continue
-        if wire == 2:
-            size, at = varint(raw, at)
-        elif wire in (1, 5):
-            size = 8 if wire == 1 else 4
-        else:
-            raise ValueError(f"wire type {wire}")
-        if at + size > stop:
-            raise ValueError("a field is longer than its message")
-        yield number, (at, at + size)
-        at += size
-    if at != stop:
-        raise ValueError("a field is longer than its message")
-
-
-def _packed(raw: mmap.mmap, span: tuple[int, int]) -> list[int]:
-    out: list[int] = []
-    at = span[0]
-    while at < span[1]:
-        if len(out) > MOST_NUMBERS:
-            raise ValueError(f"it has a list of more than {MOST_NUMBERS:,} numbers")
-        value, at = varint(raw, at)
-        out.append(value)
-    return out
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >> 63 else value
-
-
-def _text(raw: mmap.mmap, message: Fields, number: int) -> str:
-    """Return a text field, empty where there is none; ValueError for two."""
-    found = message.get(number, [])
-    if len(found) > 1 or (found and not isinstance(found[0], tuple)):
-        raise ValueError(f"a text is given {len(found)} times")
-    return raw[found[0][0] : found[0][1]].decode("utf-8") if found else ""
+def _shape(wire: Wire, span: int | Span) -> tuple[str, list[int | None]]:
+    """Return the name of an input or output and its extents, None for any."""
+    at = value = wire.message("value", span)
+    for number, kind in ((2, "type"), (1, "array"), (2, "shape")):
+        inner = at.get(number, [])
+        if len(inner) > 1:
+            raise ValueError(f"an input has more than one {kind}")
+        if not inner:
+            return wire.text(value, 1), [None]
+        at = wire.message(kind, inner[0])
+    extents = (wire.message("extent", entry).get(1, [None])[0] for entry in at.get(1, []))
+    return wire.text(value, 1), [extent if isinstance(extent, int) else None for extent in extents]

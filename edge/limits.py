@@ -1,7 +1,8 @@
 """Limits say how long and how large training may get.
 
 They are asked between steps and, by `edge.watch`, within them; a step that is ended leaves nothing behind, so that
-training ends in a consistent state.
+training ends in a consistent state. Where the system ends the process at the same limits (`edge.confined`), training
+stops before.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from edge.confined import NOW
 from privacy.errors import InputError
 from privacy.machine import resident_mb
+
+BEFORE = 0.85
+"""Part of what is left of a limit at which training stops, where the system ends the process at the whole."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +39,21 @@ class Limits:
         if self.ram_mb is not None and resident_mb() is None:
             raise InputError("max_ram_mb cannot be kept: this system does not tell how much memory a process has")
 
+    def check_room(self, what: str, megabytes: float) -> None:
+        """Raise `InputError` where something takes more memory than is allowed."""
+        if self.ram_mb is not None and megabytes > self.ram_mb:
+            raise InputError(f"{what} take {megabytes:,.0f} MB, more than max_ram_mb {self.ram_mb:g} allows")
+
     def start(self) -> Callable[[], str | None]:
         """Start from now, and return a function that says what is exceeded ("memory", "time"), or None."""
-        began = time.monotonic()
+        began, left = time.monotonic(), NOW.left_s
+        seconds = self.seconds if left is None else min(self.seconds or left, BEFORE * left)
+        ram_mb = self.ram_mb if NOW.ram_mb is None else BEFORE * NOW.ram_mb
 
         def exceeded() -> str | None:
-            if self.seconds is not None and time.monotonic() - began > self.seconds:
+            if seconds is not None and time.monotonic() - began > seconds:
                 return "time"
-            if self.ram_mb is not None and (resident_mb() or 0.0) > self.ram_mb:
+            if ram_mb is not None and (resident_mb() or 0.0) > ram_mb:
                 return "memory"
             return None
 

@@ -16,6 +16,8 @@ from edge.records import SIGNATURE as SIGNATURE
 from edge.records import Grown, Inside, Moment, Plain, Record, Whole
 
 SCHEMA: Literal["edgefr.bundle/3"] = "edgefr.bundle/3"
+MOST_FILES = 256
+"""Files of a bundle, at most; those that are made have some 20."""
 LASTS_DAYS = 365
 """Days after a run was made, from which devices refuse its bundles, unless who exports them says otherwise."""
 
@@ -89,7 +91,9 @@ class Manifest(Record):
     item_count: int = Field(ge=1, lt=1 << 31, description="items of the catalogue")
     ids_file: Inside = Field(description="file with the items' ids and titles")
     provenance: dict[str, JsonValue] = Field(description="where it comes from: run, data, protocol, privacy, ...")
-    files: list[File] = Field(max_length=10_000, description="every file of the bundle but this one and its signature")
+    files: list[File] = Field(
+        max_length=MOST_FILES, description="every file of the bundle but this one and its signature"
+    )
 
     def expired(self, now: datetime) -> bool:
         """Say whether `expires` has come; a `now` without an offset is in UTC."""

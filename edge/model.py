@@ -25,6 +25,19 @@ from privacy.errors import InputError
 Floats = npt.NDArray[np.float32]
 
 
+def trained_tables(learning: Learning) -> list[str]:
+    """Name the tables that everybody trains, of which a device has a copy of its own."""
+    return [tensor.name for tensor in learning.tensors if tensor.kind == "rows" and tensor.place == "shared"]
+
+
+def trained_mb(bundle: Bundle) -> float:
+    """Return the memory that one copy of a bundle's trained tables takes, MB (10^6 bytes)."""
+    learning = bundle.config.learning
+    trained = [] if learning is None else trained_tables(learning)
+    widths = [table.width for table in bundle.config.tables if table.name in trained]
+    return sum(widths) * bundle.manifest.item_count * 4e-6
+
+
 class Model:
     """These are the graphs and tables of `bundle`.
 
@@ -42,7 +55,7 @@ class Model:
         """Return a graph of the bundle; `data` is the file of its large tensors."""
         if path not in self.graphs:
             beside = None if data is None else self.bundle.file(data)
-            self.graphs[path] = Graph(self.bundle.file(path), beside)
+            self.graphs[path] = Graph(self.bundle.file(path), beside, self.bundle.entry)
         return self.graphs[path]
 
     def steps(self, learning: Learning, when: Literal["round", "final"]) -> dict[str, Graph]:
@@ -96,13 +109,13 @@ class Model:
 
     def tables(self, learning: Learning) -> dict[str, Floats]:
         """The trained tables as the bundle brought them; `InputError` for one that it does not bring."""
-        trained = [tensor.name for tensor in learning.tensors if tensor.kind == "rows" and tensor.place == "shared"]
+        trained = trained_tables(learning)
         for name in trained:
             if name not in self._static:
                 raise InputError(
                     f"bundle {self.bundle.root}: learning has rows of {name}, its files none; export again"
                 )
-        return {name: np.array(self._static[name](slice(None)), np.float32) for name in trained}
+        return {name: np.asarray(self._static[name](slice(None)), np.float32) for name in trained}
 
     def _prepared(self, learning: Learning, tables: Mapping[str, Rows]) -> dict[str, Rows]:
         """Return tables whose rows a graph makes of those of others when they are asked for."""

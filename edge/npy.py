@@ -9,12 +9,16 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from edge import loaded
 from privacy.errors import InputError
+
+if TYPE_CHECKING:
+    from edge.manifest import File
 
 START = b"\x93NUMPY\x01\x00"  # format 1.0
 HEADER = re.compile(
@@ -24,38 +28,41 @@ HEADER = re.compile(
 HEADER_LIMIT = 512  # bytes
 
 
-def mapped(path: Path) -> npt.NDArray[Any]:
-    """Return the array of a .npy file of one or two dimensions, read as it is used.
+def mapped(path: Path, entry: File | None = None) -> npt.NDArray[Any]:
+    """Return the array of a .npy file of one or two dimensions, read as it is used; `entry` as `edge.loaded` takes it.
 
     Raises ValueError for any other header than numpy writes for plain numbers, and for a file that
     does not have exactly the bytes its header says; OSError.
     """
-    with path.open("rb") as file:
-        head = file.read(len(START) + 2)
-        length = int.from_bytes(head[len(START) :], "little")
-        if len(head) < len(START) + 2 or not head.startswith(START) or length > HEADER_LIMIT:
-            raise ValueError("it does not begin as a .npy file of format 1.0")
-        found = HEADER.fullmatch(file.read(length))
-        size = file.seek(0, 2)
+    content, begin = loaded.mapped(path, entry), len(START) + 2
+    head, size = content[:begin], len(content)
+    length = int.from_bytes(head[len(START) :], "little")
+    if len(head) < begin or not head.startswith(START) or length > HEADER_LIMIT:
+        raise ValueError("it does not begin as a .npy file of format 1.0")
+    found = HEADER.fullmatch(content[begin : begin + length])
     if found is None:
         raise ValueError("its header is not that of plain numbers in one or two dimensions")
     dtype = np.dtype(found[1].decode())
     shape = tuple(int(n) for n in found.groups()[1:] if n is not None)
-    offset = len(START) + 2 + length
+    offset = begin + length
     if size != offset + math.prod(shape) * dtype.itemsize:
         raise ValueError(f"it has {size:,} bytes, not those of {dtype} {list(shape)}")
     if not math.prod(shape):
         return np.empty(shape, dtype)
-    return np.memmap(path, dtype, "r", offset, shape)
+    return np.frombuffer(content, dtype, math.prod(shape), offset).reshape(shape)
 
 
-def exactly(path: Path, what: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Map a .npy file of exactly this type and shape.
+def exactly(
+    path: Path, what: str, dtype: npt.DTypeLike, shape: tuple[int, ...], entry: File | None = None
+) -> npt.NDArray[Any]:
+    """Map a .npy file of exactly this type and shape; `entry` as `mapped`.
 
     Raises `InputError`, which calls it `what`, for any other.
     """
     try:
-        array = mapped(path)
+        array = mapped(path, entry)
+    except InputError:
+        raise
     except (ValueError, OSError) as error:
         raise InputError(f"{what} is not a .npy array ({error}); export again") from error
     if array.shape != shape or array.dtype != dtype:

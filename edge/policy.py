@@ -97,6 +97,18 @@ class Policy(BaseModel):
         None, strict=False, description="shared tensors that may leave; left out: those that the bundle names"
     )
 
+    max_ram_mb: float | None = Field(
+        None,
+        gt=0,
+        description="resident memory of the device's commands, MB, at most (as `--max-ram-mb`); left out: any",
+    )
+    max_seconds: float | None = Field(
+        None,
+        gt=0,
+        description="seconds that a command, or a round of one that joins, works with a bundle, at most (as "
+        "`--max-seconds`); left out: any",
+    )
+
     _file: Path | None = PrivateAttr(None)
 
     @classmethod

@@ -40,7 +40,7 @@ class Recommender:
         self._clients = Clients(self.bundle)
         self._tables = {table.name: open_table(self.bundle, table) for table in config.tables}
         self._shared = read_tensors(self.bundle, config.shared)
-        self._scorer = Scorer(Graph(self.bundle.file(config.score)), manifest.item_count)
+        self._scorer = Scorer(Graph(self.bundle.file(config.score), entry=self.bundle.entry), manifest.item_count)
         self._start = StartList.of(self.bundle)
         self._encoder: TextEncoder | WordEncoder | None = None
 
@@ -135,5 +135,5 @@ class Recommender:
                 )
                 what = f"bundle {self.bundle.root} (variant {manifest.variant}) has cached item vectors only"
                 raise InputError(f"{what}, no text encoder; {where}")
-            self._encoder = open_encoder(config.encoder, self.bundle.file)
+            self._encoder = open_encoder(config.encoder, self.bundle.file, self.bundle.entry)
         return self._encoder.encode([texts] if isinstance(texts, str) else list(texts))

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from edge import streams
+from edge.confined import NOW, timed
 from edge.connection import Patience, Server, Task
 from edge.delta import read_delta
 from edge.device import Device
@@ -137,6 +138,7 @@ def join(
     >>> join(Device("bundles/phone_sd680", "state"), "http://127.0.0.1:8080", ["318"]).taken  # doctest: +SKIP
     3
     """
+    NOW.rest()  # what follows waits for the server
     server = Server(url, Identity.of(device.store.folder), ca, patience or Patience(), shown=shown)
     why = device.refuses()
     if why is not None:
@@ -168,7 +170,8 @@ def join(
             return counts
         progress(f"round {task.round}", 0, 1, "asked, learning and sending")
         try:
-            release = device.learn(*own.of_round(device, task.round), masked=task.seat is not None)
+            with timed():
+                release = device.learn(*own.of_round(device, task.round), masked=task.seat is not None)
             after, failure = task.round, device.work.get("failed")
             if failure is not None:
                 counts.failed, counts.failure = counts.failed + 1, failure

@@ -26,8 +26,10 @@ class ItemTable:
         """Return rows of these items [n, width] as float32; token numbers as they are."""
         if self.values.dtype == np.int32:
             return np.asarray(self.values[items])
-        rows = np.asarray(self.values[items], dtype=np.float32)
-        return rows if self.scale is None else rows * self.scale[items, None]
+        rows = np.array(self.values[items], np.float32)
+        if self.scale is not None:
+            rows *= self.scale[items, None]
+        return rows
 
 
 def open_table(bundle: Bundle, table: Table) -> ItemTable:
@@ -43,4 +45,5 @@ def open_table(bundle: Bundle, table: Table) -> ItemTable:
 
 def load_array(bundle: Bundle, path: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """Load a memory-mapped .npy file of exactly this type and shape."""
-    return npy.exactly(bundle.file(path), f"bundle {bundle.root}: {path}", dtype, shape)
+    file = bundle.file(path)
+    return npy.exactly(file, f"bundle {bundle.root}: {path}", dtype, shape, bundle.entry(file))

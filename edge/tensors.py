@@ -16,10 +16,15 @@ import mmap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
+
+from edge import loaded
+
+if TYPE_CHECKING:
+    from edge.manifest import File
 
 DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "|u1"}
 """The types that devices know. Others, such as BF16, F8 or F4, have no number of numpy's to be read as."""
@@ -80,12 +85,9 @@ def parse(
     return TensorFile(metadata, arrays)
 
 
-def mapped(path: Path, header_limit: int = HEADER_LIMIT) -> TensorFile:
-    """Return the tensors of a file without reading their values yet; ValueError as `parse`, OSError."""
-    with path.open("rb") as file:
-        if not file.seek(0, 2):
-            raise ValueError("it is empty")
-        return parse(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), header_limit)
+def mapped(path: Path, entry: File | None = None) -> TensorFile:
+    """Return the tensors of a file without reading their values yet; ValueError as `parse`, else as `loaded.mapped`."""
+    return parse(loaded.mapped(path, entry))
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def _onnx(traced: Any, inputs: list[str], outputs: list[str], optimize: bool) ->
         verbose=False,
     )
     assert program is not None
-    return _with_shifts(_with_long_places(_strip(program.model_proto)))
+    return _with_slices(_with_shifts(_with_long_places(_strip(program.model_proto))))
 
 
 def _with_long_places(model: Any) -> Any:
@@ -170,6 +170,33 @@ def _with_shifts(model: Any) -> Any:
             nodes.append(helper.make_node("Sub", [scale, scale], [shift]))
             node.input.append(shift)
         nodes.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model
+
+
+def _with_slices(model: Any) -> Any:
+    """Cut tensors by Slice where a sequence of parts was made: no graph of a device has sequences."""
+    from onnx import helper, numpy_helper
+
+    known = {node.output[0]: node.attribute[0].t for node in model.graph.node if node.op_type == "Constant"}
+    known |= {tensor.name: tensor for tensor in model.graph.initializer}
+    cut = {node.output[0]: node for node in model.graph.node if node.op_type == "SplitToSequence"}
+    nodes = []
+    for node in model.graph.node:
+        if node.op_type != "SequenceAt":
+            nodes += [] if node.op_type == "SplitToSequence" else [node]
+            continue
+        made, out = cut[node.input[0]], node.output[0]
+        place = int(numpy_helper.to_array(known[node.input[1]]))
+        sizes = numpy_helper.to_array(known[made.input[1]])  # of each part; one number: of every part
+        begin = int(sizes * place if sizes.ndim == 0 else sizes[:place].sum())
+        end = begin + int(sizes if sizes.ndim == 0 else sizes[place])
+        axis = next((attribute.i for attribute in made.attribute if attribute.name == "axis"), 0)
+        names = [f"{out}.{name}" for name in ("begin", "end", "axis")]
+        for name, value in zip(names, (begin, end, axis), strict=True):
+            nodes.append(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.array([value]))))
+        nodes.append(helper.make_node("Slice", [made.input[0], *names], [out]))
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     return model

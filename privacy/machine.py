@@ -16,6 +16,8 @@ PROCESS = Path("/proc/self")
 """Where Linux tells of this process."""
 BEYOND = 1 << 30
 """The byte that is locked on Windows, where nobody may read a locked one: files that are held are shorter."""
+SPARE = 32 << 20
+"""Bytes that a process whose memory is bounded keeps for the line that it ends with."""
 AGAIN_S = 0.005
 """Between two tries to hold a file that another process holds."""
 
@@ -71,6 +73,40 @@ def limit_memory(megabytes: float) -> bool:
         return False
     resource.setrlimit(resource.RLIMIT_DATA, (int(megabytes * 1e6),) * 2)
     return True
+
+
+def bound_memory(megabytes: float) -> bool:
+    """Let this process's address space grow by so much and no more, MB (10^6 bytes); False where nothing bounds it.
+
+    Files that are mapped count, so that its resident memory is bounded too. Threads share one heap from then on, since
+    glibc reserves 64 MB of addresses for every other. `spare_memory` gives the last of it free.
+    """
+    try:
+        import resource
+
+        pages = int((PROCESS / "statm").read_text(encoding="ascii").split()[0])
+        with suppress(AttributeError, OSError, TypeError):
+            ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX
+        most = pages * os.sysconf("SC_PAGE_SIZE") + int(megabytes * 1e6)
+        resource.setrlimit(resource.RLIMIT_AS, (most - min(SPARE, int(megabytes * 5e5)), most))
+    except (ImportError, OSError, ValueError):  # Windows, macOS
+        return False
+    return True
+
+
+def spare_memory() -> None:
+    """Let this process take what `bound_memory` has kept back, so that it can say what is wrong."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        most = resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def end_with_parent() -> None:
+    """Let Linux kill this process when the one that started it ends."""
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
 
 
 def files_allowed() -> int | None:

@@ -14,9 +14,11 @@ from rich.console import Console
 from rich.markup import escape
 
 import edgefr
+from edge.confined import NOW, no_memory
 from edgefr.cli.commands import Commands
 from privacy.errors import InputError
 from privacy.extras import asked_for
+from privacy.machine import spare_memory
 
 app = typer.Typer(name="edgefr", cls=Commands, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
@@ -114,6 +116,8 @@ def _run() -> int:
         if (needs := asked_for(error)) is None:
             raise
         code = _refuse(str(needs))
+    except MemoryError:
+        code = _refuse(no_memory())
     except OSError as error:
         if error.errno not in MENDABLE:
             raise
@@ -128,6 +132,8 @@ def _run() -> int:
 
 def _refuse(message: str) -> int:
     """One line on stderr, whatever the message holds; what a terminal would act on is shown as '?'."""
+    if NOW.ram_mb is not None:
+        spare_memory()
     line = "".join(c if c.isprintable() else "?" for c in " ".join(message.split()))
     _tell(f"[bold red]error:[/bold red] {escape(line)}")
     return 2

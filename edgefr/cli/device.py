@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from edge.confined import NOW, timed
+from edgefr.cli.confined import MaxRam, MaxSeconds, confined
 from edgefr.cli.helped import Group
 from edgefr.cli.progress import shown
 from edgefr.cli.recommend import show
@@ -84,8 +86,8 @@ def learn(
         bool, typer.Option("--personalise", help="Local training after the rounds instead; nothing is released.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Where to write the release; none: it is kept in the state.")] = None,
-    max_ram_mb: Annotated[float | None, typer.Option(help="Stop training above this resident memory, MB.")] = None,
-    max_seconds: Annotated[float | None, typer.Option(help="Stop training after this long, seconds.")] = None,
+    max_ram_mb: MaxRam = None,
+    max_seconds: MaxSeconds = None,
     key: TrustedKeys = None,
     policy: PolicyFile = None,
     renew: Renew = False,
@@ -106,6 +108,7 @@ def learn(
     if personalise and out is not None:
         raise InputError("--personalise releases nothing, so there is nothing for --out; leave one of them away")
     adopt(policy, state)
+    confined(state, max_ram_mb, max_seconds)
     one = Device(bundle, state, user=user, max_ram_mb=max_ram_mb, max_seconds=max_seconds, trusted=key, renew=renew)
     found = [*(item or []), *(read_interactions(interactions) if interactions else [])]
     if update is not None:
@@ -154,6 +157,8 @@ def recommend(
     k: Annotated[int, typer.Option("-k", "--k", min=1, help="How many items.")] = 10,
     exclude: Annotated[list[str] | None, typer.Option(help="Item ids to leave out; may be repeated.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Beside each its nearest own item.")] = False,
+    max_ram_mb: MaxRam = None,
+    max_seconds: MaxSeconds = None,
     key: TrustedKeys = None,
 ) -> None:
     """Show what the device would recommend now.
@@ -164,7 +169,8 @@ def recommend(
     """
     from edge.device import Device
 
-    one = Device(bundle, state, user=user, trusted=key)
+    confined(state, max_ram_mb, max_seconds)
+    one = Device(bundle, state, user=user, max_ram_mb=max_ram_mb, max_seconds=max_seconds, trusted=key)
     found = one.recommend(k, exclude or [])
     show(found, f"for {one.state.facts['user'] or 'this device'}", partial(_nearest, one) if explain else None)
 
@@ -180,6 +186,7 @@ def status(bundle: BundleFolder, state: StateFolder, key: TrustedKeys = None) ->
     from edge.device import Device
 
     _started(bundle, state)
+    confined(state)
     facts = Device(bundle, state, trusted=key).status()
     _print("device", {name.replace("_", " "): "-" if value is None else str(value) for name, value in facts.items()})
 
@@ -221,7 +228,9 @@ def update(
     if url is not None and to is None:
         raise InputError("give --to with a new folder for what is fetched")
     _started(bundle, state)
+    confined(state)
     one = Device(bundle, state)
+    NOW.rest()  # what is fetched takes its time
     if to is None:
         one.undo()
         Console(soft_wrap=True).print(f"{state} is as it was before; open it with the bundle before {bundle}")
@@ -229,7 +238,8 @@ def update(
     if url is not None and not _fetched(one, url, to, ca=ca, shown=pair(tls_cert, tls_key), trusted=key):
         Console(soft_wrap=True).print(f"{url} has no newer bundle than {bundle}; nothing was changed")
         return
-    carried = one.update(to, trusted=key)
+    with timed():
+        carried = one.update(to, trusted=key)
     counts = f"interactions kept: {carried.kept:,}; no longer in the catalogue: {carried.gone:,}"
     Console(soft_wrap=True).print(f"{state} goes on under {to}; {counts}")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from edgefr.cli.confined import MaxRam, MaxSeconds, confined
 from edgefr.cli.device import (
     Authority,
     BundleFolder,
@@ -54,6 +55,7 @@ def enrol(
     own = pair(tls_cert, tls_key)
     with shown(doing=f"waiting for {url}"):
         user = enrolled(state, url, code, ca=ca, shown=own).record.user
+    confined(state)
     Device(bundle, state, user=None if Store(state).exists else user, trusted=key)
     Console().print(f"enrolled as {user}; take part with `edgefr device join`", soft_wrap=True, highlight=False)
 
@@ -110,13 +112,15 @@ def join(
     ca: Authority = None,
     tls_cert: OwnCertificate = None,
     tls_key: OwnKey = None,
+    max_ram_mb: MaxRam = None,
+    max_seconds: MaxSeconds = None,
     key: TrustedKeys = None,
     policy: PolicyFile = None,
     renew: Renew = False,
 ) -> None:
     """Work for a server until it has no more rounds. Stopped at any moment, it goes on where it was: join again.
 
-    The device has to be enrolled there: `edgefr device enrol`.
+    The device has to be enrolled there: `edgefr device enrol`. --max-seconds counts for each round.
 
     Example: `edgefr device join phone.zip --state st --url http://127.0.0.1:8765 --interactions mine.txt`
 
@@ -129,7 +133,10 @@ def join(
 
     user = Identity.of(state).record.user  # before a state is made for somebody who is nobody there
     adopt(policy, state)
-    device = Device(bundle, state, user=None if Store(state).exists else user, trusted=key, renew=renew)
+    confined(state, max_ram_mb, max_seconds, resumes=True)
+    name = None if Store(state).exists else user
+    limits: dict[str, Any] = {"max_ram_mb": max_ram_mb, "max_seconds": max_seconds}
+    device = Device(bundle, state, user=name, trusted=key, renew=renew, **limits)
     with shown(doing="waiting to be asked for a round") as progress:
         items, times = read_stream(interactions)
         check_work(device, items)

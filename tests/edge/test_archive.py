@@ -231,7 +231,7 @@ TAMPERED: dict[str, tuple[Callable[[dict[str, Member]], bytes], str]] = {
     ),
     "a large manifest": (
         lambda m: zipped(m | {"manifest.json": (m["manifest.json"][0], b" " * (5 << 20))}),
-        "manifest.json has more than 4,194,304 bytes",
+        "manifest.json has more than 1,048,576 bytes",
     ),
     "a large signature": (lambda m: zipped(more(m, "x") | big_signature()), "sig.json has more than 4,096 bytes"),
     "bzip2": (lambda m: zipped(changed(m, CARD, compress_type=zipfile.ZIP_BZIP2)), "packed in an unusual way"),

@@ -94,7 +94,7 @@ def replace(record: dict, **values: object) -> None:
             r"manifest\.json is not a edgefr\.bundle/3",
         ),
         (lambda b: (b / "manifest.json").write_text("[" * 100_000), r"manifest\.json is not a"),
-        (lambda b: (b / "manifest.json").write_bytes(b" " * (4 << 20) + b"{}"), "more than 4,194,304"),
+        (lambda b: (b / "manifest.json").write_bytes(b" " * (1 << 20) + b"{}"), "more than 1,048,576"),
         (lambda b: resign(b, lambda r: r.update(schema="edgefr.bundle/1")), "another schema.* export it again"),
         (lambda b: resign(b, lambda r: r.update(schema="edgefr.bundle/4")), "another schema.* update edgefr"),
         (lambda b: resign(b, lambda r: r.update(schema="bundle")), "schema: Input should be"),

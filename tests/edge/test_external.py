@@ -1,6 +1,5 @@
 """Weights beside a graph: what it refers to is found as onnx finds it, and nothing but the listed file is allowed."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -12,8 +11,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from edge import Recommender
-from edge.external import check_external, locations
 from edge.graph import Graph
+from edge.graph_check import check_graph
 from privacy.errors import InputError
 from tests.edge.folders import edit_json, resign
 from tests.export import worlds
@@ -59,32 +58,44 @@ def nested() -> onnx.ModelProto:
     return model
 
 
-def test_every_place_of_a_tensor_is_found(tmp_path: Path) -> None:
-    (tmp_path / "m.onnx").write_bytes(nested().SerializeToString())
-    assert locations(tmp_path / "m.onnx") == {
-        "subgraph",
-        "second subgraph",
-        "attribute",
-        "attributes",
-        "more",
-        "initializer",
-        "twice",
-        "sparse values",
-        "sparse indices",
-        "function",
-        "training",
-    }
+def test_every_place_of_a_tensor_but_the_graphs_own_is_refused() -> None:
+    """Graphs within graphs, functions, training and sparse tensors are no graph of a device, wherever they refer to."""
+    whole = nested()
+    for other in ("functions", "training_info"):
+        made = nested()
+        made.ClearField(other)
+        made.graph.CopyFrom(onnx.GraphProto(name="g"))
+        with pytest.raises(ValueError, match="its model has the field"):
+            check_graph(made.SerializeToString(), "any")
+    for change in (lambda g: g.ClearField("sparse_initializer"), lambda g: g.ClearField("node")):
+        made = onnx.ModelProto(graph=whole.graph)
+        change(made.graph)
+        made.graph.ClearField("initializer")
+        with pytest.raises(ValueError, match=r"the field 15|the operator 'If'"):
+            check_graph(made.SerializeToString(), "any")
+    node = helper.make_node("Constant", [], ["y"], value=outside("k", "any"))
+    with pytest.raises(ValueError, match="an attribute refers to a file"):
+        check_graph(helper.make_model(helper.make_graph([node], "g", [], [])).SerializeToString(), "any")
 
 
 def test_a_shipped_graph_refers_to_its_own_weights_alone() -> None:
     folder = worlds.exported("transfr")[0] / "laptop" / "onnx"
-    assert locations(folder / "encoder.f32.onnx") == {"encoder.f32.onnx.data"}
-    assert locations(folder / "score.onnx") == set()
-    check_external(folder / "encoder.f32.onnx", folder / "encoder.f32.onnx.data")
-    with pytest.raises(InputError, match=r"refers to 'encoder\.f32\.onnx\.data', but may refer to no file"):
-        check_external(folder / "encoder.f32.onnx", None)
+    content = (folder / "encoder.f32.onnx").read_bytes()
+    assert check_graph(content, "encoder.f32.onnx.data").outside
+    assert not check_graph((folder / "score.onnx").read_bytes()).outside
+    with pytest.raises(ValueError, match=r"refers to 'encoder\.f32\.onnx\.data', but may refer to no file"):
+        check_graph(content)
     with pytest.raises(InputError, match="must lie in one folder"):
-        check_external(folder / "encoder.f32.onnx", folder.parent / "encoder.f32.onnx.data")
+        Graph(folder / "encoder.f32.onnx", folder.parent / "encoder.f32.onnx.data")
+
+
+def test_weights_beside_a_graph_give_what_onnx_gives(tmp_path: Path) -> None:
+    """They are handed over as arrays, each from where the graph says it begins."""
+    path = worlds.exported("transfr")[0] / "laptop" / "onnx" / "encoder.f32.onnx"
+    onnx.save(onnx.load(path), tmp_path / "whole.onnx")
+    feeds = {"ids": np.array([[2, 5, 3]]), "mask": np.ones((1, 3), np.int64)}
+    beside = Graph(path, path.with_name("encoder.f32.onnx.data")).run(feeds)
+    np.testing.assert_array_equal(beside, Graph(tmp_path / "whole.onnx").run(feeds))
 
 
 @pytest.mark.parametrize("location", HOSTILE)
@@ -108,7 +119,9 @@ def test_a_bundle_that_refers_elsewhere_is_refused_before_the_runtime_sees_it(
         raise AssertionError("onnxruntime was given the graph")
 
     monkeypatch.setattr(ort, "InferenceSession", seen)
-    with pytest.raises(InputError, match=r"encoder\.f32\.onnx refers to .*, but may refer to encoder\.f32\.onnx\.data"):
+    with pytest.raises(
+        InputError, match=r"encoder\.f32\.onnx is no graph .* refers to .*, but may refer to encoder\.f32\.onnx\.data"
+    ):
         device.encode("bar")
 
 
@@ -132,44 +145,36 @@ def test_weights_that_are_cut_short_or_gone_are_refused(cut: int, tmp_path: Path
     with pytest.raises(InputError, match=r"encoder\.f32\.onnx\.data has"):
         Recommender(bundle)
     resign(bundle)
-    with pytest.raises(InputError, match="does not load in onnxruntime"):
+    with pytest.raises(InputError, match="its weights end before its tensor"):
         Recommender(bundle).encode("bar")
+
+
+def held() -> bytes:
+    """A graph that holds two tensors, one of them outside."""
+    inside = numpy_helper.from_array(np.arange(4, dtype=np.float32), "i")
+    add = helper.make_node("Add", ["i", "o"], ["y"])
+    ends = [helper.make_tensor_value_info("y", 1, [4])]
+    graph = helper.make_graph([add], "g", [], ends, [inside, outside("o", "beside")])
+    return bytes(helper.make_model(graph, ir_version=8).SerializeToString())
 
 
 @settings(deadline=None)
 @given(data=st.data())
-def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    raw = bytearray(nested().SerializeToString())
+def test_any_bytes_are_read_as_onnx_reads_them_or_refused(data: st.DataObject) -> None:
+    raw = bytearray(held())
     for _ in range(data.draw(st.integers(0, 4))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     del raw[data.draw(st.integers(0, len(raw))) :]
-    path = tmp_path_factory.mktemp("fuzz") / "m.onnx"
-    path.write_bytes(raw)
     try:
-        found = locations(path)
-    except InputError:
-        with pytest.raises(InputError, match="is not an ONNX file"):
-            Graph(path)
+        found = check_graph(bytes(raw), "beside").outside
+    except (IndexError, ValueError):
         return
     try:
         parsed = onnx.ModelProto.FromString(bytes(raw))
     except Exception:
         return
-    named = {e.value for t in tensors(parsed.graph) for e in t.external_data if e.key == "location"}
-    assert {as_text(name) for name in named} <= found
-
-
-def as_text(name: str | bytes) -> str:
-    """A name as `locations` gives it; onnx gives the bytes of one that is not UTF-8."""
-    return name if isinstance(name, str) else name.decode(errors="replace")
-
-
-def test_a_name_that_is_not_text_is_found(tmp_path: Path) -> None:
-    raw = nested().SerializeToString()
-    (tmp_path / "m.onnx").write_bytes(raw.replace(b"attributes", b"\x80ttributes"))
-    assert "\N{REPLACEMENT CHARACTER}ttributes" in locations(tmp_path / "m.onnx")
-    with pytest.raises(InputError, match="but may refer to no file"):
-        check_external(tmp_path / "m.onnx", None)
+    named = {t.name for t in tensors(parsed.graph) if t.external_data or t.data_location}
+    assert named == set(found)
 
 
 def tensors(graph: onnx.GraphProto) -> list[TensorProto]:
@@ -192,29 +197,5 @@ def tensors(graph: onnx.GraphProto) -> list[TensorProto]:
 )
 def test_odd_bytes_are_no_onnx_file(raw: bytes, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(raw)
-    with pytest.raises(InputError, match="is not an ONNX file"):
-        locations(tmp_path / "m.onnx")
-
-
-def test_graphs_within_graphs_end_somewhere(tmp_path: Path) -> None:
-    raw = b""
-    for _ in range(200):  # attribute 6: graph, graph 1: node, node 5: attribute
-        for field in (6, 5, 1):
-            raw = bytes([field << 3 | 2]) + varint(len(raw)) + raw
-    (tmp_path / "m.onnx").write_bytes(b"\x3a" + varint(len(raw)) + raw)
-    with pytest.raises(InputError, match="nested too deeply"):
-        locations(tmp_path / "m.onnx")
-
-
-def varint(number: int) -> bytes:
-    out = b""
-    while number > 127:
-        out += bytes([number & 127 | 128])
-        number >>= 7
-    return out + bytes([number])
-
-
-def test_the_layout_of_the_files_is_in_the_config() -> None:
-    config = json.loads((worlds.exported("transfr")[0] / "laptop" / "config.json").read_text())["encoder"]
-    assert (config["path"], config["data"]) == ("onnx/encoder.f32.onnx", "onnx/encoder.f32.onnx.data")
-    assert (config["layers"], config["hidden"], config["width"]) == (2, worlds.WIDTH, worlds.WIDTH)
+    with pytest.raises(InputError, match="is no graph for a device"):
+        Graph(tmp_path / "m.onnx")

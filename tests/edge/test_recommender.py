@@ -124,7 +124,7 @@ def test_a_tokenizer_that_is_none_is_named(tmp_path: Path) -> None:
     folder = shutil.copytree(worlds.exported("transfr")[0] / "phone", tmp_path / "phone")
     (folder / "tokenizer.json").write_text("{}")
     resign(folder)
-    with pytest.raises(InputError, match=r"tokenizer\.json is not a tokenizer file"):
+    with pytest.raises(InputError, match=r"tokenizer\.json is not a tokenizer of a device"):
         Recommender(folder).encode("x")
 
 

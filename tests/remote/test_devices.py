@@ -72,14 +72,15 @@ def test_a_device_whose_training_fails_answers_with_noise(tmp_path: Path, monkey
     assert open_device(twins.bundle_of(user), tmp_path / "states" / user).status()["releases"] == ROUNDS
 
 
-def test_a_device_that_is_killed_goes_on_and_counts_once(twins: Twins, tmp_path: Path) -> None:
+@pytest.mark.parametrize("limits", [[], ["--max-ram-mb", "1000", "--max-seconds", "60"]])
+def test_a_device_that_is_killed_goes_on_and_counts_once(twins: Twins, tmp_path: Path, limits: list[str]) -> None:
     first, *others = twins.users
     own = tmp_path / "own.txt"
     own.write_text("\n".join(twins.items(first)))
     with serving(twins.begun, tmp_path / "served") as (url, future):
         command = [*COMMAND, "device", "join", str(twins.bundle), "--state", str(tmp_path / "states" / first)]
         known(twins.begun, tmp_path / "states" / first, first)
-        command += ["--url", url, "--interactions", str(own), "--policy", str(policy_file(tmp_path))]
+        command += ["--url", url, "--interactions", str(own), "--policy", str(policy_file(tmp_path)), *limits]
         surroundings = {**os.environ, "PYTHONPATH": str(ROOT)}
         victim = subprocess.Popen(command, env=surroundings, stdout=subprocess.DEVNULL)
         state = tmp_path / "states" / first / "state.safetensors"

@@ -1,0 +1,164 @@
+"""A process is held to limits by its system, in a child: whatever runs there, however long it hears nothing, ends.
+
+Python ends nothing that runs in a library, and learns too late of memory that a library takes. So the work goes on in
+a child, whose memory the kernel bounds and whom it ends with the alarm's signal; the parent waits, and says which
+limit it was. Time counts while a bundle is worked with, and not while a device waits for its server.
+
+Linux bounds memory, macOS time alone, Windows neither: there training stops by itself (`edge.limits`), and nothing else
+does.
+
+Owns: the child and its limits. Does not own: what they are, how training stops in time (`edge.limits`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NoReturn
+
+from privacy.errors import InputError
+from privacy.machine import bound_memory, end_with_parent, resident_mb
+
+PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP")
+"""Signals that the parent hands to its child."""
+FAILED = (1, 2)
+"""Exit codes of a command that came to nothing."""
+
+
+@dataclass
+class Confinement:
+    """These are the limits that the system holds this process to, as they are asked for; None: it does not.
+
+    `until`: when it ends, by the monotonic clock, where a time is running.
+    """
+
+    ram_mb: float | None = None
+    seconds: float | None = None
+    until: float | None = None
+
+    @property
+    def left_s(self) -> float | None:
+        """Return the seconds until the system ends this process; None where no time is running."""
+        return None if self.until is None else max(self.until - time.monotonic(), 0.0)
+
+    def start(self) -> None:
+        """Let the time run, from now."""
+        if self.seconds is not None:
+            self.until = time.monotonic() + self.seconds
+            signal.setitimer(signal.ITIMER_REAL, self.seconds)
+
+    def rest(self) -> None:
+        """Stop the time: what follows is somebody else's work."""
+        if self.until is not None:
+            self.until = None
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+NOW = Confinement()
+
+
+@contextmanager
+def timed() -> Iterator[None]:
+    """Let the time of a confined process run for this block alone; elsewhere nothing is timed."""
+    NOW.start()
+    try:
+        yield
+    finally:
+        NOW.rest()
+
+
+def under() -> str:
+    """Return the memory that this process is held to, for the end of what a library's error is told by."""
+    return "" if NOW.ram_mb is None else f" under --max-ram-mb {NOW.ram_mb:g}"
+
+
+def no_memory() -> str:
+    """Return what is said where memory is full."""
+    limit = "the memory of this machine" if NOW.ram_mb is None else f"--max-ram-mb {NOW.ram_mb:g}"
+    return f"more memory is needed than {limit} allows; what was finished is kept, nothing is half written"
+
+
+def confine(
+    ram_mb: float | None, seconds: float | None, ready: Callable[[], object], again: Callable[[], object] = lambda: None
+) -> None:
+    """Go on in a child that the system holds to these limits, which returns; this process ends as its child does.
+
+    `ready` is called in the child before limits begin: it imports what takes memory and time of itself. `again`: asked
+    before, and when a limit or a failure has ended the child; another begins where it answers with something new.
+    Raises `InputError` in this process where a limit ended the child, and in the child for a memory that it has taken
+    already. Where the system has no children of this kind, nothing happens.
+    """
+    if not hasattr(os, "fork"):
+        return
+    asked = again()
+    while True:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        child = os.fork()
+        if not child:
+            _begin(ram_mb, seconds, ready)
+            return
+        code = _waited(child)
+        why = _limit(code, ram_mb, seconds)
+        found = again() if why is not None or code in FAILED else None
+        if found is not None and found != asked:
+            asked = found
+        elif why is None:
+            _end(code)
+        else:
+            raise InputError(f"ended: {why}; what was finished is kept, nothing is half written")
+
+
+def _begin(ram_mb: float | None, seconds: float | None, ready: Callable[[], object]) -> None:
+    """Take up the child's part: signals as a process of its own has them, and limits once everything is there."""
+    os.setpgid(0, 0)
+    end_with_parent()
+    for name in PASSED_ON:
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    ready()
+    if ram_mb is not None:
+        held = resident_mb() or 0.0
+        if held >= ram_mb:
+            raise InputError(
+                f"max_ram_mb is {ram_mb:g}, and {held:.0f} MB are taken before a bundle is opened; give more"
+            )
+        if bound_memory(ram_mb - held):
+            NOW.ram_mb = ram_mb
+    NOW.seconds = seconds
+    NOW.start()
+
+
+def _waited(child: int) -> int:
+    """Wait for a child and hand signals on to it; return its exit code, below 0 for the signal that ended it."""
+    before = {}
+    for name in PASSED_ON:
+        number = getattr(signal, name)
+        before[number] = signal.signal(number, lambda got, frame: os.kill(child, got))
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _limit(code: int, ram_mb: float | None, seconds: float | None) -> str | None:
+    """Return which limit ended a child, by its exit code; None: it ended by itself, or was told to."""
+    if seconds is not None and code == -signal.SIGALRM:
+        return f"it took longer than --max-seconds {seconds:g} allows"
+    if ram_mb is not None and -code in (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGKILL, signal.SIGILL):
+        return f"by {signal.Signals(-code).name}, as where more memory is needed than --max-ram-mb {ram_mb:g} allows"
+    return None
+
+
+def _end(code: int) -> NoReturn:
+    """End this process as its child ended."""
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    raise SystemExit(code)

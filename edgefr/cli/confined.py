@@ -1,0 +1,61 @@
+"""A command that works with somebody else's bundle keeps limits: those that are given, else those of the policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from privacy.errors import InputError
+
+MaxRam = Annotated[
+    float | None,
+    typer.Option(
+        help="Most resident memory, MB: training stops below it, and Linux ends what takes more; none: the policy's."
+    ),
+]
+MaxSeconds = Annotated[
+    float | None,
+    typer.Option(
+        help="Longest time, seconds: training stops in time for its release, and what does not is ended (not on "
+        "Windows); none: the policy's."
+    ),
+]
+
+
+def confined(state: Path, ram_mb: float | None = None, seconds: float | None = None, resumes: bool = False) -> None:
+    """Go on under these limits, each of the device's policy where it is None, in a child process.
+
+    `resumes`: where a limit ends a round that is charged, begin again, so that its release leaves without training.
+    """
+    from edge.confined import confine
+    from edge.limits import Limits
+    from edge.policy import Policy
+    from edge.releasing import BEGUN
+    from edge.state import Store
+
+    policy = Policy.of(state)
+    limits = Limits(policy.max_ram_mb if ram_mb is None else ram_mb, policy.max_seconds if seconds is None else seconds)
+    if limits == Limits():
+        return
+
+    def begun() -> object:
+        store = Store(state)
+        return store.read().facts.get(BEGUN) if resumes and store.exists else None
+
+    try:
+        confine(limits.ram_mb, limits.seconds, _ready, begun)
+    except InputError:
+        console = Console(stderr=True)
+        if console.is_terminal:  # whose progress was cut off as it stood
+            console.show_cursor()
+            console.print()
+        raise
+
+
+def _ready() -> None:
+    """Import what a device needs."""
+    import edge.device
+    import edge.ort  # noqa: F401
