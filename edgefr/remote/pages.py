@@ -49,7 +49,7 @@ FORWARDED = frozenset({"forwarded", "via", "x-forwarded-for", "x-forwarded-host"
 MOST_NOTES = 1000  # lines of the log that wait to be written; where more would, they are lost
 NOTED_S = 5.0  # for which a server that stops waits for them
 
-Found = TypeVar("Found", Task, bytes)
+Found = TypeVar("Found", Task, bytes, bool)
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
