@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from cloud.secure_sum import SecureSum
 from edge.bundle import open_bundle
 from edge.connection import Server
 from edge.policy import OPEN, Policy
 from edge.remote import TrafficCounts, join
 from edge.secure_sum import Participant
-from edge.sum_messages import STEPS, KeysMessage, Step
+from edge.sum_messages import STEPS, Asked, KeysMessage, Step
 from edgefr.remote import sealing
 from edgefr.remote.collecting import SEEN, Collecting
 from edgefr.remote.origin import Origin
@@ -154,6 +155,37 @@ def test_where_too_few_are_left_nothing_is_opened_and_the_next_round_goes_on(
     assert len(shown) == 6
     assert [opened.sealed for opened, _ in twins.begun.lineage.rounds] == [True, True]
     assert open_device(twins.bundle, tmp_path / "states" / users[0]).status()["releases"] == 2
+
+
+def test_a_server_that_tells_devices_different_lists_gets_no_share_of_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for one device's own mask by some, and for the keys of its partners by the others; then it is honest."""
+    twins, come_to, reveal, shown = worlds.fedmf().own(tmp_path), SealedRound._come_to, Participant.reveal, list[int]()
+
+    def lies(sealed: SealedRound, number: int, step: Step) -> Any:
+        if step == "vector" and sealed.round == 1:
+            sent, arrived = sealed.sum.sets
+            return Asked.of(sent, arrived - {number % len(arrived) + 1})
+        return come_to(sealed, number, step)
+
+    def reveals(part: Participant, signatures: dict[int, bytes]) -> Any:
+        found = reveal(part, signatures)
+        shown.append(part.number)
+        return found
+
+    monkeypatch.setattr(SealedRound, "_come_to", lies)
+    monkeypatch.setattr(
+        SecureSum, "take_signature", lambda server, n, signature: server.signatures.update({n: signature})
+    )
+    monkeypatch.setattr(Participant, "reveal", reveals)
+    with serving(twins.begun, tmp_path / "served", 2, collecting=SEALED, timeout_s=8.0) as (url, future):
+        counts = take_part(twins, url, tmp_path / "states", list(twins.users))
+        result = future.result(60)
+    assert list(result.summary["given_up"]) == ["1"]
+    assert sorted(shown) == [1, 2, 3, 4, 5, 6], "of the second round alone"
+    assert all(found.unsafe == 1 and found.taken == 1 for found in counts.values())
+    assert all("devices were told that the same vectors arrived" in str(found.refused) for found in counts.values())
 
 
 ENDS = {
