@@ -23,7 +23,7 @@ import numpy.typing as npt
 from privacy.agreement import has_signed, quorum, roster_digest, statement
 from privacy.errors import InputError
 from privacy.masks import Keys, Revealed, Words, agreed, public_of, stream
-from privacy.neighbours import EVERYBODY, HELPERS, MOST, SECURITY, part_of, threshold
+from privacy.neighbours import EVERYBODY, HELPERS, MOST, MOST_NEIGHBOURS, SECURITY, part_of, threshold
 from privacy.secret_sharing import joined
 
 CORRECTNESS = 20
@@ -59,7 +59,7 @@ def neighbourhood(devices: int, trust: Trust) -> tuple[int, int]:
 
 @lru_cache(maxsize=64)
 def _neighbourhood(devices: int, trust: Trust) -> tuple[int, int]:
-    for count in range(EVERYBODY, devices - 1, 2) if devices <= MOST else ():
+    for count in range(EVERYBODY, min(devices - 1, MOST_NEIGHBOURS), 2) if devices <= MOST else ():
         apart = devices * (trust.helpers + trust.gone) ** (count / 2)  # half of the circle's neighbours are all lost
         if apart > 2.0**-SECURITY:
             continue
@@ -68,7 +68,7 @@ def _neighbourhood(devices: int, trust: Trust) -> tuple[int, int]:
             return count, threshold(count, trust.helpers)
     needed = threshold(devices - 1, trust.helpers)
     lost = part_of(trust.gone, devices) if devices > EVERYBODY else 0  # of a few, who goes away may end a sum
-    if not 2 < devices <= MOST or needed > devices - 1 - lost:
+    if not 2 < devices <= MOST_NEIGHBOURS + 1 or needed > devices - 1 - lost:
         raise InputError(
             f"a secure sum of {devices} devices cannot hold with {trust}; have more devices, or trust more"
         )
@@ -102,6 +102,7 @@ class SecureSum:
         self._shared: set[int] = set()
         self._arrived: set[int] = set()
         self._total = np.zeros(size, np.uint32)
+        self._said = b""
         self.signatures: dict[int, bytes] = {}
         self._own: dict[int, dict[int, bytes]] = {}
         self._pairs: dict[int, dict[int, bytes]] = {}
@@ -151,7 +152,7 @@ class SecureSum:
 
     def take_masked(self, number: int, vector: Words) -> None:
         """Add a device's masked vector; nothing else of it is kept."""
-        if number not in self._shared or number in self._arrived or self._own:
+        if number not in self._shared or number in self._arrived or self._said:
             raise InputError(f"device {number} does not send its vector now")
         if vector.dtype != np.uint32 or vector.shape != (self.size,):
             raise InputError(f"a masked vector is {vector.dtype} {list(vector.shape)} instead of uint32 [{self.size}]")
@@ -165,8 +166,8 @@ class SecureSum:
 
     def take_signature(self, number: int, signature: bytes) -> None:
         """Hold a device's signature under who sent shares and whose vectors arrived."""
-        said = statement(roster_digest(self.session, self.roster), *self.sets)
-        if number not in self._arrived or not has_signed(self._keys[number].sign, signature, said):
+        self._said = self._said or statement(roster_digest(self.session, self.roster), *self.sets)
+        if number not in self._arrived or not has_signed(self._keys[number].sign, signature, self._said):
             raise InputError(f"device {number} does not sign what it was told")
         self.signatures[number] = signature
 
@@ -210,7 +211,7 @@ class SecureSum:
             if public_of(secret) != self._keys[number].mask:
                 raise InputError(f"the sum cannot be opened: shares of device {number} are not those of its key")
             for other in near:  # the neighbour added or took this mask; the one that went away did neither
-                mask = stream(agreed(secret, self._keys[other].mask, self.session, "mask"), self.size)
+                mask = stream(agreed(secret, self._keys[other].mask, self.session, "mask", (number, other)), self.size)
                 total = total - mask if other < number else total + mask
         return total.view(np.int32), sorted(self._arrived)
 

@@ -12,12 +12,13 @@ Owns: the child and its limits. Does not own: what they are, how training stops 
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -26,6 +27,8 @@ from privacy.machine import bound_memory, end_with_parent, resident_mb
 
 PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP")
 """Signals that the parent hands to its child."""
+FULL = ("can't start new thread", "failed to map", "cannot allocate")
+"""What errors of the system's loader and of threads say where memory is full."""
 FAILED = (1, 2)
 """Exit codes of a command that came to nothing."""
 
@@ -83,6 +86,19 @@ def no_memory() -> str:
     return f"more memory is needed than {limit} allows; what was finished is kept, nothing is half written"
 
 
+def is_no_memory(error: BaseException) -> bool:
+    """Say whether an error is how a library says that this process may take no more memory.
+
+    >>> is_no_memory(MemoryError()), is_no_memory(RuntimeError("can't start new thread"))
+    (True, False)
+    """
+    if isinstance(error, MemoryError) or NOW.ram_mb is None:
+        return isinstance(error, MemoryError)
+    told = isinstance(error, ImportError | RuntimeError) and any(words in str(error) for words in FULL)
+    panic = type(error).__name__ == "PanicException"
+    return told or panic or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+
+
 def confine(
     ram_mb: float | None, seconds: float | None, ready: Callable[[], object], again: Callable[[], object] = lambda: None
 ) -> None:
@@ -95,13 +111,14 @@ def confine(
     """
     if not hasattr(os, "fork"):
         return
-    asked = again()
+    asked, parent = again(), os.getpid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who started this process may have it ignored
     while True:
         sys.stdout.flush()
         sys.stderr.flush()
         child = os.fork()
         if not child:
-            _begin(ram_mb, seconds, ready)
+            _begin(parent, ram_mb, seconds, ready)
             return
         code = _waited(child)
         why = _limit(code, ram_mb, seconds)
@@ -114,13 +131,20 @@ def confine(
             raise InputError(f"ended: {why}; what was finished is kept, nothing is half written")
 
 
-def _begin(ram_mb: float | None, seconds: float | None, ready: Callable[[], object]) -> None:
-    """Take up the child's part: signals as a process of its own has them, and limits once everything is there."""
+def _begin(parent: int, ram_mb: float | None, seconds: float | None, ready: Callable[[], object]) -> None:
+    """Take up the child's part: signals as a process of its own has them, and limits once everything is there.
+
+    What is ignored stays so (`nohup`), and so does a terminal that lets no background process write.
+    """
     os.setpgid(0, 0)
     end_with_parent()
-    for name in PASSED_ON:
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if os.getppid() != parent:
+        os._exit(1)
+    for number in _passed_on():
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    for number in (signal.SIGTTOU, signal.SIGTTIN):
+        signal.signal(number, signal.SIG_IGN)
+    os.environ["RUST_BACKTRACE"] = "0"  # which needs memory, and waits for ever where there is none
     ready()
     if ram_mb is not None:
         held = resident_mb() or 0.0
@@ -136,15 +160,23 @@ def _begin(ram_mb: float | None, seconds: float | None, ready: Callable[[], obje
 
 def _waited(child: int) -> int:
     """Wait for a child and hand signals on to it; return its exit code, below 0 for the signal that ended it."""
-    before = {}
-    for name in PASSED_ON:
-        number = getattr(signal, name)
-        before[number] = signal.signal(number, lambda got, frame: os.kill(child, got))
+
+    def hand_on(number: int, frame: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(child, number)
+
+    before = {number: signal.signal(number, hand_on) for number in _passed_on()}
     try:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, handler or signal.SIG_DFL)
+
+
+def _passed_on() -> list[signal.Signals]:
+    """Return the signals that the parent hands on: those that it does not ignore."""
+    found = [signal.Signals[name] for name in PASSED_ON]
+    return [number for number in found if signal.getsignal(number) != signal.SIG_IGN]
 
 
 def _limit(code: int, ram_mb: float | None, seconds: float | None) -> str | None:

@@ -15,6 +15,9 @@ from edge.confined import NOW
 from privacy.errors import InputError
 from privacy.machine import resident_mb
 
+MOST = 1e9
+"""MB or seconds that can be asked for, at most: more is no limit, and no system counts it."""
+
 BEFORE = 0.85
 """Part of what is left of a limit at which training stops, where the system ends the process at the whole."""
 
@@ -34,8 +37,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in (("max_ram_mb", self.ram_mb), ("max_seconds", self.seconds)):
-            if value is not None and not value > 0:
-                raise InputError(f"{name} must be above 0, got {value}")
+            if value is not None and not 0 < value <= MOST:
+                raise InputError(f"{name} must be above 0 and at most {MOST:,.0f}, got {value}; leave it out for none")
         if self.ram_mb is not None and resident_mb() is None:
             raise InputError("max_ram_mb cannot be kept: this system does not tell how much memory a process has")
 

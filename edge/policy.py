@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from edge.admission import reason
 from edge.learning import PROTOTYPE, ReleaseRecord
+from edge.limits import MOST
 from edge.manifest import Promise
 from privacy.errors import InputError, unknown
 from privacy.guarantee import Event
@@ -100,11 +101,13 @@ class Policy(BaseModel):
     max_ram_mb: float | None = Field(
         None,
         gt=0,
+        le=MOST,
         description="resident memory of the device's commands, MB, at most (as `--max-ram-mb`); left out: any",
     )
     max_seconds: float | None = Field(
         None,
         gt=0,
+        le=MOST,
         description="seconds that a command, or a round of one that joins, works with a bundle, at most (as "
         "`--max-seconds`); left out: any",
     )

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from privacy.agreement import has_signed, quorum, roster_digest, statement
 from privacy.errors import InputError
 from privacy.masks import KEY, Keys, Revealed, Words, agreed, public_of, stream
-from privacy.neighbours import EVERYBODY, HELPERS, threshold
+from privacy.neighbours import EVERYBODY, HELPERS, MOST_NEIGHBOURS, threshold
 from privacy.secret_sharing import SHARE, cut
 
 NONCE, TAG = 12, 16
@@ -79,7 +79,7 @@ class Participant:
         self._step("share", "mask")
         self._enlist(neighbours, roster)
         needed = threshold(len(neighbours), self.helpers)
-        if self.number in neighbours or told != needed or needed > len(neighbours):
+        if self.number in neighbours or told != needed or not needed <= len(neighbours) <= MOST_NEIGHBOURS:
             raise SumRefused(
                 f"a secure sum with {len(neighbours)} neighbours and a threshold of {told} is refused: {needed} must "
                 "be needed, more than half of the neighbours and of the helpers among them, so that nobody gets both "
@@ -153,7 +153,7 @@ class Participant:
 
     def _agreed(self, other: int, secret: bytes, public: bytes, use: Literal["mask", "share"]) -> bytes:
         try:
-            return agreed(secret, public, self.session, use)
+            return agreed(secret, public, self.session, use, (self.number, other))
         except ValueError as error:
             raise SumRefused(f"a secure sum is refused: the key of device {other} is none") from error
 

@@ -62,23 +62,26 @@ class Watch:
 
     def begin(self, options: Any, stop: Stop | None = None) -> Run:
         """Look at a run from now on, by its `RunOptions` and what may end it; it must be handed to `end`."""
+        self.start()
         run = Run(options, stop)
         self._runs.add(run)
         if not self._awake.is_set():
             self._awake.set()
-        if self._thread is None:
-            self._start()
         return run
 
     def end(self, run: Run) -> None:
         """Look at a run no longer."""
         self._runs.discard(run)
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Have the thread that looks; who is held to a memory has it before anything is charged."""
+        if self._thread is not None:
+            return
         with self._starting:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._look, name="edgefr-watch", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._look, name="edgefr-watch", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def _look(self) -> None:
         idle = 0

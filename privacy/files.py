@@ -100,14 +100,17 @@ def packed(arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, str] | No
     """Return arrays by name as a safetensors file, with `facts` in its header.
 
     The library takes for granted that arrays lie in memory row after row, and would write others with their values in
-    another order; here they are copied first.
+    another order; here they are copied first. Raises `MemoryError` where there is no room: the library's own code would
+    end without a word that Python understands.
 
     >>> len(packed({"x": np.arange(6.0).reshape(2, 3).T})) > 48
     True
     """
     from safetensors.numpy import save
 
-    return save({name: np.asarray(value, order="C") for name, value in arrays.items()}, dict(facts) if facts else None)
+    rows = {name: np.asarray(value, order="C") for name, value in arrays.items()}
+    np.empty(3 * sum(value.nbytes for value in rows.values()) + (1 << 20), np.uint8)  # taken and left at once
+    return save(rows, dict(facts) if facts else None)
 
 
 def sha256_of(path: str | Path) -> str:

@@ -46,14 +46,15 @@ def public_of(secret: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
 
 
-def agreed(secret: bytes, public: bytes, session: bytes, use: Literal["mask", "share"]) -> bytes:
+def agreed(secret: bytes, public: bytes, session: bytes, use: Literal["mask", "share"], pair: tuple[int, int]) -> bytes:
     """Return the 32 bytes that two clients of a session have in common, for one use alone.
 
-    Each makes them of its own secret key and the other's public one. `ValueError` for a public key with which everybody
-    would come to the same.
+    Each makes them of its own secret key and the other's public one. `pair`: their numbers; a third client that
+    announces the key of one of them as its own has other bytes in common with everybody. `ValueError` for a public key
+    with which everybody would come to the same.
 
     >>> a, b = bytes(31) + bytes([1]), bytes(31) + bytes([2])
-    >>> agreed(a, public_of(b), b"round 3", "mask") == agreed(b, public_of(a), b"round 3", "mask")
+    >>> agreed(a, public_of(b), b"round 3", "mask", (1, 2)) == agreed(b, public_of(a), b"round 3", "mask", (2, 1))
     True
     """
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -61,7 +62,8 @@ def agreed(secret: bytes, public: bytes, session: bytes, use: Literal["mask", "s
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
     shared = X25519PrivateKey.from_private_bytes(secret).exchange(X25519PublicKey.from_public_bytes(public))
-    return HKDF(SHA256(), KEY, salt=session, info=f"edgefr.secure-sum/1 {use}".encode()).derive(shared)
+    info = f"edgefr.secure-sum/2 {use} {min(pair)} {max(pair)}"
+    return HKDF(SHA256(), KEY, salt=session, info=info.encode()).derive(shared)
 
 
 def stream(seed: bytes, size: int) -> Words:

@@ -17,6 +17,8 @@ HELPERS = 0.1
 """The part of the devices that tells a server all it knows, at most, as devices assume it."""
 EVERYBODY = 100
 """So many devices and fewer are all neighbours of each other; of more, a device has at least so many neighbours."""
+MOST_NEIGHBOURS = 512
+"""Neighbours of a device, at most: shares for many more would take it minutes."""
 MOST = 1 << 16
 """Devices in one sum, at most."""
 SECURITY = 40

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import edgefr
-from edge.confined import NOW, no_memory
+from edge.confined import NOW, is_no_memory, no_memory
 from edgefr.cli.commands import Commands
 from privacy.errors import InputError
 from privacy.extras import asked_for
@@ -116,15 +116,19 @@ def _run() -> int:
         if (needs := asked_for(error)) is None:
             raise
         code = _refuse(str(needs))
-    except MemoryError:
-        code = _refuse(no_memory())
     except OSError as error:
+        if is_no_memory(error):
+            return _refuse(no_memory())
         if error.errno not in MENDABLE:
             raise
         what = "" if error.filename is None else f"cannot use {error.filename}: "
         code = _refuse(f"{what}{error.strerror}; mend that, and do the same again")
     except (KeyboardInterrupt, typer.Abort):
         code = 130
+    except BaseException as error:  # a library's own panic is no Exception
+        if not is_no_memory(error):
+            raise
+        code = _refuse(no_memory())
     if code == 130:
         _tell("interrupted: what was finished is kept, nothing is half written")
     return code if isinstance(code, int) else 0

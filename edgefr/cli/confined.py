@@ -56,6 +56,10 @@ def confined(state: Path, ram_mb: float | None = None, seconds: float | None = N
 
 
 def _ready() -> None:
-    """Import what a device needs."""
+    """Import what a device needs, and start its thread: what comes later counts against the limits."""
+
     import edge.device
     import edge.ort  # noqa: F401
+    from edge.watch import WATCH
+
+    WATCH.start()

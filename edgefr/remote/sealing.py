@@ -313,6 +313,6 @@ def _check(keys: Keys) -> None:
     own = secrets.token_bytes(KEY)
     for public in (keys.mask, keys.share):
         try:
-            agreed(own, public, b"", "mask")
+            agreed(own, public, b"", "mask", (0, 0))
         except ValueError as error:
             raise InputError("these keys are none") from error

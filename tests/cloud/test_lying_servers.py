@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -17,7 +17,9 @@ import pytest
 from cloud.secure_sum import SecureSum, Trust, neighbourhood
 from edge.secure_sum import Participant, SumRefused
 from privacy.agreement import quorum, statement
+from privacy.masks import agreed, stream
 from privacy.neighbours import part_of
+from privacy.secret_sharing import joined
 
 SESSION = b"a sum"
 Told = tuple[frozenset[int], frozenset[int]]
@@ -196,3 +198,44 @@ def test_the_lies_open_vectors_where_nobody_has_to_agree(monkeypatch: pytest.Mon
             world.tell(said)
             alone += {size} in world.opened()
     assert alone >= 9
+
+
+@pytest.mark.parametrize("written", ["as it is", "otherwise"])
+@pytest.mark.parametrize(("size", "helping"), [(11, 2), (20, 2), (30, 3)])
+def test_helpers_that_announce_others_keys_open_no_vector(size: int, helping: int, written: str) -> None:
+    """Two masks of the victim would cancel: with a device before it, and with a helper behind it that has its key."""
+    devices = {n: Participant(SESSION, n) for n in range(1, size + 1)}
+    victim, helpers = size - helping, range(size - helping + 1, size + 1)
+    keys = {n: device.keys for n, device in devices.items()}
+    server = SecureSum(SESSION, 4, 1)
+    near, needed = server.pair(keys), server.threshold
+    loyal = list(range(1, max(needed, quorum(size)) - helping + 1))
+    told_gone = [n for n in range(1, victim) if n not in loyal]
+    copied = loyal[: needed - len(told_gone) - helping]
+    for helper, n in zip(helpers, copied, strict=False):
+        key = keys[n].mask if written == "as it is" else keys[n].mask[:31] + bytes([keys[n].mask[31] ^ 0x80])
+        keys[helper] = replace(keys[helper], mask=key)
+    roster = server.roster
+    sealed = {n: devices[n].share({o: keys[o] for o in near[n]}, roster, needed) for n in devices}
+    secret = np.array([7, -3, 11, 1 << 20], np.int32)
+    partners = [*told_gone, *helpers, *copied]
+    seen = devices[victim].masked(secret, {o: sealed[o][victim] for o in partners})
+    for n in [*loyal, *told_gone]:
+        devices[n].masked(np.zeros(4, np.int32), {o: sealed[o][n] for o in devices if o != n})
+    sent, arrived = set(devices), {*loyal, *helpers, victim}
+    signatures = {n: devices[n].agree(sent, arrived) for n in loyal}
+    said = statement(devices[1]._named, sent, arrived)
+    signatures |= {n: devices[n]._signing.sign(said) for n in helpers}
+    shown = {n: devices[n].reveal(signatures) for n in loyal}
+    opens = {n: found.own[victim] for n, found in shown.items()}
+    opens |= {n: devices[n]._opened(victim, sealed[victim][n])[0] for n in helpers}
+    left = seen - stream(joined(dict(list(opens.items())[:needed])), 4)
+    for gone in told_gone:
+        parts = {n: found.pairs[gone] for n, found in shown.items()}
+        parts |= {n: devices[n]._opened(gone, sealed[gone][n])[1] for n in helpers}
+        key = joined(dict(list(parts.items())[:needed]))
+        mask = stream(agreed(key, keys[victim].mask, SESSION, "mask", (gone, victim)), 4)
+        left = left - mask if victim < gone else left + mask
+    for helper in [*helpers][len(copied) :]:
+        left = left - stream(agreed(devices[helper]._mask, keys[victim].mask, SESSION, "mask", (victim, helper)), 4)
+    assert (left.view(np.int32) != secret).all()

@@ -410,6 +410,6 @@ def test_the_key_of_masks_opens_no_sealed_shares() -> None:
     opened = world.devices[2]._mask  # what the server has once device 2 went away
     for public in (world.keys[1].mask, world.keys[1].share):
         for use in ("mask", "share"):
-            key = ChaCha20Poly1305(agreed(opened, public, SESSION, use))
+            key = ChaCha20Poly1305(agreed(opened, public, SESSION, use, (1, 2)))
             with pytest.raises(InvalidTag):
                 key.decrypt(shares[2][:NONCE], shares[2][NONCE:], world.devices[1]._between(1, 2))

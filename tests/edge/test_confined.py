@@ -7,14 +7,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from edge.device import Device
 from edge.limits import BEFORE, Limits
-from edge.policy import OPEN
+from edge.policy import OPEN, Policy
+from edge.watch import Watch
 from privacy.errors import InputError
 from tests.cli.commands import COMMAND, PROGRESS, ROOT, environment, hear_interrupts
 from tests.contract import bundles
@@ -36,13 +40,13 @@ SAYS = {
     "16 M empty nodes": "it has more than 400,000 fields",
     "8 M inputs of a node": "it has more than 400,000 fields",
     "a table of 60 x 800,000": "more memory is needed than --max-ram-mb 400 allows",
+    "a table of 60 x 450,000": "more memory is needed than --max-ram-mb 400 allows",
     "a table of 60 x 2,000,000": "its trained tables take 480 MB, more than max_ram_mb 400 allows",
     "a sequence of 4 M": "it has the operator 'SplitToSequence', which no graph of a device has",
     "a product of 12000^2": "fails in onnxruntime under --max-ram-mb 400",
-    "a product of 5000^3": "error: ",  # of either limit, by how fast the machine is
     "a slow product": "ended: it took longer than --max-seconds 3 allows",
     "ids with 60 MB of space": "ids.json has 62,915,641 bytes, more than the",
-    "a config with 600 MB of space": "bytes, more than the 1,048,576 that such a file may have",
+    "a config with 100 MB of space": "bytes, more than the 1,048,576 that such a file may have",
     "300 empty files": "lists more files than a bundle has",
     "9,900 empty files": "lists more files than a bundle has",
 }
@@ -71,10 +75,13 @@ def measured(command: list[str], cache: Path) -> subprocess.CompletedProcess[str
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, *(pytest.param(name, marks=pytest.mark.slow) for name in LARGER)])
-def test_a_small_bundle_takes_no_more_than_its_limits(name: str, tmp_path: Path) -> None:
+def test_a_small_bundle_takes_no_more_than_its_limits(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bundle, seconds = made((HOSTILE | LARGER)[name], tmp_path), 3 if name == "a slow product" else SECONDS
     assert bundle.stat().st_size < 1_000_000
     limits = ("--max-ram-mb", str(RAM_MB), "--max-seconds", str(seconds))
+    monkeypatch.setenv("RUST_BACKTRACE", "1")  # which waits for ever where there is no memory
     refused(measured(learn(bundle, tmp_path, *limits), tmp_path / "cache"), SAYS[name])
 
 
@@ -95,6 +102,64 @@ def test_an_honest_device_learns_and_recommends_within_its_limits(tmp_path: Path
         done = measured(learn(bundles.bundle("fedmf"), tmp_path, *limits), tmp_path / "cache")
         assert done.stdout.split()[-3] == "0", done
         assert "3 of 3" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("megabytes", [50, 70, 80, 90, 95, 105, 110, 115, 120, 125, 130])
+def test_every_limit_is_enough_or_said_to_be_too_little(megabytes: int, tmp_path: Path) -> None:
+    done = measured(learn(bundles.bundle("fedmf"), tmp_path, "--max-ram-mb", str(megabytes)), tmp_path / "cache")
+    lines = PROGRESS.sub("", done.stderr).splitlines()
+    assert done.stdout.split()[-3] in ("0", "2"), done
+    assert done.stdout.split()[-3] == "0" or ((len(lines) == 1 and "memory" in lines[0]) or "MB" in lines[0]), done
+
+
+@pytest.mark.parametrize("ignored", [signal.SIGHUP, signal.SIGINT, signal.SIGCHLD])
+def test_what_who_started_it_ignores_is_ignored(ignored: signal.Signals) -> None:
+    """`nohup`, a script's background job, and supervisors that reap nobody."""
+    script = """
+import os, signal, sys
+from edge.confined import confine
+confine(None, 60, lambda: None)
+if (sent := signal.Signals(int(sys.argv[1]))) != signal.SIGCHLD:
+    os.kill(os.getppid(), sent)
+    os.kill(os.getpid(), sent)
+print("done")
+"""
+    command, surroundings = [sys.executable, "-c", script, str(int(ignored))], os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command,
+        env=surroundings,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=lambda: signal.signal(ignored, signal.SIG_IGN),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "1e30", "0", "-1"])
+def test_limits_are_numbers_that_a_system_counts(value: str) -> None:
+    for name in ("ram_mb", "seconds"):
+        with pytest.raises(InputError, match="must be above 0 and at most 1,000,000,000"):
+            Limits(**{name: float(value)})
+    with pytest.raises(ValueError, match="max_seconds"):
+        Policy.model_validate({"max_seconds": float(value)})
+
+
+def test_a_thread_that_could_not_start_is_started_by_the_next_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch, start = Watch(), threading.Thread.start
+
+    def fails(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fails)
+    with pytest.raises(RuntimeError):
+        watch.begin(SimpleNamespace(terminate=False))
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert not watch._runs
+    watch.end(watch.begin(SimpleNamespace(terminate=False)))
+    assert watch._thread is not None
+    assert watch._thread.is_alive()
 
 
 def test_too_little_memory_for_any_bundle_is_told(tmp_path: Path) -> None:
@@ -145,9 +210,10 @@ time.sleep(60)
         process.send_signal(sent)
         assert process.wait(20) == -sent
     deadline = time.monotonic() + 10
-    while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split()[2]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    with suppress(FileNotFoundError, ProcessLookupError):  # it is gone
+        while "Z" not in Path(f"/proc/{child}/stat").read_text().split()[2]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
 
 def test_training_stops_before_the_system_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,13 +246,13 @@ import time
 from edge.confined import NOW, confine, timed
 from privacy.errors import InputError
 try:
-    confine(None, 1, lambda: None)
+    confine(None, 3, lambda: None)
     time.sleep(0.3)
     NOW.rest()
-    time.sleep(1.5)
+    time.sleep(3.5)
     with timed():
         time.sleep(0.5)
-    time.sleep(1)
+    time.sleep(2.6)
     print("waited", flush=True)
     with timed():
         sum(range(1 << 40))  # hears no signal of Python's
@@ -197,7 +263,7 @@ except InputError as error:
     command = [sys.executable, "-c", script]
     surroundings = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=60)
-    ended = "ended: it took longer than --max-seconds 1 allows; what was finished is kept, nothing is half written"
+    ended = "ended: it took longer than --max-seconds 3 allows; what was finished is kept, nothing is half written"
     assert done.stdout.splitlines() == ["waited", ended], done
 
 

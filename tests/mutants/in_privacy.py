@@ -18,8 +18,8 @@ FAULTS = (
     Fault(
         "one secret serves for masks and for shares",
         "privacy/masks.py",
-        'info=f"edgefr.secure-sum/1 {use}".encode()',
-        'info=b"edgefr.secure-sum/1"',
+        "edgefr.secure-sum/2 {use} {min",
+        "edgefr.secure-sum/2 {min",
         "tests/privacy/test_masks.py::test_each_use_and_each_session_has_a_secret_of_its_own",
     ),
     Fault(

@@ -10,10 +10,10 @@ BOB = bytes.fromhex("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff8
 
 
 def test_both_agree_on_the_same_and_nobody_else_does() -> None:
-    both = agreed(ALICE, public_of(BOB), b"s", "mask")
-    assert both == agreed(BOB, public_of(ALICE), b"s", "mask")
+    both = agreed(ALICE, public_of(BOB), b"s", "mask", (1, 2))
+    assert both == agreed(BOB, public_of(ALICE), b"s", "mask", (1, 2))
     assert len(both) == 32
-    assert agreed(bytes(31) + b"!", public_of(BOB), b"s", "mask") != both
+    assert agreed(bytes(31) + b"!", public_of(BOB), b"s", "mask", (1, 2)) != both
 
 
 def test_a_public_key_is_x25519s() -> None:
@@ -22,13 +22,24 @@ def test_a_public_key_is_x25519s() -> None:
 
 
 def test_each_use_and_each_session_has_a_secret_of_its_own() -> None:
-    made = {agreed(ALICE, public_of(BOB), session, use) for session in (b"1", b"2") for use in ("mask", "share")}
+    made = {
+        agreed(ALICE, public_of(BOB), session, use, (1, 2)) for session in (b"1", b"2") for use in ("mask", "share")
+    }
     assert len(made) == 4
+
+
+def test_a_mask_is_of_the_pairs_numbers() -> None:
+    """A third device that announces Bob's key, or the same point written otherwise, has no mask that Bob has."""
+    again = public_of(BOB)[:31] + bytes([public_of(BOB)[31] ^ 0x80])
+    made = {
+        agreed(ALICE, key, b"s", "mask", pair) for key in (public_of(BOB), again) for pair in ((1, 2), (1, 3), (2, 3))
+    }
+    assert len(made) == 3
 
 
 def test_a_public_key_of_small_order_is_refused() -> None:
     with pytest.raises(ValueError, match="rror"):
-        agreed(ALICE, bytes(32), b"s", "mask")
+        agreed(ALICE, bytes(32), b"s", "mask", (1, 2))
 
 
 def test_a_stream_is_chacha20s() -> None:

@@ -35,6 +35,7 @@ from export.parts import stage_tables
 from export.sign import generate, sign_bundle
 from export.staging import Staging
 from privacy.errors import InputError
+from privacy.machine import hold
 from tests.cli.commands import COMMAND, ROOT, edgefr, refused
 from tests.closeness import after_training, assert_same
 from tests.contract import bundles
@@ -92,6 +93,7 @@ def test_a_device_that_is_killed_goes_on_and_counts_once(twins: Twins, tmp_path:
         finally:
             victim.send_signal(signal.SIGKILL)  # it has learned; its release may be sent or not
             victim.wait()
+            os.close(hold(state.parent / "lock", 20))  # its child may still be at work
         done = take_part(twins, url, tmp_path / "states", [first, *others])
         result = future.result(60)
     assert result.summary["uploads"] == ROUNDS * len(twins.users)
