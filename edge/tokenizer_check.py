@@ -32,7 +32,7 @@ class Normalizer(Record):
     type: Literal["BertNormalizer"]
     clean_text: bool
     handle_chinese_chars: bool
-    strip_accents: bool | None
+    strip_accents: bool | None = None
     lowercase: bool
 
 
@@ -88,7 +88,7 @@ class Decoder(Record):
 class WordPiece(Record):
     """This is the vocabulary, and how words are cut by it: in a time that grows with the cube of their length."""
 
-    type: Literal["WordPiece"]
+    type: Literal["WordPiece"] = "WordPiece"
     unk_token: Text
     continuing_subword_prefix: Text
     max_input_chars_per_word: int = Field(ge=1, le=200)
@@ -111,7 +111,7 @@ class Tokenizer(Record):
     normalizer: Normalizer | None
     pre_tokenizer: PreTokenizer | None
     post_processor: Annotated[Template | BertEnds, Field(discriminator="type")] | None
-    decoder: Decoder | None
+    decoder: Decoder | None = None
     model: WordPiece
 
 
