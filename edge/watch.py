@@ -74,7 +74,7 @@ class Watch:
         self._runs.discard(run)
 
     def start(self) -> None:
-        """Have the thread that looks; who is held to a memory has it before anything is charged."""
+        """Start the thread that looks, where there is none: under a limit of memory, before anything is charged."""
         if self._thread is not None:
             return
         with self._starting:

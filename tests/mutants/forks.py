@@ -80,7 +80,7 @@ def called(folder: Path, tests: list[str], log: Path) -> dict[str, Any]:
     import pytest
 
     watcher = Watcher()
-    code = pytest.main(["-x", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", *tests], plugins=[watcher])
+    code = pytest.main(["-x", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", "-m", "", *tests], plugins=[watcher])
     used = [m for name, m in sys.modules.items() if name.partition(".")[0] in ROOMS and getattr(m, "__file__", None)]
     files = {Path(str(module.__file__)) for module in used}
     return {
