@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from cloud.secure_sum import CORRECTNESS, SECURITY, SecureSum, Trust, neighbourhood
 from edge.secure_sum import FEWEST, NONCE, SEALED, Participant
 from privacy.errors import InputError
-from privacy.masks import Keys, agreed
+from privacy.masks import Keys, agreed, public_of
+from privacy.neighbours import MOST, MOST_NEIGHBOURS, threshold
 
 SESSION = b"lineage 7, round 3"
 LARGEST = 1 << 20
@@ -324,6 +325,22 @@ def test_a_device_and_its_server_work_out_the_same_threshold_and_no_other_is_tak
             device.share(keys, rostered(device, keys), right)
     device = Participant(SESSION, 1)
     assert len(device.share(keys, rostered(device, keys), right)) == count
+
+
+def test_a_device_has_no_more_neighbours_than_it_can_work_for() -> None:
+    """Shares of a secret for tens of thousands would take it minutes, and no honest server asks for them."""
+    for count, refused in ((MOST_NEIGHBOURS, False), (MOST_NEIGHBOURS + 1, True)):
+        device, told = Participant(SESSION, 1), threshold(count)
+        keys = {
+            n: Keys(public_of(n.to_bytes(32)), public_of((n << 16).to_bytes(32)), n.to_bytes(32))
+            for n in range(2, count + 2)
+        }
+        if refused:
+            with pytest.raises(InputError, match="513 neighbours"):
+                device.share(keys, rostered(device, keys), told)
+        else:
+            assert len(device.share(keys, rostered(device, keys), told)) == count
+    assert max(neighbourhood(devices, Trust())[0] for devices in (300, 5000, MOST)) < MOST_NEIGHBOURS
 
 
 def test_the_server_refuses_what_comes_twice_or_too_early() -> None:

@@ -161,6 +161,21 @@ FAULTS = (
         "tests/cloud/test_lying_servers.py::test_helpers_that_announce_others_keys_open_no_vector",
     ),
     Fault(
+        "a device shares its secrets with as many as it is told",
+        "edge/secure_sum.py",
+        "not needed <= len(neighbours) <= MOST_NEIGHBOURS",
+        "needed > len(neighbours)",
+        f"{SUM}::test_a_device_has_no_more_neighbours_than_it_can_work_for",
+        ("Failed",),
+    ),
+    Fault(
+        "a command under limits takes up signals that were ignored",
+        "edge/confined.py",
+        "return [number for number in found if signal.getsignal(number) != signal.SIG_IGN]",
+        "return found",
+        "tests/edge/test_confined.py::test_what_who_started_it_ignores_is_ignored",
+    ),
+    Fault(
         "a device agrees to a sum without itself",
         "edge/secure_sum.py",
         "or self.number not in arrived or",

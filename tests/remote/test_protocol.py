@@ -68,6 +68,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         f"all in all | {connections.REQUEST_S:g} seconds",
         f"one key | {gate.PER_MINUTE} a minute, {gate.BURST} in one go",
         f"keys of a sum | {sealing.KEYS_BYTES} bytes",
+        f"a signature of a sum | {sealing.KEYS_BYTES} bytes",
         f"shares of a sum | {sealing.MESSAGE_BYTES:,} bytes and {sealing.SHARES_BYTES} for each device",
         f"what opens a sum | {sealing.MESSAGE_BYTES:,} bytes and {sealing.OPENING_BYTES} for each device",
         f"connections | {most:,}; of more",
