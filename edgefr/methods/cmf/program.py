@@ -13,12 +13,12 @@ from edgefr.methods.given import Given
 from edgefr.prepare import Prepared
 
 
-def build(settings: CMFSettings, given: Given) -> CentralProgram:
+def cmf_program(settings: CMFSettings, given: Given) -> CentralProgram:
     """Return what scores: inner products, of a model per fold."""
     return CentralProgram("cmf", given.items, settings.folds * settings.dim)
 
 
-def learner(settings: CMFSettings, experiment: Experiment, prepared: Prepared) -> tuple[Turn, ...]:
+def cmf_learner(settings: CMFSettings, experiment: Experiment, prepared: Prepared) -> tuple[Turn, ...]:
     """Return the turns: a model for each fold of cold users, then one that knows what everybody has in the target."""
     source, target = prepared.splits.values()
     fold = drawn_folds(experiment.seed, len(prepared.dataset.users), settings.folds)

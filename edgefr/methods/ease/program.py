@@ -10,11 +10,11 @@ from edgefr.methods.given import Given
 from edgefr.prepare import Prepared
 
 
-def build(settings: EaseSettings, given: Given) -> CentralProgram:
+def ease_program(settings: EaseSettings, given: Given) -> CentralProgram:
     """Return what scores: a user's vector is 1 at the items it has, an item's the weights of all others for it."""
     return CentralProgram("ease", given.items, given.items)
 
 
-def learner(settings: EaseSettings, experiment: Experiment, prepared: Prepared) -> Ease:
+def ease_learner(settings: EaseSettings, experiment: Experiment, prepared: Prepared) -> Ease:
     """Return what solves for the experiment's training interactions."""
     return Ease(pooled(experiment, prepared), settings.ridge)

@@ -16,12 +16,12 @@ from edgefr.methods.mf.program import factors
 from edgefr.prepare import Prepared
 
 
-def build(settings: EMCDRSettings, given: Given) -> CentralProgram:
+def emcdr_program(settings: EMCDRSettings, given: Given) -> CentralProgram:
     """Return what scores: inner products, of the source's model and of one of the target per fold."""
     return CentralProgram("emcdr", given.items, (1 + settings.folds) * settings.dim)
 
 
-def learner(settings: EMCDRSettings, experiment: Experiment, prepared: Prepared) -> tuple[Turn, ...]:
+def emcdr_learner(settings: EMCDRSettings, experiment: Experiment, prepared: Prepared) -> tuple[Turn, ...]:
     """Return the turns: the source's model, the target's for each fold of cold users with mappings, the target's whole.
 
     A mapping, and the model it maps to, never meet what its fold's users have in the target. Who has items there and

@@ -11,17 +11,17 @@ from edgefr.methods.mf.settings import MFSettings, PMFSettings
 from edgefr.prepare import Prepared
 
 
-def build(settings: PMFSettings, given: Given) -> CentralProgram:
+def mf_program(settings: PMFSettings, given: Given) -> CentralProgram:
     """Return what scores: inner products."""
     return CentralProgram("mf", given.items, settings.dim)
 
 
-def learner(settings: MFSettings, experiment: Experiment, prepared: Prepared) -> Factors:
+def mf_learner(settings: MFSettings, experiment: Experiment, prepared: Prepared) -> Factors:
     """Return what learns from the experiment's training interactions."""
     return factors(settings, settings.loss, experiment, pooled(experiment, prepared))
 
 
-def pmf(settings: PMFSettings, experiment: Experiment, prepared: Prepared) -> Factors:
+def pmf_learner(settings: PMFSettings, experiment: Experiment, prepared: Prepared) -> Factors:
     """Return what learns from them by squared error."""
     return factors(settings, "squared", experiment, pooled(experiment, prepared))
 

@@ -29,12 +29,12 @@ class NeuMFScores(CentralProgram):
         return forward({name: tensors[name] for name in self.dense}, user, vectors, self.dim)
 
 
-def build(settings: NeuMFSettings, given: Given) -> NeuMFScores:
+def neumf_program(settings: NeuMFSettings, given: Given) -> NeuMFScores:
     """Return what scores."""
     return NeuMFScores(settings, given.items)
 
 
-def learner(settings: NeuMFSettings, experiment: Experiment, prepared: Prepared) -> NeuMF:
+def neumf_learner(settings: NeuMFSettings, experiment: Experiment, prepared: Prepared) -> NeuMF:
     """Return what learns from the experiment's training interactions."""
     s, data = settings, pooled(experiment, prepared)
     return NeuMF(data, s.dim, s.tower, s.init_scale, batches(s, experiment))
