@@ -103,14 +103,14 @@ def audit(
 
     Example: ``edgefr.audit("runs/demo", ["game"]).eps_lb95``
     """
-    from edgefr.audits.audit import audit as attack
+    from edgefr.audits.audit import audit_run
     from edgefr.audits.finding import Effort
     from edgefr.audits.record import FILE
     from edgefr.report.web.write import FILE as PAGE
     from edgefr.report.web.write import write_report
 
     found = _run(run)
-    report = attack(found, attacks, Effort(users, trials, seed), progress)
+    report = audit_run(found, attacks, Effort(users, trials, seed), progress)
     if (found.path / PAGE).is_file():
         write_report([found.path])
     return Audit(found.path / FILE, report)

@@ -23,7 +23,7 @@ from privacy.trust import TRUSTS
 FEWEST, MOST = 100, 1_000_000
 
 
-def audit(
+def audit_run(
     run: Run, attacks: Sequence[str] = (), effort: Effort | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Check a finished run, attack it by `attacks` (names of the table; none: all), and write `audit.json`.
@@ -32,7 +32,7 @@ def audit(
     confidence the run's mechanism leaks at least so much, however often one looked; None where no game was ever played.
     Raises `InputError` for names that are no attacks, impossible numbers, and a run that is not whole.
 
-    Example: ``edgefr.audits.audit.audit(edgefr.Run.open("runs/demo"), ["game"])["verdict"]``
+    Example: ``edgefr.audits.audit.audit_run(edgefr.Run.open("runs/demo"), ["game"])["verdict"]``
     """
     check_federated(run.experiment, "update that leaves a device, to attack")
     effort, progress = effort or Effort(), progress or _quiet

@@ -14,7 +14,7 @@ import torch
 import edgefr
 from edge.ragged import Ragged
 from edgefr.audits.attacks import matching, membership, sign_split
-from edgefr.audits.audit import audit
+from edgefr.audits.audit import audit_run
 from edgefr.audits.finding import Effort
 from edgefr.audits.record import FILE, read_bound
 from edgefr.audits.target import AttackTarget
@@ -175,7 +175,7 @@ def test_the_command(bare: Run) -> None:
 )
 def test_wrong_input_is_refused(bare: Run, attacks: list[str], effort: Effort, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        audit(bare, attacks, effort)
+        audit_run(bare, attacks, effort)
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_progress_goes_to_its_end(bare: Run) -> None:
     def progress(stage: str, done: int, total: int, note: str) -> None:
         told.append((stage, done, total))
 
-    report: dict[str, Any] = audit(bare, ["game", "sign-split"], Effort(2, 100), progress)
+    report: dict[str, Any] = audit_run(bare, ["game", "sign-split"], Effort(2, 100), progress)
     assert {"sign-split", "game"} <= {row["attack"] for row in report["attacks"]}
     assert {stage for stage, done, total in told if done == total} == {"checks", "sign-split", "game"}
     assert all(0 <= done <= total for _, done, total in told)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefr.audits.audit import audit
+from edgefr.audits.audit import audit_run
 from edgefr.audits.books import check_books
 from edgefr.audits.finding import Effort
 from edgefr.participation import Participation
@@ -30,7 +30,7 @@ def test_a_second_participation_that_nobody_counts_is_found(tmp_path: Path, monk
 
     monkeypatch.setattr(Participation, "_charge", charge)
     run = simulated(tmp_path / "run", *LOUD)
-    report = audit(run, ["sign-split"], Effort(users=2))
+    report = audit_run(run, ["sign-split"], Effort(users=2))
     assert report["verdict"].startswith("VIOLATED: counted of run: client")
     assert check_books(run)[0].figure == 2.0
 

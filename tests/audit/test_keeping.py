@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edgefr.audits.audit import audit
+from edgefr.audits.audit import audit_run
 from edgefr.audits.finding import Effort, Finding
 from edgefr.audits.keeping import bound, strongest, verdict
 from edgefr.audits.record import FILE, read_attacks, read_bound
@@ -62,9 +62,9 @@ def test_the_verdict_says_the_worst_first() -> None:
 @pytest.mark.slow
 def test_of_a_run_the_strongest_audit_stays(tmp_path: Path) -> None:
     run = simulated(tmp_path / "run", *LOUD)
-    strong = audit(run, ["game"], Effort(trials=1000))
-    weak = audit(run, ["game"], Effort(trials=100, seed=5))
-    again = audit(run, ["sign-split"], Effort(users=3))
+    strong = audit_run(run, ["game"], Effort(trials=1000))
+    weak = audit_run(run, ["game"], Effort(trials=100, seed=5))
+    again = audit_run(run, ["sign-split"], Effort(users=3))
     assert json.loads((run.path / FILE).read_text()) == again
     (game,) = (one for one in again["attacks"] if one["attack"] == "game")
     assert (game["of"], game["seed"], game["looks"]) == (1000, 0, 2)
