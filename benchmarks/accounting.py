@@ -24,10 +24,10 @@ import numpy as np
 import torch
 
 import edgefr
-from edgefr import data
-from edgefr.pipeline import sized
-from edgefr.prepare import Prepared
-from edgefr.training import Training
+from edgefr.data import datasets as data
+from edgefr.data.prepared import Prepared
+from edgefr.simulation.loop import Training
+from edgefr.simulation.simulate import sized
 from privacy import keyed
 from privacy.accounting import composed
 from privacy.guarantee import Event

@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.text import Text
 from scipy.stats import spearmanr
 
-from edgefr.documents import Document
+from edgefr.config.documents import Document
+from edgefr.config.sheet import Sheet
 from edgefr.fleet import FleetFile, cost, load_fleet
-from edgefr.report.layout import Sheet
 from privacy.errors import InputError
 
 ANCHORS = Path(__file__).parent / "anchors.yaml"

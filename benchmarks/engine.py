@@ -28,17 +28,19 @@ from torch import Tensor
 
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr import data
-from edgefr.data.blocks import Blocks
-from edgefr.data.protocols import LeaveOneOut
-from edgefr.engine import debug, formed, inline, layered
+from edgefr.data import datasets as data
+from edgefr.data.splits.blocks import Blocks
+from edgefr.data.splits.leave_one_out import LeaveOneOut
 from edgefr.engine.aggregate import ShardAggregate, Terms, release
+from edgefr.engine.compiled import dispatch as formed
+from edgefr.engine.compiled import mlp_phases as layered
+from edgefr.engine.dense_tables import LaidRows
+from edgefr.engine.executors import debug, inline
 from edgefr.engine.footprint import default_shard_size
-from edgefr.engine.laid import LaidRows
 from edgefr.engine.tables import Own, first_tables
 from edgefr.engine.work import LocalWork, Updates
-from edgefr.experiment import load_experiment
-from edgefr.methods import METHODS
+from edgefr.experiment.experiment import load_experiment
+from edgefr.experiment.method import METHODS
 from edgefr.methods.fcf.program import FCF
 from edgefr.methods.fcf.settings import FCFSettings
 from edgefr.methods.fedcar.program import FedCAR
@@ -49,11 +51,11 @@ from edgefr.methods.fedncf.program import FedNCF
 from edgefr.methods.fedncf.settings import FedNCFSettings
 from edgefr.methods.fedrecon.program import FedRecon
 from edgefr.methods.fedrecon.settings import FedReconSettings
-from edgefr.methods.given import Given
 from edgefr.methods.pfedrec.program import PFedRec
 from edgefr.methods.pfedrec.settings import PFedRecSettings
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
+from export.given import Given
 from export.program import LocalProgram
 
 LOOPS = {**closed_form.LOOPS, "fedcar": closed_form_fedcar.fedcar}

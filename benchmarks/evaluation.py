@@ -17,11 +17,12 @@ import numpy as np
 import torch
 
 from edge.ragged import Ragged
-from edgefr.data.split import Split
+from edgefr.data.splits.split import Split
 from edgefr.engine.scoring import ModelScorer
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
-from edgefr.metrics import evaluate, rank_lists
+from edgefr.simulation.evaluation.lists import rank_lists
+from edgefr.simulation.evaluation.ranking import evaluate
 
 KS = [10, 20]
 HELD_OUT, LEFT_OUT = 6.5, 60

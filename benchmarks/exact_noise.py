@@ -19,7 +19,7 @@ from collections.abc import Callable
 import numpy as np
 from rich.console import Console
 
-from edgefr.report.layout import Sheet
+from edgefr.config.sheet import Sheet
 from privacy.exact import LARGEST, Bits, discrete_gaussian, discrete_laplace
 
 SCALES = (1, 1000, LARGEST)

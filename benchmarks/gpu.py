@@ -20,16 +20,15 @@ import torch
 from torch import Tensor
 
 from cloud.aggregate import Accumulator
-from cloud.crossing import there, wait
-from cloud.rule import RULES, Received
+from cloud.host_transfer import there, wait
+from cloud.rule import RULES, AggregationSettings, Received
 from cloud.rules.gram import GRAM
-from cloud.settings import AggregationSettings
 from cloud.uploads import PAIRS_LIMIT, Uploads
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine import inline
+from edgefr.engine.device import torch_device
+from edgefr.engine.executors import inline
 from edgefr.engine.federation import Federation
-from edgefr.machine import torch_device
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from privacy import keyed

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from edgefr.config.sheet import Sheet
 from edgefr.engine.optimisers import adam, sgd
-from edgefr.methods import METHODS
-from edgefr.methods.given import Given
-from edgefr.report.layout import Sheet
+from edgefr.experiment.method import METHODS
+from export.given import Given
 from export.program import LocalProgram
 from export.steps import step_graph
 from export.trace import open_session

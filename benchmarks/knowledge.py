@@ -13,8 +13,8 @@ from statistics import median
 import numpy as np
 import torch
 
+from cloud.fusion import KnowledgeSettings
 from cloud.prototypes import KnowledgeBase
-from cloud.settings import KnowledgeSettings
 
 CLIENTS = 877  # of XING
 CASES = (

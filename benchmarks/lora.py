@@ -22,15 +22,16 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from edgefr.config.sheet import Sheet
 from edgefr.engine.optimisers import adam, sgd
 from edgefr.methods.transfr.bert import Bert, Reader
 from edgefr.methods.transfr.lora import STATES, LoRATransFR
 from edgefr.methods.transfr.settings import TransFRSettings
-from edgefr.report.layout import Sheet
 from export.batches import One
 from export.graphs import prepared_graph
-from export.step_check import Sizes, first_values, inputs_of
-from export.steps import Layout, Step, keys_of, step_graph
+from export.step import Layout, Sizes, Step
+from export.step_check import first_values, inputs_of
+from export.steps import keys_of, step_graph
 from export.weights import beside_all
 
 ITEMS, TOKENS, TITLES = 64, 32, 10

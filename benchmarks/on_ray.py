@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cloud.settings import AggregationSettings
+from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine.backend import Backend, Inline, blocks
+from edgefr.engine.backends.backend import Backend, Inline, blocks
+from edgefr.engine.backends.ray import OnRay
 from edgefr.engine.federation import Federation
 from edgefr.engine.held import Held
-from edgefr.engine.on_ray import OnRay
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from privacy.plan import plan

@@ -15,7 +15,7 @@ import numpy as np
 
 READ = """
 import resource, sys, time
-from edgefr import data
+from edgefr.data import datasets as data
 began = time.perf_counter()
 found = data.load(sys.argv[1])
 spent = resource.getrusage(resource.RUSAGE_SELF)

@@ -15,13 +15,13 @@ import time
 import numpy as np
 import torch
 
-from cloud.settings import AggregationSettings
+from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine.backend import Backend, Inline
+from edgefr.engine.backends.backend import Backend, Inline
+from edgefr.engine.backends.processes import Workers
 from edgefr.engine.federation import Federation
 from edgefr.engine.footprint import default_shard_size
-from edgefr.engine.processes import Workers
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from privacy import keyed

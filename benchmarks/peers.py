@@ -36,10 +36,10 @@ from torch import Tensor
 
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr import data
-from edgefr.data.blocks import Blocks
-from edgefr.engine import formed
+from edgefr.data import datasets as data
+from edgefr.data.splits.blocks import Blocks
 from edgefr.engine.aggregate import Terms
+from edgefr.engine.compiled import dispatch as formed
 from edgefr.engine.work import LocalWork
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings

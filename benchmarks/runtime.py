@@ -102,7 +102,7 @@ WORK: dict[str, Callable[[Path], Callable[[], object]]] = {
 
 def child(asked: dict[str, Any]) -> None:
     """Do one kind of work and print its figures."""
-    from edgefr.calibrations.probe import peak_mb  # the standard library alone
+    from privacy.machine import peak_mb  # the standard library alone
 
     call = WORK[asked["work"]](Path(asked["folder"]))
     call()
@@ -168,7 +168,7 @@ def measured(work: str, folder: Path, repeat: int) -> dict[str, float]:
     """The least of each figure over `repeat` fresh processes."""
     import subprocess
 
-    from edgefr.calibrations.trial import one_thread
+    from edgefr.fleet.calibrations.trial import one_thread
 
     found = []
     for _ in range(repeat):
@@ -181,7 +181,7 @@ def measured(work: str, folder: Path, repeat: int) -> dict[str, float]:
 
 def whole_device(bundle: Path, repeat: int) -> dict[str, str]:
     """A row for a bundle that learns, as `edgefr calibrate` measures it."""
-    from edgefr.calibrations.trial import Limits, run
+    from edgefr.fleet.calibrations.trial import Limits, run
 
     found = [run("learn", Limits(), 0.2, bundle) for _ in range(repeat)]
     bad = [result.outcome for result in found if not result.figures]
@@ -227,7 +227,7 @@ def main() -> None:
     arguments = parser.parse_args()
     from rich.console import Console
 
-    from edgefr.report.layout import Sheet
+    from edgefr.config.sheet import Sheet
 
     rows = []
     with tempfile.TemporaryDirectory() as name:

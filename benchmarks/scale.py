@@ -24,11 +24,11 @@ import numpy as np
 import torch
 
 import edgefr
-from edgefr import data
-from edgefr.metrics import evaluate
-from edgefr.pipeline import sized
-from edgefr.prepare import Prepared
-from edgefr.training import Training
+from edgefr.data import datasets as data
+from edgefr.data.prepared import Prepared
+from edgefr.simulation.evaluation.ranking import evaluate
+from edgefr.simulation.loop import Training
+from edgefr.simulation.simulate import sized
 from privacy import keyed
 from privacy.machine import peak_mb
 

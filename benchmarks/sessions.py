@@ -19,18 +19,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from edgefr.callbacks import measure
-from edgefr.engine import inline
-from edgefr.engine.backend import InProcess
+from edgefr.engine.backends.backend import InProcess
+from edgefr.engine.executors import inline
 from edgefr.engine.work import Updates
-from edgefr.experiment import load_experiment
+from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet import load_fleet
-from edgefr.measure import Asked
-from edgefr.pipeline import sized
-from edgefr.prepare import prepare
-from edgefr.reproductions.runs import ideal_fleet
-from edgefr.stages.sessions import Met
-from edgefr.training import Training
+from edgefr.simulation.callbacks import measure
+from edgefr.simulation.evaluation.measure import Asked
+from edgefr.simulation.loop import Training
+from edgefr.simulation.prepare import prepare
+from edgefr.simulation.simulate import sized
+from edgefr.simulation.stages.sessions import Met
+from edgefr.studies.reproductions.runs import ideal_fleet
 from privacy.machine import peak_mb
 
 

@@ -23,10 +23,11 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from edge.identity import Identity, IdentityRecord
-from edgefr.remote import certificate, gate, pages
-from edgefr.remote.broker import RoundBroker
-from edgefr.remote.keys import Enrolled, Keys
-from edgefr.remote.server import Access, Server
+from edgefr.serving import admission as gate
+from edgefr.serving import certificate, pages
+from edgefr.serving.broker import RoundBroker
+from edgefr.serving.keys import Enrolled, Keys
+from edgefr.serving.server import Access, Server
 from privacy.machine import files_allowed, resident_mb
 
 PATH, BUNDLE = "/task?after=1", "0" * 64

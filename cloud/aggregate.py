@@ -14,9 +14,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cloud.crossing import add_in_order, there
+from cloud.host_transfer import add_in_order, there
 from cloud.row_sum import RowSum
-from cloud.settings import AggregationSettings
+from cloud.rule import AggregationSettings
 from privacy.errors import InputError
 
 PIECE = 4096

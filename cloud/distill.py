@@ -25,19 +25,20 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from cloud import purposes, quality
+from cloud import quality
+from cloud import random_streams as purposes
 from cloud.batches import Ints, Tokens, by_length, corpus, digest_of, padded, tokenise, visit
+from cloud.distillation import STARTS, TERMS, DistillSettings, Lesson
 from cloud.encode import vectors_of
-from cloud.folder import digest, open_config, open_model, open_tokenizer, save, usable_device
-from cloud.losses import TERMS, Lesson
-from cloud.settings import DistillSettings, EncodeSettings
-from cloud.starts import STARTS
+from cloud.model_folder import digest, open_config, open_model, open_tokenizer, save, usable_device
+from cloud.settings import EncodeSettings
 from cloud.student import layer_map, new_student, student_config
 from cloud.teacher import resolve
-from cloud.train import Plan, Progress, few_threads, train
+from cloud.train import Plan, few_threads, train
 from privacy import keyed
 from privacy.errors import InputError
 from privacy.files import write_atomic, write_json
+from privacy.progress import Progress
 
 RECIPE = 1  # raise it when the same settings would give another student: it is part of the cache's key
 KEPT_BYTES = 2**30  # teacher outputs kept in memory between passes over the texts

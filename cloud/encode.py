@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,15 @@ import safetensors.numpy
 import torch
 
 from cloud.batches import by_length, checked, digest_of, padded, tokenise
-from cloud.folder import digest, open_model, open_tokenizer, usable_device
+from cloud.model_folder import digest, open_model, open_tokenizer, usable_device
 from cloud.pooling import POOLINGS
 from cloud.settings import EncodeSettings
 from cloud.train import few_threads
 from privacy.errors import InputError
 from privacy.files import write_atomic
+from privacy.progress import Progress
 
 Vectors = npt.NDArray[np.float32]
-Progress = Callable[[str, int, int, str], None]
 
 BATCH = 64
 

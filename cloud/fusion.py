@@ -7,16 +7,17 @@ fusions, which prototypes are fused (`cloud.prototypes`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import ConfigDict, Field, model_validator
 
-from privacy.table import Table
+from cloud.index import INDEXES
+from privacy.setting_scope import named_in
+from privacy.table import Choice, Table
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from cloud.settings import KnowledgeSettings
 
 
 class Fusion(ABC):
@@ -44,7 +45,7 @@ def fused(sets: Tensor, cosines: Tensor, present: Tensor, queries: Tensor, setti
     """Make one vector per client as the settings' fusion does, see `Fusion.fused`.
 
     >>> import torch
-    >>> from cloud.settings import KnowledgeSettings
+    >>> from cloud.fusion import KnowledgeSettings
     >>> sets, present = torch.tensor([[[0.0, 2.0], [4.0, 2.0], [2.0, 2.0]]]), torch.tensor([[True, True, True]])
     >>> cosines, query = torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[3.0, 7.0]])
     >>> fused(sets, cosines, present, query, KnowledgeSettings(fusion="mean")).tolist()
@@ -63,3 +64,54 @@ def weighted_mean(sets: Tensor, present: Tensor, counted: Tensor) -> Tensor:
     """
     weights = counted / counted.sum(1, keepdim=True).clamp_min(float(np.finfo(np.float64).tiny))
     return (weights.unsqueeze(1) @ sets.double().masked_fill(~present.unsqueeze(2), 0.0)).squeeze(1)
+
+
+class KnowledgeSettings(Choice):
+    """This is what the server does with clients' prototypes.
+
+    It is FCUCR §4.2; the defaults are what its authors released.
+
+    >>> [number for number in range(1, 8) if KnowledgeSettings(interval=3).transfers(number)]
+    [1, 4, 7]
+    """
+
+    model_config = ConfigDict(allow_inf_nan=False)
+    table: ClassVar[Table[Any]] = FUSIONS
+    key: ClassVar[str] = "fusion"
+
+    top_k: int = Field(20, ge=1, description="prototypes an answer is made of (Eq. 5); 1 hands one over as it is")
+    window: int | None = Field(
+        None, ge=1, description="rounds whose prototypes are kept, the present one included; empty: all (Table 4)"
+    )
+    replace: bool = Field(
+        True,
+        description="whether a session's prototype takes the place of its older one, as released; "
+        "false: every round's is kept (Eq. 4)",
+    )
+    interval: int = Field(1, ge=1, description="rounds from one transfer to the next (Table 5)")
+    fusion: str = Field(
+        "softmax",
+        description="how they become one (Eq. 6): mean; softmax: mean weighted by softmax(cosine / temperature); "
+        "pca: the point closest to the query on the line along which they vary most; attention: mean weighted by "
+        "softmax(query · prototype / sqrt(width))",
+    )
+    least_clients: int = Field(
+        1, ge=1, description="an answer made of fewer other clients than this is zeros; 1: as published, any answer"
+    )
+    index: Annotated[str, named_in(INDEXES)] = Field(
+        "auto",
+        description="exact: compares with all; faiss: with the nearest clusters (needs the extra faiss); "
+        "auto: exact up to 100,000 prototypes, then faiss",
+    )
+
+    @model_validator(mode="after")
+    def _enough_clients(self) -> KnowledgeSettings:
+        if self.least_clients > self.top_k:
+            raise ValueError(
+                f"least_clients must be at most top_k: {self.top_k} prototypes are of {self.top_k} clients at most"
+            )
+        return self
+
+    def transfers(self, number: int) -> bool:
+        """Say whether prototypes are sent and answered in round `number`, counted from 1; the first round is one."""
+        return (number - 1) % self.interval == 0

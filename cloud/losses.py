@@ -8,47 +8,14 @@ here without torch, so that names can be checked before anything heavy is import
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from privacy.table import Table
+from cloud.distillation import TERMS, Lesson, Term
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cloud.settings import DistillSettings
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """This is what the teacher says of one batch: states [texts, L, f'] and the mapped layers' attention."""
-
-    ids: Tensor
-    mask: Tensor
-    embedding: Tensor
-    attention: tuple[Tensor, ...]
-    last_hidden: Tensor
-
-
-@dataclass(frozen=True)
-class Term:
-    """A term has a name; `errors(student, lesson, project)` are its parts on one batch, a scalar each.
-
-    `student`: its outputs, as transformers gives them, with hidden states and attention. `project(states)`: states
-    [texts, L, f] times a learnable W of the term's own, [texts, L, f'] (`projects`: it uses one). `weights(settings)`:
-    those of the parts, none where the term is left out; None: the setting `terms` has the weight of its only part.
-    """
-
-    name: str
-    errors: Callable[[Any, Lesson, Callable[[Tensor], Tensor]], Sequence[Tensor]]
-    projects: bool
-    weights: Callable[[DistillSettings], Sequence[float]] | None = None
-
-    def weighed(self, settings: DistillSettings) -> Sequence[float]:
-        """Return the weights of the parts; none where the term is left out."""
-        if self.weights is not None:
-            return self.weights(settings)
-        return [settings.terms[self.name]] if self.name in settings.terms else []
+    from cloud.distillation import DistillSettings
 
 
 def attention_loss(student: Tensor, teacher: Tensor, mask: Tensor) -> Tensor:
@@ -93,9 +60,6 @@ def _last_hidden(student: Any, lesson: Lesson, project: Callable[[Tensor], Tenso
 def _by_layer(settings: DistillSettings) -> Sequence[float]:
     return settings.layer_weights or [1.0] * (settings.layers + 1)
 
-
-TERMS: Table[Term] = Table("term", Term)
-"""What a student can be compared with its teacher by, in the order in which it is added up."""
 
 TERMS.register(Term("embedding", _embedding, projects=True, weights=lambda s: _by_layer(s)[:1]))
 TERMS.register(Term("attention", _attention, projects=False, weights=lambda s: _by_layer(s)[1:]))

@@ -12,13 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privacy.table import Table
-
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-
-    from cloud.rules.mean import MeanSettings
 
 
 class Stepping(ABC):
@@ -44,23 +40,3 @@ class Stepping(ABC):
                 part: torch.from_numpy(np.array(value)).to(device) if isinstance(value, np.ndarray) else int(value)
                 for part, value in parts.items()
             }
-
-
-class ServerOptimiser(ABC):
-    """An optimiser is everything that its name means. `citation`: where it is from.
-
-    `keeps`: it keeps something of each tensor, so that it has a state, and a rate of its own.
-    """
-
-    name: str
-    citation: str
-    keeps: bool
-
-    @abstractmethod
-    def begin(self, settings: MeanSettings) -> Stepping | None:
-        """Return its state before the first round; None: the mean is stepped along as it is."""
-
-
-OPTIMISERS: Table[ServerOptimiser] = Table(
-    "server optimiser", ServerOptimiser, home="cloud.optimisers", group="edgefr.optimisers"
-)

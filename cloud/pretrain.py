@@ -12,14 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cloud import purposes
+from cloud import random_streams as purposes
 from cloud.batches import by_length, corpus, digest_of, tokenise, visit
-from cloud.folder import check, save, usable_device
-from cloud.seeded import seeded
+from cloud.model_folder import check, save, usable_device
+from cloud.seeded_torch import seeded
 from cloud.settings import PretrainSettings
-from cloud.train import Plan, Progress, few_threads, train
+from cloud.train import Plan, few_threads, train
 from privacy.errors import InputError
 from privacy.files import write_json
+from privacy.progress import Progress
 
 RECIPE = 1  # raise it when the same settings would give another model
 LETTERS = 1000  # most letters of an alphabet that get a token of their own

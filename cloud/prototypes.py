@@ -26,11 +26,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cloud.crossing import there
-from cloud.fusion import fused
+from cloud.fusion import KnowledgeSettings, fused
+from cloud.host_transfer import there
 from cloud.index import INDEXES
 from cloud.search import Clusters, exact
-from cloud.settings import KnowledgeSettings
 from privacy.errors import InputError
 
 Ints = npt.NDArray[np.int64]

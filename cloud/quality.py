@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from cloud import purposes
+from cloud import random_streams as purposes
 from privacy import keyed
 
 Matrix = npt.NDArray[np.floating]

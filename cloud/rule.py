@@ -9,16 +9,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from privacy.table import Table
+from pydantic import ConfigDict, Field, model_validator
+
+from privacy.table import Choice, Table
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from cloud.aggregate import Accumulator
     from cloud.optimiser import Stepping
-    from cloud.settings import AggregationSettings
     from cloud.uploads import Uploads
 
 
@@ -114,3 +115,53 @@ class Robust(Rule):
 
 
 RULES: Table[Rule] = Table("rule", Rule, home="cloud.rules", group="edgefr.rules")
+
+
+class AggregationSettings(Choice):
+    """These settings say how the server turns a cohort's updates into the next broadcast.
+
+    Each rule's file adds what it alone reads.
+
+    >>> AggregationSettings(rule="temporal-mean", beta=0.5).is_sum, AggregationSettings(rule="krum").is_sum
+    (True, False)
+    """
+
+    model_config = ConfigDict(allow_inf_nan=False)
+    table: ClassVar[Table[Any]] = RULES
+    key: ClassVar[str] = "rule"
+
+    rule: str = Field(
+        "mean",
+        description="mean: FedAvg; temporal-mean: the mean, pulled to the previous block's table (F3CRec); against "
+        "hostile clients: median, trimmed-mean (by coordinate), norm-bounded (mean of shortened updates), krum; graph: "
+        "each client gets the mean of clients that are like it, and all get the mean of these means (GPFedRec); gram: "
+        "FCF's gradient over the whole catalogue",
+    )
+    weights: Literal["uniform", "size"] = Field(
+        "uniform",
+        description="a client's weight: 1, or its number of training interactions (mean, temporal-mean and gram only)",
+    )
+    server_lr: float = Field(
+        1.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="learning rate of the server on the mean update; 1 is plain FedAvg",
+    )
+
+    @property
+    def by_size(self) -> bool:
+        """Say whether a client counts by its number of training interactions, which it then has to tell."""
+        return {"uniform": False, "size": True}[self.weights]
+
+    @property
+    def is_sum(self) -> bool:
+        """Say whether the rule needs only the sum of clipped updates, which noise and guarantees are made for."""
+        return bool(self.entry.is_sum)
+
+    @model_validator(mode="after")
+    def _weights_that_are_known(self) -> Self:
+        if self.by_size and not self.is_sum:
+            raise ValueError(
+                f"weights=size cannot go with rule={self.rule}: a hostile client could claim any size; use uniform"
+            )
+        return self

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from privacy.table import Table
+from cloud.distillation import STARTS, Start
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from cloud.batches import Tokens
-    from cloud.settings import DistillSettings
-
-
-@dataclass(frozen=True)
-class Start:
-    """A start has a name; `start(settings, student, teacher, layers, tokens)` sets the student's weights in place.
-
-    The student comes with random weights of the seed. `layers`: the teacher's layer of each of the student's, `tokens`
-    those of the texts. Returns the first W of the states that are compared, float32 [f, f'].
-    """
-
-    name: str
-    start: Callable[[DistillSettings, Any, Any, list[int], Tokens], Tensor]
+    from cloud.distillation import DistillSettings
 
 
 def _teacher(settings: DistillSettings, student: Any, teacher: Any, layers: list[int], tokens: Tokens) -> Tensor:
@@ -40,16 +26,13 @@ def _teacher(settings: DistillSettings, student: Any, teacher: Any, layers: list
 def _random(settings: DistillSettings, student: Any, teacher: Any, layers: list[int], tokens: Tokens) -> Tensor:
     import torch
 
-    from cloud import purposes
-    from cloud.seeded import seeded
+    from cloud import random_streams as purposes
+    from cloud.seeded_torch import seeded
 
     width, its = student.config.hidden_size, teacher.get_input_embeddings().weight.shape[1]
     with seeded(settings.seed, purposes.PROJECTION):
         return torch.randn(width, its) * width**-0.5
 
-
-STARTS: Table[Start] = Table("init", Start)
-"""How a student can start."""
 
 STARTS.register(Start("teacher", _teacher))
 STARTS.register(Start("random", _random))

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import nn
 
-from cloud import purposes
-from cloud.seeded import seeded
-from cloud.settings import DistillSettings
+from cloud import random_streams as purposes
+from cloud.distillation import DistillSettings
+from cloud.seeded_torch import seeded
 from privacy.errors import InputError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cloud.folder import MODEL_FILES, check, digest
+from cloud.model_folder import MODEL_FILES, check, digest
 from privacy.errors import InputError
 
 __all__ = ["digest", "resolve"]

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from privacy.errors import InputError
 from privacy.files import write_atomic
+from privacy.progress import Progress
 
-Progress = Callable[[str, int, int, str], None]
 Loss = Callable[[int], tuple[Tensor, Mapping[str, Tensor]]]
 
 CHECKPOINT_SECONDS = 30.0

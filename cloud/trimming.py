@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cloud.aggregate import Accumulator
-from cloud.crossing import add_in_order
+from cloud.host_transfer import add_in_order
 from cloud.uploads import PIECE, Rows, Uploads
 
 Among = Literal["changed", "cohort"]

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from cloud.aggregate import Accumulator
-from cloud.crossing import add_in_order
+from cloud.host_transfer import add_in_order
 from privacy.errors import InputError
 
 PIECE = 1 << 23

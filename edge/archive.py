@@ -5,7 +5,7 @@ are ordinary files, stored or deflated. The manifest is read first, with the sam
 it lists is unpacked, each file to exactly the listed size, counted while it is inflated. Links, devices, odd names and
 bombs never reach the disk.
 
-Owns: reading the zip. Does not own: what a bundle must be (`edge.admission`, `edge.bundle`), writing one
+Owns: reading the zip. Does not own: what a bundle must be (`edge.manifest_check`, `edge.bundle`), writing one
 (`export.archive`).
 """
 
@@ -24,9 +24,9 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from edge.admission import MANIFEST_LIMIT, Terms, admit
 from edge.bundle import Bundle, open_on
 from edge.manifest import MANIFEST, MOST_FILES, SIGNATURE
+from edge.manifest_check import MANIFEST_LIMIT, Terms, admit
 from edge.records import inside
 from edge.signature import LIMIT as SIGNATURE_LIMIT
 from edge.signature import Trusted

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from edge import loaded
-from edge.admission import CONFIG_LIMIT, MANIFEST_LIMIT, Terms, admit, reason
+from edge import verified_files as loaded
 from edge.manifest import MANIFEST, SIGNATURE, Config, File, Manifest
+from edge.manifest_check import CONFIG_LIMIT, MANIFEST_LIMIT, Terms, admit, reason
 from edge.signature import LIMIT as SIGNATURE_LIMIT
 from edge.signature import KeyId, Trusted
 from privacy.errors import InputError
@@ -38,7 +38,7 @@ class Bundle:
         return self.root / path
 
     def entry(self, path: Path) -> File:
-        """Return what the manifest says of a file by where it lies, as `edge.loaded` compares it."""
+        """Return what the manifest says of a file by where it lies, as `edge.verified_files` compares it."""
         return self._listed(path.relative_to(self.root).as_posix())
 
     def read(self, path: str, most: int) -> bytes:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge.admission import reason
 from edge.bundle import Bundle
+from edge.manifest_check import reason
 from edge.tensors import TensorFile, mapped
 from privacy.errors import InputError, unknown
 

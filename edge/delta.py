@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from edge.admission import reason
 from edge.learning import Learning
+from edge.manifest_check import reason
 from edge.records import Record, Round
 from edge.signature import LIMIT as SIGNATURE_LIMIT
 from edge.signature import Trusted, check, place

@@ -9,10 +9,10 @@
     next_block()                       what was learned so far is remembered and replayed from now on (continual runs)
     personalise()                      local training that never leaves the device
     update(bundle)                     a newer bundle of the same lineage; undo() goes back
-    recommend(k), explain(items)       (`edge.advice`)
+    recommend(k), explain(items)       (`edge.recommendation`)
 
 Every call leaves a whole state behind or the one from before it. Owns: the order of these things and what state they
-change. Does not own: what leaves and when (`edge.releasing`), draws, steps, replay, clip, noise, files.
+change. Does not own: what leaves and when (`edge.release`), draws, steps, replay, clip, noise, files.
 """
 
 from __future__ import annotations
@@ -26,12 +26,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edge import exchange, publisher, seen, streams, undoing
-from edge.advice import Adviser
+from edge import exchange, publisher
+from edge import rollback as seen
+from edge import session_state as streams
+from edge import undo as undoing
 from edge.archive import kept
 from edge.catalogue import Catalogue
 from edge.clients import read_tensors
+from edge.cold_start import StartList
 from edge.delta import Delta, check_fits
+from edge.device_ledger import Spending
 from edge.enrol import first_state, renewed_state
 from edge.learning import Learning
 from edge.limits import Limits
@@ -39,10 +43,9 @@ from edge.local_work import LocalWork
 from edge.migration import Carried, check_follows, migrated_state
 from edge.model import Model, trained_mb
 from edge.policy import Policy
-from edge.releasing import BEGUN, Releaser
+from edge.recommendation import Adviser
+from edge.release import BEGUN, Releaser
 from edge.signature import KeyId, Trusted
-from edge.spending import Spending
-from edge.start import StartList
 from edge.state import Damaged, State, Store
 from privacy.errors import InputError
 
@@ -57,7 +60,7 @@ class Device(Adviser, Releaser):
 
     `user`: the name that a server knows the device by (first use only), of a bundle with users one of these; None: no
     name. `max_ram_mb` and `max_seconds` bound training, which then stops within a step (None: the policy's); all else
-    is bounded where a command runs in a child of its own (`edge.confined`), and not here. `trusted`: public keys, one
+    is bounded where a command runs in a child of its own (`edge.limited_process`), and not here. `trusted`: public keys, one
     of which must have signed the bundle; None: whichever key signed the first one is trusted, and from then on no
     other.
     `policy`: what may leave (None: policy.yaml in the state's folder, and strict defaults where there is none).

@@ -8,10 +8,10 @@ import numpy.typing as npt
 
 from edge import npy
 from edge.graph import Entry, Graph, unlisted
-from edge.loaded import read
 from edge.manifest import Encoder, LearnedWords, Words
 from edge.tokenizer_check import MOST_BYTES, checked
-from edge.words import WordEncoder, WordTable
+from edge.verified_files import read
+from edge.word_vectors import WordEncoder, WordTable
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from edge.agreement import check_tensors
 from edge.bundle import Bundle
 from edge.clients import Clients
+from edge.device_ledger import Spending
 from edge.learning import Learning
-from edge.spending import Spending
+from edge.learning_check import check_tensors
 from edge.state import State
 from privacy.errors import InputError
 

@@ -4,7 +4,7 @@
     the server's reply → a private tensor, which the next rounds and recommendations read
 
 Owns: messages, replies and what is kept. Does not own: what a message is computed from (`edge.training.Work`), the
-session (`edge.streams`), whether anything may leave (`edge.policy`).
+session (`edge.session_state`), whether anything may leave (`edge.policy`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from edge import purposes
+from edge import random_streams as purposes
 from edge.graph import Graph
 from edge.learning import Learning
 from edge.scorer import Rows

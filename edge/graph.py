@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from edge.confined import under
 from edge.graph_check import check_graph
-from edge.loaded import mapped, read
-from edge.watch import LONGEST_S, WATCH, Stop, Stopped
+from edge.interrupt import LONGEST_S, WATCH, Stop, Stopped
+from edge.limited_process import under
+from edge.verified_files import mapped, read
 from privacy.errors import InputError
 from privacy.machine import memory_bytes
 

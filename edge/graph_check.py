@@ -2,10 +2,10 @@
 
 No control flow, no graphs within graphs, no functions, no sequences, no domains but the two below, no operator or
 attribute that is not listed, and no tensor in another file than the one that it is given. What a listed operator costs
-while the graph runs, `edge.graph` bounds by memory and `edge.watch` by time. While a graph loads neither is heard,
+while the graph runs, `edge.graph` bounds by memory and `edge.interrupt` by time. While a graph loads neither is heard,
 since onnxruntime then computes what depends on no input: that is bounded here.
 
-Owns: the list, and reading a graph as far as it needs. Does not own: bytes of fields (`edge.wire`).
+Owns: the list, and reading a graph as far as it needs. Does not own: bytes of fields (`edge.protobuf`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from edge.wire import MOST_NUMBERS, Fields, Span, Wire, signed, spanned
+from edge.protobuf import MOST_NUMBERS, Fields, Span, Wire, signed, spanned
 
 MICROSOFT = "com.microsoft"
 PLAIN = """Abs Add And CastLike Clip ConstantOfShape Div DynamicQuantizeLinear Equal Erf Exp Expand Floor Greater

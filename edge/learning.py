@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from edge.agreement import check_learning
+from edge.alternation import turns
 from edge.optimiser import BETA_2
 from edge.records import Grown, Inside, Plain, Record, Round
 from edge.replay import PICKS
@@ -274,3 +275,81 @@ class Learning(Grown):
     def uploaded(self) -> int:
         """Return how many values a device uploads in a round, rows that it did not change included."""
         return self.release.project or sum(self.released.values())
+
+
+MOST_VALUES = 1 << 30  # of all tensors together
+
+
+def check_learning(learning: Learning) -> None:
+    """Raise ValueError that names what does not agree within the record."""
+    kinds = {tensor.name: (tensor.place, tensor.kind) for tensor in learning.tensors}
+    if len(kinds) < len(learning.tensors):
+        raise ValueError("a tensor is named twice")
+    if len({phase.name for phase in learning.phases}) < len(learning.phases):
+        raise ValueError("a phase is named twice")
+    for tensor in learning.tensors:
+        if tensor.kind == "rows" and (len(tensor.shape), tensor.place) != (2, "shared"):
+            raise ValueError(f"rows of {tensor.name} are not shared [items, width]")
+        if tensor.anew is not None and kinds[tensor.name] != ("private", "dense"):
+            raise ValueError(f"{tensor.name} is made anew in every round, which a private dense tensor alone can be")
+    if sum(math.prod(tensor.shape) for tensor in learning.tensors) > MOST_VALUES:
+        raise ValueError(f"its tensors have more than {MOST_VALUES:,} values")
+    for phase in learning.phases:
+        _check_phase(phase, kinds)
+    _check_draws(learning)
+    if learning.vectors_data is not None and learning.vectors is None:
+        raise ValueError("vectors_data belongs to no graph")
+    for name in learning.prepared:
+        if name in kinds or name == "vectors":
+            raise ValueError(f"it prepares {name}, which it has already")
+    if learning.sessions is not None and learning.messages is not None:
+        raise ValueError("it has messages of a set beside those of its sessions")
+    if learning.exchange is not None:
+        _check_exchange(learning.exchange, learning)
+
+
+def _check_phase(phase: PhaseRecord, kinds: Mapping[str, tuple[str, str]]) -> None:
+    """Check that a phase trains tensors that there are, each once and with a learning rate."""
+    for wanted, names in (("dense", phase.dense), ("rows", phase.tables)):
+        for name in names:
+            if name not in kinds or kinds[name][1] != wanted:
+                raise ValueError(f"phase {phase.name} trains {name}, which is no {wanted} tensor of the program")
+    trained = [*phase.dense, *phase.tables]
+    if phase.accumulates and (phase.tables or phase.optimiser != "sgd"):
+        raise ValueError(f"phase {phase.name} adds up gradients, which is for dense tensors that move by sgd")
+    if len(set(trained)) < len(trained):
+        raise ValueError(f"phase {phase.name} trains something twice")
+    if set(phase.lr) != set(trained):
+        odd = min(set(phase.lr) ^ set(trained))
+        raise ValueError(f"phase {phase.name} has learning rates of other tensors than it trains: {odd}")
+
+
+def _check_draws(learning: Learning) -> None:
+    """Check that phases which take turns learn from the same, and that there is what each of them asks for."""
+    for phase in learning.phases:
+        if phase.context and not phase.pairs:
+            raise ValueError(f"phase {phase.name} asks for a context, which belongs to pairs")
+        if phase.which != EVERYTHING and learning.sessions is not None:
+            raise ValueError(f"phase {phase.name} asks for pairs or parts of a session, which is one window, whole")
+        if phase.pairs and learning.replay is not None:
+            raise ValueError(f"phase {phase.name} compares items in pairs, and a replayed item has none")
+    turns(learning.phases)
+
+
+def _check_exchange(how: ExchangeRecord, learning: Learning) -> None:
+    """Check that what is kept of a round are private tensors, set to tensors of their shape."""
+    private = {t.name: t.shape for t in learning.tensors if t.place == "private"}
+    dense = {t.name: t.shape for t in learning.tensors if t.kind == "dense"}
+    reply = [] if how.reply is None else [how.reply]
+    for name in (*how.keeps, *how.marks, *reply):
+        if name not in private:
+            raise ValueError(f"rounds keep {name}, which is no private tensor of the program")
+    for name, source in how.keeps.items():
+        if dense.get(source) != private[name]:
+            raise ValueError(f"rounds keep {source} as {name}, which has another shape")
+    if (how.publish is None) != (how.order is None) or (how.publish is not None and how.reply is None):
+        raise ValueError("messages are published without saying when, or without a place for the reply")
+    if learning.sessions is None and how.order == "received":
+        raise ValueError("messages of the received model are sent of sessions alone")
+    if how.publish is not None and learning.release.promises:
+        raise ValueError("a run that promises something of its updates has messages beside them, which bear no noise")

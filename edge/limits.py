@@ -1,7 +1,7 @@
 """Limits say how long and how large training may get.
 
-They are asked between steps and, by `edge.watch`, within them; a step that is ended leaves nothing behind, so that
-training ends in a consistent state. Where the system ends the process at the same limits (`edge.confined`), training
+They are asked between steps and, by `edge.interrupt`, within them; a step that is ended leaves nothing behind, so that
+training ends in a consistent state. Where the system ends the process at the same limits (`edge.limited_process`), training
 stops before.
 """
 
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from edge.confined import NOW
+from edge.limited_process import NOW
 from privacy.errors import InputError
 from privacy.machine import resident_mb
 

@@ -13,17 +13,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from edge import exchange, streams
+from edge import exchange
+from edge import session_state as streams
 from edge import update as outgoing
-from edge.agreement import check_work
-from edge.anew import Normal, seed_of
 from edge.bundle import Bundle
 from edge.catalogue import Catalogue
 from edge.learning import Learning, PhaseRecord
+from edge.learning_check import check_work
 from edge.limits import Limits
 from edge.model import Model
 from edge.ragged import Ragged
 from edge.replay import PICKS, Replay, Rule, best, ranks
+from edge.round_init import Normal, seed_of
 from edge.sampling import Sampler
 from edge.state import State
 from edge.training import Material, Trained, Work, train

@@ -134,7 +134,7 @@ class LearnedWords(Record):
 
 
 class Words(Record):
-    """This is an encoder without a graph: a text's words are hashed, or looked up in a table (`edge.words`)."""
+    """This is an encoder without a graph: a text's words are hashed, or looked up in a table (`edge.word_vectors`)."""
 
     words: Literal["words/1"] = Field(description="what a word is, and its number")
     width: int = Field(ge=1, le=1 << 16, description="values of a text vector")

@@ -1,6 +1,6 @@
 """These are the messages between a device and its server that are JSON, and the facts in a release's header.
 
-Owns: their fields. Does not own: what is answered when (`edgefr.remote.pages`), tensors (`edge.update`, `edge.delta`).
+Owns: their fields. Does not own: what is answered when (`edgefr.serving.pages`), tensors (`edge.update`, `edge.delta`).
 """
 
 from __future__ import annotations

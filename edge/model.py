@@ -9,17 +9,17 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from edge import streams
+from edge import session_state as streams
 from edge.bundle import Bundle
+from edge.derived_rows import Prepared
 from edge.exchange import named
 from edge.graph import Graph
+from edge.item_vectors import Kept, read_vectors
 from edge.learning import Learning
-from edge.prepared import Prepared
 from edge.scorer import Rows, Scorer, window_feeds
 from edge.sessions import Windows, window_of
 from edge.state import State
 from edge.tables import open_table
-from edge.vectors import Kept, read_vectors
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from edge import loaded
+from edge import verified_files as loaded
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ HEADER_LIMIT = 512  # bytes
 
 
 def mapped(path: Path, entry: File | None = None) -> npt.NDArray[Any]:
-    """Return the array of a .npy file of one or two dimensions, read as it is used; `entry` as `edge.loaded` takes it.
+    """Return the array of a .npy file of one or two dimensions, read as it is used; `entry` as `edge.verified_files` takes it.
 
     Raises ValueError for any other header than numpy writes for plain numbers, and for a file that
     does not have exactly the bytes its header says; OSError.

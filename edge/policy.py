@@ -9,7 +9,7 @@ whatever a hostile publisher's graph carries into an update is bounded by them, 
 under `trust: central` the noise is added elsewhere, and with `unprotected` nothing is bounded.
 
 Owns: the policy's keys, reading them, what a bundle's release must satisfy. Does not own: what was released so far
-(`edge.spending`), who signs (`edge.signature`), clip and noise (`edge.update`).
+(`edge.device_ledger`), who signs (`edge.signature`), clip and noise (`edge.update`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
-from edge.admission import reason
 from edge.learning import PROTOTYPE, ReleaseRecord
 from edge.limits import MOST
 from edge.manifest import Promise
+from edge.manifest_check import reason
 from privacy.errors import InputError, unknown
 from privacy.guarantee import Event
 

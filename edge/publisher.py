@@ -17,7 +17,7 @@ from edge.bundle import Bundle
 from edge.delta import Delta
 from edge.keys import KeyChain, KeySet
 from edge.policy import NAME, Policy
-from edge.seen import Seen, note
+from edge.rollback import Seen, note
 from edge.signature import KeyId, Trusted, keys_in
 from edge.state import PREVIOUS, STATE, Damaged, Store
 from privacy.errors import InputError

@@ -79,3 +79,20 @@ class Ragged:
 
 def _offsets(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+
+
+def joined(first: Ragged, second: Ragged) -> Ragged:
+    """Return, row by row, the values of `first` followed by those of `second`."""
+    values = np.empty(len(first.values) + len(second.values), np.result_type(first.values, second.values))
+    # A value moves by what the other table has before it: of the rows above, and for `second` of its own row too.
+    values[np.arange(len(first.values)) + np.repeat(second.offsets[:-1], first.counts)] = first.values
+    values[np.arange(len(second.values)) + np.repeat(first.offsets[1:], second.counts)] = second.values
+    return Ragged(values, first.offsets + second.offsets)
+
+
+def without(first: Ragged, second: Ragged) -> Ragged:
+    """Return, row by row, the values of `first` that are none of `second`."""
+    width = 1 + max(int(first.values.max(initial=0)), int(second.values.max(initial=0)))
+    keys, gone = (table.rows * width + table.values for table in (first, second))
+    kept = ~np.isin(keys, gone)
+    return Ragged.from_sorted(first.rows[kept], first.values[kept], len(first))

@@ -9,15 +9,15 @@ import numpy.typing as npt
 from edge.bundle import open_bundle
 from edge.catalogue import Catalogue
 from edge.clients import Clients, ClientState, read_tensors
+from edge.cold_start import Recommendations, StartList, ranked
 from edge.encoder import TextEncoder, open_encoder
-from edge.explaining import Explanation, explained
+from edge.explain import Explanation, explained
 from edge.graph import Graph
 from edge.scorer import Rows, Scorer
 from edge.sessions import Windows, window_of
 from edge.signature import Trusted
-from edge.start import Recommendations, StartList, ranked
 from edge.tables import open_table
-from edge.words import WordEncoder
+from edge.word_vectors import WordEncoder
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]

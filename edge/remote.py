@@ -16,15 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
-from edge import streams
-from edge.confined import NOW, timed
+from edge import session_state as streams
 from edge.connection import Patience, Server, Task
 from edge.delta import read_delta
 from edge.device import Device
 from edge.identity import Identity
 from edge.learning import Learning
-from edge.releasing import Withheld, may_be_clear
-from edge.sealing import Sealing
+from edge.limited_process import NOW, timed
+from edge.release import Withheld, may_be_clear
+from edge.sealed_round import Sealing
 from edge.secure_sum import SumRefused
 from edge.signature import opened_seal, place
 from edge.update import ClientUpdate

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from edge import purposes
+from edge import random_streams as purposes
 from edge.ragged import Ragged
 from privacy import keyed
 from privacy.table import Table

@@ -7,7 +7,7 @@ the file format and operator set that the bundle names.
 import re
 from functools import cache
 
-from edge.confined import NOW
+from edge.limited_process import NOW
 from edge.manifest import Onnx
 from privacy.errors import InputError
 

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from edge import purposes
+from edge import random_streams as purposes
 from edge.ragged import Ragged
 from privacy import keyed
 from privacy.errors import InputError

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from edge import purposes
+from edge import random_streams as purposes
 from edge.ragged import Ragged
 from edge.sampling import Membership
 from privacy import keyed

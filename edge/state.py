@@ -5,7 +5,7 @@
     earlier.safetensors    the same under the bundle before, until the device has learned under this one
     ledger.safetensors     its ledger once more, written ahead: what was released is known where the state is damaged
     lock                   held by the one process that may change the state
-    seen.json              beside it, with a lock of its own (`edge.seen`)
+    seen.json              beside it, with a lock of its own (`edge.rollback`)
 
 Owns: reading, writing, checking and locking these files. Does not own: what is in them (`edge.device`).
 """
@@ -24,7 +24,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from edge.admission import reason
+from edge.manifest_check import reason
 from edge.tensors import parse
 from privacy.errors import InputError
 from privacy.files import packed, write_atomic

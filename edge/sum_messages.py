@@ -24,7 +24,7 @@ from typing import Annotated, Literal, Self, TypeVar
 import numpy as np
 from pydantic import Field, ValidationError
 
-from edge.admission import reason
+from edge.manifest_check import reason
 from edge.records import MOST_ROUNDS, Record
 from edge.secure_sum import SEALED
 from privacy.agreement import SIGNATURE

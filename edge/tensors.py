@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from edge import loaded
+from edge import verified_files as loaded
 
 if TYPE_CHECKING:
     from edge.manifest import File

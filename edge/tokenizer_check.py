@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from edge.admission import reason
+from edge.manifest_check import reason
 from edge.records import Record
 
 MOST_BYTES = 16 << 20

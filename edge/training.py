@@ -1,7 +1,7 @@
 """A device trains locally: a client's phases, epoch by epoch, step by step, through the bundle's step graphs.
 
 Owns: what is fed to a step and what is done with its outputs. Does not own: which examples there are (`edge.sampling`,
-`edge.steps`, `edge.streams`), the maths of a step (the graph), what leaves the device (`edge.update`), where state is
+`edge.steps`, `edge.session_state`), the maths of a step (the graph), what leaves the device (`edge.update`), where state is
 kept.
 """
 
@@ -15,15 +15,15 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from edge.alternation import turns
 from edge.graph import Graph
+from edge.interrupt import Stop, Stopped
 from edge.learning import LONGEST_CONTEXT, Learning, PhaseRecord
 from edge.optimiser import corrections
 from edge.replay import Replay
 from edge.sampling import Sampler, newest
 from edge.scorer import Rows, history_feeds, rows_of
 from edge.steps import Steps, steps_of
-from edge.turns import turns
-from edge.watch import Stop, Stopped
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]

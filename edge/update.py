@@ -19,8 +19,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from edge.admission import reason
 from edge.learning import Learning, ReleaseRecord
+from edge.manifest_check import reason
 from edge.messages import RELEASE_FACTS
 from edge.tensors import parse
 from edge.training import Trained

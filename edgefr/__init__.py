@@ -8,43 +8,49 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgefr.api import audit, calibrate, explain, export, map_items, reproduce, sweep, tune
-    from edgefr.comparisons.compare import compare
-    from edgefr.data import Dataset
-    from edgefr.data import load as load_data
-    from edgefr.experiment import Experiment, load_experiment
+    from edgefr.config.plugins import register
+    from edgefr.data.datasets import load as load_data
+    from edgefr.data.interactions import Dataset
+    from edgefr.experiment.experiment import Experiment, load_experiment
     from edgefr.fleet import FleetFile, load_fleet
-    from edgefr.pipeline import resume, simulate, simulate_seeds
-    from edgefr.plugins import register
-    from edgefr.prices import cost_of
-    from edgefr.run import Run
+    from edgefr.fleet.prices import cost_of
+    from edgefr.simulation.bundles import export
+    from edgefr.simulation.calibrate import calibrate
+    from edgefr.simulation.explain import explain, map_items
+    from edgefr.simulation.runs.run import Run
+    from edgefr.simulation.simulate import resume, simulate, simulate_seeds
+    from edgefr.studies.audits.audit import audit
+    from edgefr.studies.comparisons.compare import compare
+    from edgefr.studies.reproductions.reproduce import reproduce
+    from edgefr.studies.sweeps.sweep import sweep
+    from edgefr.studies.tuning.tune import tune
     from privacy.errors import InputError
 
     __version__: str
 
 _HOMES = {
     "Dataset": "edgefr.data.interactions",
-    "Experiment": "edgefr.experiment",
-    "FleetFile": "edgefr.fleet",
+    "Experiment": "edgefr.experiment.experiment",
+    "FleetFile": "edgefr.fleet.spec",
     "InputError": "privacy.errors",
-    "Run": "edgefr.run",
-    "audit": "edgefr.api",
-    "calibrate": "edgefr.api",
-    "compare": "edgefr.comparisons.compare",
-    "cost_of": "edgefr.prices",
-    "explain": "edgefr.api",
-    "export": "edgefr.api",
-    "load_data": "edgefr.data",
-    "load_experiment": "edgefr.experiment",
-    "load_fleet": "edgefr.fleet",
-    "map_items": "edgefr.api",
-    "register": "edgefr.plugins",
-    "reproduce": "edgefr.api",
-    "resume": "edgefr.pipeline",
-    "simulate": "edgefr.pipeline",
-    "simulate_seeds": "edgefr.pipeline",
-    "sweep": "edgefr.api",
-    "tune": "edgefr.api",
+    "Run": "edgefr.simulation.runs.run",
+    "audit": "edgefr.studies.audits.audit",
+    "calibrate": "edgefr.simulation.calibrate",
+    "compare": "edgefr.studies.comparisons.compare",
+    "cost_of": "edgefr.fleet.prices",
+    "explain": "edgefr.simulation.explain",
+    "export": "edgefr.simulation.bundles",
+    "load_data": "edgefr.data.datasets",
+    "load_experiment": "edgefr.experiment.experiment",
+    "load_fleet": "edgefr.fleet.spec",
+    "map_items": "edgefr.simulation.explain",
+    "register": "edgefr.config.plugins",
+    "reproduce": "edgefr.studies.reproductions.reproduce",
+    "resume": "edgefr.simulation.simulate",
+    "simulate": "edgefr.simulation.simulate",
+    "simulate_seeds": "edgefr.simulation.simulate",
+    "sweep": "edgefr.studies.sweeps.sweep",
+    "tune": "edgefr.studies.tuning.tune",
 }
 
 __all__ = [

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from edge.admission import ALWAYS
 from edge.bundle import Bundle, open_bundle
 from edge.manifest import MANIFEST, SIGNATURE
+from edge.manifest_check import ALWAYS
 from privacy.errors import InputError
 from privacy.files import write_atomic
 

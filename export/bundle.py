@@ -14,33 +14,33 @@ import torch
 from pydantic import JsonValue as Json
 from pydantic import TypeAdapter, ValidationError
 
-from edge.admission import ALWAYS
 from edge.bundle import Bundle, open_bundle
 from edge.manifest import LASTS_DAYS, SIGNATURE, Promise, canonical
+from edge.manifest_check import ALWAYS
 from edge.policy import Policy
 from edge.recommender import Recommender
 from export.candidates import candidates
 from export.clients import Users, check
+from export.cold_start import stage_start, start_list
 from export.encoders import Reads
 from export.folder import Kit, Plan, fill, place
 from export.graphs import VECTORS
 from export.learning import LearningSpec, stage_learning, trained_tables
 from export.model import TrainedModel
 from export.parity import Reference, compare
-from export.parts import item_tables, stage_catalogue, stage_scoring, stage_tables
 from export.program import LocalProgram
 from export.quality import Judge
+from export.shared_files import item_tables, stage_catalogue, stage_scoring, stage_tables
 from export.sign import signature_of
-from export.staging import Staging
-from export.start import stage_start, start_list
+from export.staged_files import Staging
 from export.variants import Choice, ClassLimits, Rules, choose, energy_j, latency_s, memory_mb
 from privacy.errors import InputError, unknown
 from privacy.files import beside, write_atomic
+from privacy.progress import Progress
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-Progress = Callable[[str, int, int, str], None] | None
 LONGEST = 36_500  # days: nobody means more
 
 
@@ -100,7 +100,7 @@ def export_bundles(
     learning: LearningSpec | None = None,
     rules: Rules | None = None,
     key: Ed25519PrivateKey | None = None,
-    progress: Progress = None,
+    progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Write the bundle of every device class to out/<class>; a row per class: what it got, how it compares.
 

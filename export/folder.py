@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from edge.admission import ALWAYS
 from edge.bundle import open_bundle
 from edge.learning import Learning
 from edge.manifest import (
@@ -28,15 +27,16 @@ from edge.manifest import (
     canonical,
     identify,
 )
-from export.card import model_card
+from edge.manifest_check import ALWAYS
 from export.clients import Users
 from export.encoders import Form
-from export.explaining import EXPLAIN
+from export.explain import EXPLAIN
 from export.graphs import window_of
 from export.learning import paths as learning_paths
-from export.parts import IDS, INIT, SCORE, SHARED
+from export.model_card import model_card
 from export.program import LocalProgram, SessionProgram
-from export.staging import Staging
+from export.shared_files import IDS, INIT, SCORE, SHARED
+from export.staged_files import Staging
 from export.trace import IR, OPSET
 from export.variants import Size, Variant
 from privacy.errors import InputError

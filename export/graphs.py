@@ -30,9 +30,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from export import purposes
+from export import random_streams as purposes
+from export.artifact_cache import checked
 from export.batches import Batch, Pairs, Window
-from export.kept import checked
 from export.program import LocalProgram
 from export.trace import Shape, constants_of, example_rows, filled, gate, hold, trace
 from privacy import keyed

@@ -21,17 +21,18 @@ from edge.learning import (
     SessionRecord,
     TensorRecord,
 )
+from export.artifact_cache import checked
 from export.graphs import prepared_graph, score_graph, vectors_graph
-from export.kept import checked
 from export.messages import kept_by, message_graph
-from export.parts import SCORE as WHOLE
 from export.program import LocalProgram, Phase, SessionProgram, TensorSpec, read_by
 from export.session_steps import SessionStep
-from export.staging import Staging
-from export.steps import Optimisers, Step, step_graph
+from export.shared_files import SCORE as WHOLE
+from export.staged_files import Staging
+from export.step import Optimisers, Step
+from export.steps import step_graph
 from export.trace import constants_of
 from export.weights import beside_all
-from export.windows import window_graph
+from export.window_graphs import window_graph
 from privacy.errors import InputError
 
 SCORE, VECTORS, WEIGHTS = "onnx/score.rounds.onnx", "onnx/vectors.onnx", "onnx/step.weights.data"

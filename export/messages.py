@@ -5,7 +5,7 @@
          shared.X, private.X
     out  prototype     the message                                                             [P]
 
-Owns: these graphs, and the record of an exchange. Does not own: graphs of windows (`export.windows`).
+Owns: these graphs, and the record of an exchange. Does not own: graphs of windows (`export.window_graphs`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from export.artifact_cache import checked
 from export.batches import told
 from export.graphs import Gathered, table_widths
-from export.kept import checked
 from export.program import LocalProgram
 from export.trace import Shape, example_rows, filled, gate, trace
 from privacy.errors import InputError

@@ -23,10 +23,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from edge.anew import Normal
+from edge.alternation import turns as turns
 from edge.optimiser import BETA_2
+from edge.round_init import Normal
 from edge.sampling import EVERYTHING, Selection
-from edge.turns import turns as turns
 from export.batches import Batch, Window
 from privacy.errors import InputError, unknown
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from edge.catalogue import top
-from export import purposes
+from export import random_streams as purposes
 from export.clients import Users
 from export.model import HeldOut, Ints
 from export.parity import Reference

@@ -24,11 +24,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from export import purposes
+from export import random_streams as purposes
 from export.batches import Window
 from export.graphs import example_history, window_of
-from export.step_check import Sizes, Values
-from export.steps import MOMENTS, Step
+from export.step import MOMENTS, Sizes, Step, Values
 from export.trace import Shape, filled, noise
 from privacy import keyed
 

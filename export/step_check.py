@@ -11,30 +11,20 @@ from torch import Tensor
 
 from edge.optimiser import corrections
 from export.messages import kept_by
+from export.step import ITEMS, Sizes, Values
 from export.trace import constants_of, example_rows, filled, noise, open_session, refused
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
-    from export.steps import Step
+    from export.step import Step
 
 TOLERANCE = 1e-5  # largest allowed difference of a loss, a parameter or a moment; relative where they exceed 1
 STEPS = 51
 BATCHES, PASTS, PAIRS = (1, 40, 17, 5), (3, 1, 8), (2, 1, 9, 4, 30)  # of the steps in turn, from the second on
-ITEMS = 64
 RATES = {"sgd": 0.1, "adam": 1e-4}
 """Of the steps that are checked: rates are an input, so any will do. Adam takes a whole step for a gradient that is of
 rounding alone, which some of a wide layer's thousands are."""
 GENTLE = 0.2  # of the rates, and of what changes it, where a language model is trained: it magnifies what rounds off
-Values = dict[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """A step is checked with so many examples, past positives, and positives in pairs."""
-
-    examples: int
-    past: int
-    pairs: int
 
 
 @dataclass(frozen=True)

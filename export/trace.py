@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from export import purposes
-from export.converted import converted
+from export import random_streams as purposes
+from export.conversion import converted
 from export.program import LocalProgram
 from privacy import keyed
 from privacy.errors import InputError
@@ -110,7 +110,7 @@ def trace(
 
 
 def _onnx(traced: Any, inputs: list[str], outputs: list[str], optimize: bool) -> Any:
-    """Turn an exported program into ONNX as it is shipped (`export.converted.RECIPE` counts its versions)."""
+    """Turn an exported program into ONNX as it is shipped (`export.conversion.RECIPE` counts its versions)."""
     program = torch.onnx.export(
         traced,
         dynamo=True,

@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from privacy.errors import InputError
 from privacy.guarantee import ORDERS, Event
+from privacy.mechanism import Norm
 from privacy.prototypes import Prototypes
-from privacy.settings import Norm, PrivacySettings
+from privacy.settings import PrivacySettings
 
 PLD_GRID = 1e-3  # step of the discretised privacy loss; rounded up, so the epsilon is an upper bound
 PLD_SMALLEST = 0.05  # multiplier below which the grid no longer resolves a Laplace's privacy loss

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privacy.errors import InputError
-from privacy.settings import Norm
+from privacy.mechanism import Norm
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from typing import Self, cast
 
 from privacy.errors import InputError, unknown
-from privacy.mechanism import MECHANISMS, ORDERS, Floats, Mechanism, law_of
-from privacy.settings import NoiseSettings, Norm, PrivacySettings
+from privacy.mechanism import LARGEST, MECHANISMS, ORDERS, Floats, Mechanism, Norm, law_of
+from privacy.settings import NoiseSettings, PrivacySettings
 
 __all__ = ["LARGEST", "MECHANISMS", "ORDERS", "Event", "zcdp_of_gaussian", "zcdp_of_laplace"]
-
-LARGEST = 1e100
-"""Of noise over sensitivity, either way round: beyond it squares leave the range of floats."""
 
 
 @dataclass(frozen=True, order=True)

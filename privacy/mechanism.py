@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from privacy.guarantee import Event
     from privacy.settings import NoiseSettings, PrivacySettings
 
+
+LARGEST = 1e100
+"""Of noise over sensitivity, either way round: beyond it squares leave the range of floats."""
+
+
+Norm = Literal["l1", "l2"]
+
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 UInts = npt.NDArray[np.uint64]

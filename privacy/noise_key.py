@@ -4,7 +4,7 @@ Three kinds of randomness are kept apart by their types. *Draws* (`privacy.keyed
 bundles carry it. *Simulated noise* is drawn from a `NoiseStream` or a `NoiseBase`, which only a `NoiseKey` makes: with
 the key a run is repeated to the byte, without it the noise is nobody's to draw again, not even who knows some of it.
 *Real noise* (`privacy.exact`) has no key at all. Owns: the key and its file, the words of clients. Does not own: laws
-(`mechanism`), where a run keeps it (`edgefr.run`).
+(`mechanism`), where a run keeps it (`edgefr.simulation.runs.folder`).
 """
 
 from __future__ import annotations

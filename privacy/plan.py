@@ -8,9 +8,9 @@ from privacy.accounting import Guarantee, composed, noise_for
 from privacy.errors import InputError
 from privacy.grid import LARGEST
 from privacy.guarantee import Event
-from privacy.mechanism import Noise
+from privacy.mechanism import Noise, Norm
 from privacy.prototypes import Prototypes
-from privacy.settings import Norm, PrivacySettings
+from privacy.settings import PrivacySettings
 from privacy.trust import TRUSTS, Adjacency
 
 MOST = 10**12  # rounds and clients of a cohort

@@ -18,9 +18,9 @@ import numpy.typing as npt
 from privacy.clip import clip_factors, joint_norms
 from privacy.grid import to_grid
 from privacy.guarantee import Event
-from privacy.mechanism import Noise
+from privacy.mechanism import Noise, Norm
 from privacy.noise_key import NoiseBase
-from privacy.settings import Norm, PrivacySettings
+from privacy.settings import PrivacySettings
 
 RECIPIENTS = "server, other clients (through fused answers)"
 """Who learns from a prototype: the server what was sent, other clients what answers are made of."""

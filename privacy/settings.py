@@ -7,19 +7,17 @@ Owns the fields and their rules; `plan` derives the numbers.
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from privacy.belongs import named_in
 from privacy.errors import InputError
 from privacy.examples import ExampleSettings
 from privacy.grid import LONGEST_SCALE, step_for
-from privacy.mechanism import MECHANISMS, SAMPLERS, Noise, law_of
+from privacy.mechanism import MECHANISMS, SAMPLERS, Noise, Norm, law_of
+from privacy.setting_scope import named_in
 from privacy.table import Choice, Table
 from privacy.trust import TRUSTS, Adjacency
-
-Norm = Literal["l1", "l2"]
 
 
 class PrivacySettings(Choice):

@@ -14,9 +14,9 @@ from rich.text import Text
 
 import edgefr
 from edge.ragged import Ragged
-from edgefr.recommendations import best
-from edgefr.report.brief import COLUMNS, LINES, MORE, html, text
-from edgefr.trained import open_model
+from edgefr.config.display import COLUMNS, LINES, MORE, html, text
+from edgefr.simulation.runs.recommend import best
+from edgefr.simulation.runs.saved_model import open_model
 from tests import answers
 from tests.cli import commands
 

@@ -11,9 +11,8 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
-from edgefr.documents import MAX_BYTES, Document
-from edgefr.faults import describe
-from edgefr.plain_yaml import MAX_DEPTH
+from edgefr.config.documents import MAX_BYTES, MAX_DEPTH, Document
+from edgefr.config.validation import describe
 from privacy.errors import InputError
 
 

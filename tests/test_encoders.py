@@ -11,12 +11,13 @@ import yaml
 
 import edgefr
 from edge import Recommender
-from edge.words import WordEncoder, numbers_of
-from edgefr.encoders import ENCODERS
-from edgefr.encoders.words import learn, opened
-from edgefr.federate import build_program
-from edgefr.prepare import Prepared, prepare
-from edgefr.trained import open_model
+from edge.word_vectors import WordEncoder, numbers_of
+from edgefr.data.prepared import Prepared
+from edgefr.experiment.text_encoder import ENCODERS
+from edgefr.simulation.encoders.words import learn, opened
+from edgefr.simulation.prepare import prepare
+from edgefr.simulation.runs.saved_model import open_model
+from edgefr.simulation.setup import build_program
 from privacy.errors import InputError
 from tests.golden.cases import PROTOCOLS
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from edgefr.belongs import unread
-from edgefr.data.protocols import CrossDomain, LeaveOneOut
-from edgefr.experiment import Change, Experiment, load_experiment
-from edgefr.methods import METHODS
-from edgefr.pipeline import fleet_overrides
-from edgefr.run import Run
+from edgefr.data.splits.leave_one_out import CrossDomain, LeaveOneOut
+from edgefr.experiment.experiment import Change, Experiment, load_experiment
+from edgefr.experiment.method import METHODS
+from edgefr.experiment.unread_settings import unread
+from edgefr.simulation.runs.run import Run
+from edgefr.simulation.simulate import fleet_overrides
 from privacy.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cloud.folder import open_config
-from cloud.settings import DistillSettings
+from cloud.distillation import DistillSettings
+from cloud.model_folder import open_config
 from cloud.student import layer_map
-from edgefr.experiment import load_experiment
+from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet import load_fleet
-from edgefr.pipeline import fleet_overrides
-from edgefr.shippable import wanted
+from edgefr.simulation.bundle_checks import wanted
+from edgefr.simulation.simulate import fleet_overrides
 
 SHIPPED, SHIPPED_LAYERS = DistillSettings.model_fields["teacher"].default, 6
 
@@ -68,15 +68,17 @@ def test_what_a_script_takes_from_the_project_is_there(script: str) -> None:
 @pytest.mark.parametrize(
     ("script", "gone"),
     [
-        ("from edgefr.run import Gone", "edgefr.run.Gone"),
+        ("from edgefr.simulation.runs.folder import Gone", "edgefr.simulation.runs.folder.Gone"),
         ("from edgefr.gone import Run", "edgefr.gone.Run"),
         ("import edgefr.gone", "edgefr.gone.__name__"),
         ("import edgefr\nedgefr.gone(1)", "edgefr.gone"),
-        ("from edgefr.metrics import references\nreferences.gone(1)", "edgefr.metrics.references.gone"),
+        ("from edgefr.metrics import references\nreferences.gone(1)", "edgefr.simulation.evaluation.references.gone"),
     ],
 )
 def test_a_name_that_is_gone_is_found(script: str, gone: str) -> None:
-    assert missing(f"{script}\nfrom edgefr.run import Run\nimport numpy\nnumpy.array([Run.open])") == [gone]
+    assert missing(
+        f"{script}\nfrom edgefr.simulation.runs.folder import Run\nimport numpy\nnumpy.array([Run.open])"
+    ) == [gone]
 
 
 FILES = sorted(

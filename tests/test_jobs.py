@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from edgefr.jobs import Failed, in_processes
+from edgefr.studies.jobs import Failed, in_processes
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -38,7 +38,7 @@ def test_neither_a_failure_nor_a_dead_worker_stops_the_others(tmp_path: Path):
 
 def test_a_worker_ends_with_who_started_it(tmp_path: Path):
     script = (
-        "from pathlib import Path; from edgefr.jobs import in_processes; from tests.test_jobs import act\n"
+        "from pathlib import Path; from edgefr.studies.jobs import in_processes; from tests.test_jobs import act\n"
         "if __name__ == '__main__': list(in_processes(act, ['sleeps'], Path('.').absolute()))"
     )
     path = tmp_path / "start.py"

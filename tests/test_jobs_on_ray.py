@@ -16,10 +16,10 @@ import pytest
 import yaml
 
 import edgefr
-from edgefr import jobs_on_ray
-from edgefr.jobs import Failed, Where, run_jobs
-from edgefr.jobs_on_ray import There, check
-from edgefr.tuning.rules import Rules
+from edgefr.studies import jobs_on_ray
+from edgefr.studies.jobs import Failed, Where, run_jobs
+from edgefr.studies.jobs_on_ray import There, check
+from edgefr.studies.tuning.rules import Rules
 from privacy.errors import InputError
 from tests.cli.commands import COMMAND, ROOT, environment, hear_interrupts
 from tests.cli.test_reproduce import data_dir

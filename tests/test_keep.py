@@ -11,12 +11,12 @@ import pytest
 
 import edgefr
 from edge.sampling import Sampler
-from edgefr.callbacks import measure
-from edgefr.data.split import Split
-from edgefr.sections import EvaluationSection
-from edgefr.stages import Position
-from edgefr.stages.leave_one_out import Rounds
-from edgefr.training import Training
+from edgefr.data.splits.split import Split
+from edgefr.metrics.settings import EvaluationSection
+from edgefr.simulation.callbacks import measure
+from edgefr.simulation.loop import Training
+from edgefr.simulation.stages.leave_one_out import Rounds
+from edgefr.simulation.stages.stage import Position
 from privacy.errors import InputError
 
 SMALL = [

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefr.experiment import load_experiment
-from edgefr.run import Run
+from edgefr.experiment.experiment import load_experiment
+from edgefr.simulation.runs.run import Run
 from tests.cli.commands import edgefr
 
 SMALL = ("method=fedmf", "model.dim=4", "rounds=1", "protocol.negatives=5", "fleet.share={laptop_x86: 1.0}")

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 import edgefr
-from edgefr import pipeline, shipping
-from edgefr.audits.target import AttackTarget
-from edgefr.planned import planned, policy_of
-from edgefr.remote.training import plan_of
-from edgefr.run import Run
-from edgefr.training import Training
+from edgefr.serving.training import plan_of
+from edgefr.simulation import bundles as shipping
+from edgefr.simulation import simulate as pipeline
+from edgefr.simulation.loop import Training
+from edgefr.simulation.privacy_plan import planned, policy_of
+from edgefr.simulation.runs.run import Run
+from edgefr.studies.audits.target import AttackTarget
 from export.variants import NoBundle
 from privacy.errors import InputError
 

@@ -11,7 +11,7 @@ import yaml
 
 from edge.bundle import open_bundle
 from edgefr.fleet import cost, load_fleet
-from edgefr.prices import cost_of, round_of
+from edgefr.fleet.prices import cost_of, round_of
 from privacy.errors import InputError
 from tests.cli import commands
 from tests.contract.bundles import bundle

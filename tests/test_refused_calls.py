@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import edgefr
-from edgefr.arguments import checked
+from edgefr.config.arguments import checked
 from privacy.errors import InputError, unknown
 from tests import answers
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from edgefr.run import Run
+from edgefr.simulation.runs.run import Run
 from privacy.errors import InputError
 
 

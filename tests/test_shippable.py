@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import edgefr
-from edgefr.experiment import load_experiment
-from edgefr.shippable import cannot_learn, check_shippable, told, wanted
+from edgefr.experiment.experiment import load_experiment
+from edgefr.simulation.bundle_checks import cannot_learn, check_shippable, told, wanted
 from privacy.errors import InputError
 
 NOISE = ("method=fedmf", "privacy.mechanism=gaussian", "privacy.scale=0.5", "privacy.trust=local")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from edgefr.experiment import Experiment, load_experiment
+from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet.spec import Rounds
-from edgefr.planned import planned
-from edgefr.shipping import learning_of
+from edgefr.simulation.bundles import learning_of
+from edgefr.simulation.privacy_plan import planned
 from export.learning import LearningSpec
 from privacy.plan import plan
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from edgefr.cli.app import CommandLineError
-from edgefr.experiment import load_experiment
+from edgefr.experiment.experiment import load_experiment
 from privacy.errors import InputError
 from tests.test_commands_page import parsed
 

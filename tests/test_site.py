@@ -20,7 +20,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
 
-from edgefr.experiment import Experiment
+from edgefr.experiment.experiment import Experiment
 from tests.report.conftest import browser
 
 __all__ = ["browser"]

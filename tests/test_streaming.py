@@ -13,12 +13,13 @@ import pytest
 import torch
 
 from edge.ragged import Ragged
-from edgefr import checkpoint
-from edgefr.experiment import Experiment, load_experiment
-from edgefr.pipeline import resume, simulate
-from edgefr.prepare import Prepared, prepare
-from edgefr.stages.sessions import FIRST, HELD
-from edgefr.training import Training
+from edgefr.data.prepared import Prepared
+from edgefr.experiment.experiment import Experiment, load_experiment
+from edgefr.simulation.loop import Training
+from edgefr.simulation.prepare import prepare
+from edgefr.simulation.runs import checkpoint
+from edgefr.simulation.simulate import resume, simulate
+from edgefr.simulation.stages.sessions import FIRST, HELD
 from privacy.errors import InputError
 from tests.continual.runs import ideal_fleet
 from tests.durable.runs import differences, result

@@ -11,12 +11,12 @@ from safetensors.numpy import load_file
 from cloud.encode import encode
 from cloud.pooling import POOLINGS
 from cloud.settings import EncodeSettings
-from edgefr.experiment import Experiment
-from edgefr.sections import StudentSection
-from edgefr.students import least_squares, spread, students_of
+from edgefr.experiment.experiment import Experiment
+from edgefr.experiment.sections import StudentSection
+from edgefr.simulation.encoders.smaller import least_squares, spread, students_of
 from export.encoders import Reading, stage_encoders
 from export.quantise import cosine
-from export.staging import Staging
+from export.staged_files import Staging
 from privacy.errors import InputError
 from tests.export import worlds
 

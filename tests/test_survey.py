@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import edgefr
-from edgefr.survey import survey
+from edgefr.simulation.survey import survey
 from tests.cli.commands import refused
 from tests.cli.conftest import Cli, cache, cli, inside, place  # noqa: F401 - fixtures
 from tests.data.files.written import interactions, items, write

@@ -16,8 +16,8 @@ from numba import njit, types
 from numba.core import event
 from numba.extending import intrinsic
 
-from privacy.asides import aside
 from privacy.files import cache_dir
+from privacy.progress import aside
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": False}
 """Every operation is the one that is written, in its order: the same bits on every machine.

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from cloud.fusion import Fusion, weighted_mean
-from cloud.settings import KnowledgeSettings
+from cloud.fusion import Fusion, KnowledgeSettings, weighted_mean
 
 if TYPE_CHECKING:
     from torch import Tensor

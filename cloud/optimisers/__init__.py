@@ -1,9 +1,9 @@
 """These are the server optimisers that ship: one file each, one line here. A plug-in registers its own so."""
 
-from cloud.optimiser import OPTIMISERS
 from cloud.optimisers.adam import Adam
 from cloud.optimisers.momentum import Momentum
 from cloud.optimisers.sgd import SGD
+from cloud.rules.mean import OPTIMISERS
 
 OPTIMISERS.register(SGD())
 OPTIMISERS.register(Momentum())

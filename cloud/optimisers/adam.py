@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloud.optimiser import ServerOptimiser, Stepping
+from cloud.optimiser import Stepping
+from cloud.rules.mean import ServerOptimiser
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloud.optimiser import ServerOptimiser
+from cloud.rules.mean import ServerOptimiser
 
 if TYPE_CHECKING:
     from cloud.rules.mean import MeanSettings

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cloud.references.factors import Factors
-from cloud.references.pooled import Ints, Pooled
+from cloud.references.pooling import Ints, Pooled
 from cloud.references.reference import Batches
 
 

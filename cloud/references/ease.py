@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cloud.references.pooled import Pooled
+from cloud.references.pooling import Pooled
 from cloud.references.reference import Reference
 from privacy.errors import InputError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from cloud.references.pooled import Pooled
+from cloud.references.pooling import Pooled
 from cloud.references.reference import Batches, InBatches, first
 
 

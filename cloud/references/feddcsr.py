@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, embedding, layer_norm, normalize, pad, relu
 
-from cloud import purposes
-from cloud.references.pooled import Ints, Pooled
+from cloud import random_streams as purposes
+from cloud.references.pooling import Ints, Pooled
 from cloud.references.reference import Reference, first
 from cloud.references.steps import Steps
 from privacy import keyed

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
-from cloud import purposes
+from cloud import random_streams as purposes
 from cloud.references.factors import Factors
 from cloud.references.reference import Reference
 from privacy import keyed

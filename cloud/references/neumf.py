@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from cloud.references.pooled import Pooled
+from cloud.references.pooling import Pooled
 from cloud.references.reference import Batches, InBatches, first
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cloud import purposes
-from cloud.references.pooled import Pooled
+from cloud import random_streams as purposes
+from cloud.references.pooling import Pooled
 from cloud.references.steps import Steps
 from privacy import keyed
 from privacy.errors import InputError

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
-from cloud.rule import Answer, Received, Rule
-from cloud.settings import AggregationSettings
+from cloud.rule import AggregationSettings, Answer, Received, Rule
 
 if TYPE_CHECKING:
     from torch import Tensor

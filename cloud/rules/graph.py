@@ -6,10 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from cloud.rule import Answer, Received, Rule
-from cloud.settings import AggregationSettings
+from cloud.rule import AggregationSettings, Answer, Received, Rule
 from cloud.similarities import SIMILARITIES
-from privacy.belongs import ReadWith, Settings, named_in
+from privacy.setting_scope import ReadWith, Settings, named_in
 
 
 class GraphSettings(AggregationSettings, Settings):

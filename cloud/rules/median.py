@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from cloud.rule import Robust
+from cloud.rule import AggregationSettings, Robust
 from cloud.rules.trimmed_mean import AMONG
-from cloud.settings import AggregationSettings
 
 if TYPE_CHECKING:
     from torch import Tensor

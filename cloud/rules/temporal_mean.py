@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from cloud.rule import Answer, Received, Rule
-from cloud.settings import AggregationSettings
+from cloud.rule import AggregationSettings, Answer, Received, Rule
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from cloud.rule import Robust
-from cloud.settings import AggregationSettings
+from cloud.rule import AggregationSettings, Robust
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -12,14 +12,14 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from edgefr.data import READERS
-from edgefr.experiment import Experiment
+from edgefr.data.datasets import READERS
+from edgefr.experiment.continual import STRATEGIES
+from edgefr.experiment.experiment import Experiment
+from edgefr.experiment.method import METHODS
 from edgefr.fleet import FleetFile
 from edgefr.fleet.calibration import Calibration
 from edgefr.fleet.spec import Figure
-from edgefr.methods import METHODS
-from edgefr.methods.f3crec.strategies import STRATEGIES
-from privacy.belongs import EntryName, ReadWith, ReadWithout, default_of
+from privacy.setting_scope import EntryName, ReadWith, ReadWithout, default_of
 from privacy.table import Choice, Table
 
 NAMES: Mapping[str, Table[Any]] = {"method": METHODS, "backbone": METHODS, "strategy": STRATEGIES, "data": READERS}

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import edgefr
-from edge.confined import NOW, is_no_memory, no_memory
+from edge.limited_process import NOW, is_no_memory, no_memory
 from edgefr.cli.commands import Commands
 from privacy.errors import InputError
 from privacy.extras import asked_for

@@ -37,7 +37,7 @@ def audit(
 
     Example: `edgefr audit runs/demo --attacks game,canaries --trials 1000 --json`
     """
-    from edgefr.api import audit as attack
+    from edgefr.studies.audits.audit import audit as attack
 
     names = [name.strip() for name in attacks.split(",") if name.strip()]
     with shown() as progress:

@@ -58,8 +58,8 @@ def inspect(
 
     Example: `edgefr bundle inspect shipped/phone_sd680.zip`
     """
-    from edge.admission import ALWAYS
     from edge.archive import opened
+    from edge.manifest_check import ALWAYS
     from edgefr.report.bundles import sheets
 
     with opened(path, trusted=key, now=ALWAYS) as found:
@@ -78,8 +78,8 @@ def diff(
 
     Example: `edgefr bundle diff old.zip new.zip`
     """
-    from edge.admission import ALWAYS
     from edge.archive import opened
+    from edge.manifest_check import ALWAYS
     from edgefr.report.bundles import differences
 
     with opened(first, now=ALWAYS) as one, opened(second, now=ALWAYS) as two:
@@ -144,7 +144,7 @@ def keys(
 
     Example: `edgefr bundle keys keys.json --sign b/private.pem`
     """
-    from export.keys import add_set, sign_set
+    from export.key_sets import add_set, sign_set
     from privacy.errors import InputError
 
     if not key and not sign:

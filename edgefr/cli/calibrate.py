@@ -30,8 +30,8 @@ def calibrate(
 
     Example: `edgefr calibrate shipped --devices devices.yaml --out calibration.json`
     """
-    from edgefr.api import calibrate as measure
     from edgefr.report.tables import print_path
+    from edgefr.simulation.calibrate import calibrate as measure
 
     with shown() as progress:
         found = measure(where, devices, out=out, timeout_s=timeout_s, progress=progress)

@@ -90,7 +90,7 @@ def with_plugins(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def run(*arguments: Any, plugin: list[str] | None = None, **options: Any) -> Any:
         for name in plugin or []:
-            from edgefr.plugins import load
+            from edgefr.config.plugins import load
 
             load(name)
         return command(*arguments, **options)

@@ -48,7 +48,7 @@ def compare(
 
     Example: `edgefr compare runs/fedmf runs/pfedrec --format latex --metric NDCG@10`
     """
-    from edgefr.comparisons.compare import compare as ask
+    from edgefr.studies.comparisons.compare import compare as ask
 
     found = ask(runs, metric or [], ranking=None if ranking is None else ranking.value, out=out)
     if form != Form.table:

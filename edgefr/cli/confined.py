@@ -30,10 +30,10 @@ def confined(state: Path, ram_mb: float | None = None, seconds: float | None = N
 
     `resumes`: where a limit ends a round that is charged, begin again, so that its release leaves without training.
     """
-    from edge.confined import confine
+    from edge.limited_process import confine
     from edge.limits import Limits
     from edge.policy import Policy
-    from edge.releasing import BEGUN
+    from edge.release import BEGUN
     from edge.state import Store
 
     policy = Policy.of(state)
@@ -60,6 +60,6 @@ def _ready() -> None:
 
     import edge.device
     import edge.ort  # noqa: F401
-    from edge.watch import WATCH
+    from edge.interrupt import WATCH
 
     WATCH.start()

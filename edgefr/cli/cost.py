@@ -34,7 +34,7 @@ def cost(
 
     Example: `edgefr cost runs/demo/bundles/phone_sd680 --interactions 50 --json`
     """
-    from edgefr.prices import cost_of
+    from edgefr.fleet.prices import cost_of
 
     found = cost_of(bundle, device_class, devices=devices, device=device, interactions=interactions, keys=key)
     if as_json:

@@ -36,8 +36,8 @@ def data(
     Example: `edgefr data demo`
     """
     check_data(name)
-    from edgefr.report.data import print_names, print_survey, settings_of
-    from edgefr.survey import survey
+    from edgefr.report.survey import print_names, print_survey, settings_of
+    from edgefr.simulation.survey import survey
 
     console = Console()
     if name is None:
@@ -60,8 +60,8 @@ def data(
 
 def _options(changes: list[str]) -> dict[str, Any]:
     """Return the `data_options` of `--set`. Raises `InputError` for other settings, which nothing here reads."""
-    from edgefr.documents import Document
-    from edgefr.experiment import Change
+    from edgefr.config.documents import Document
+    from edgefr.experiment.experiment import Change
 
     document = Document({}, "--set")
     for text in changes:

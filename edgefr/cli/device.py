@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from edge.confined import NOW, timed
+from edge.interaction_file import check_work, read_interactions
+from edge.limited_process import NOW, timed
 from edgefr.cli.confined import MaxRam, MaxSeconds, confined
 from edgefr.cli.helped import Group
 from edgefr.cli.progress import shown
@@ -65,8 +65,6 @@ OwnCertificate = Annotated[
 OwnKey = Annotated[Path | None, typer.Option("--tls-key", help="Private key (PEM) of --tls-cert; none: it has none.")]
 
 LEARNING = "learning on the device"
-LINES = 1_000_000
-"""Longest file of interactions, lines."""
 
 
 @device.command()
@@ -270,7 +268,7 @@ def trust(
 def _fetched(one: Device, url: str, to: Path, **options: Any) -> bool:
     """Fetch the newer bundle of a server to a new folder; False: it has none. Options as those of the command."""
     from edge.connection import Server
-    from edge.fetching import fetch
+    from edge.fetch import fetch
     from edge.identity import Identity
 
     server = Server(url, Identity.of(one.store.folder), options["ca"], shown=options["shown"])
@@ -305,45 +303,6 @@ def adopt(policy: Path | None, state: Path) -> None:
         write_atomic(state / NAME, policy.read_bytes(), mode=0o600)
 
 
-def check_work(one: Device, given: Sequence[str]) -> None:
-    """Refuse a release of a device that was given nothing and has nothing: it would spend privacy on noise alone."""
-    if not given and not one.has_work:
-        raise InputError(
-            "nothing to learn from: this device has no interactions yet, and none was given; give its own, an item id "
-            "a line (nothing was released)"
-        )
-
-
-def read_interactions(path: Path) -> list[str]:
-    """Return item ids, one per line; empty lines and a first line `item` are passed over.
-
-    `InputError` for another file.
-    """
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = [line.strip() for line, _ in zip(file, range(LINES + 1), strict=False)]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path} as a text file of item ids, one per line: {error}") from error
-    if len(lines) > LINES:
-        raise InputError(f"{path} has more than {LINES:,} lines; give a device its own interactions")
-    return [line for number, line in enumerate(lines) if line and not (number == 0 and line == "item")]
-
-
-def read_stream(path: Path) -> tuple[list[str], list[int] | None]:
-    """Return item ids and, where each line says it after a tab, when they were in unix seconds (None: no line does).
-
-    A first line `item` or `item<TAB>time` is passed over. `InputError` for another file.
-    """
-    parts = [line.partition("\t") for line in read_interactions(path)]
-    parts = parts[1:] if parts and parts[0] == ("item", "\t", "time") else parts
-    said = [moment for _, tab, moment in parts if tab]
-    if not said:
-        return [item for item, _, _ in parts], None
-    if len(said) < len(parts) or not all(re.fullmatch("[0-9]{1,15}", moment) for moment in said):
-        raise InputError(f"{path} has lines without a time, or with one that is no whole number of unix seconds")
-    return [item for item, _, _ in parts], [int(moment) for moment in said]
-
-
 def _nearest(one: Device, item: str) -> str:
     try:
         found: Iterable[tuple[str, str, float]] = one.nearest(item, 1)
@@ -353,7 +312,7 @@ def _nearest(one: Device, item: str) -> str:
 
 
 def _print(title: str, facts: dict[str, str]) -> None:
-    from edgefr.report.layout import Sheet
+    from edgefr.config.sheet import Sheet
 
     rows = [{"what": name, "value": value} for name, value in facts.items()]
     Console().print(Sheet(title, rows, words=["what", "value"]))

@@ -33,7 +33,7 @@ def show(context: typer.Context, devices: Given = FILE) -> None:
     if context.invoked_subcommand is not None:
         return
     from edgefr.fleet import load_fleet
-    from edgefr.report.devices import device_table
+    from edgefr.report.fleet import device_table
 
     Console().print(device_table(load_fleet(devices)))
 

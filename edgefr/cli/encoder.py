@@ -35,10 +35,10 @@ def distill(
     if texts is None:
         check_data(data)
     from cloud.distill import distill as learn
-    from edgefr.data import load
-    from edgefr.encoders import ENCODERS
-    from edgefr.experiment import load_experiment
-    from edgefr.pipeline import torch_device
+    from edgefr.data.datasets import load
+    from edgefr.engine.device import torch_device
+    from edgefr.experiment.experiment import load_experiment
+    from edgefr.experiment.text_encoder import ENCODERS
     from edgefr.report.tables import key_values, print_path
     from privacy.files import cache_dir
 
@@ -80,8 +80,8 @@ def pretrain(
 
     from cloud.pretrain import pretrain as learn
     from cloud.settings import PretrainSettings
-    from edgefr.faults import describe
-    from edgefr.pipeline import torch_device
+    from edgefr.config.validation import describe
+    from edgefr.engine.device import torch_device
     from edgefr.report.tables import print_path
 
     try:

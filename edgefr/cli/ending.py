@@ -15,8 +15,8 @@ from edgefr.cli.progress import shown
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
-    from edgefr.callbacks import Progress
-    from edgefr.run import Run
+    from edgefr.simulation.runs.run import Run
+    from privacy.progress import Progress
 
 
 class Ending(StrEnum):
@@ -52,7 +52,7 @@ class Ending(StrEnum):
 
 
 def _tables(runs: Sequence[Run], place: Path) -> None:
-    from edgefr.report.tables import print_run, print_seeds
+    from edgefr.cli.run_tables import print_run, print_seeds
 
     if len(runs) == 1:
         print_run(runs[0], Console())

@@ -34,12 +34,12 @@ def enrol(
 
     Example: `edgefr enrol runs/demo --user ada --revoke`
     """
-    from edgefr.remote.certificate import own, pin_of
-    from edgefr.remote.keys import Keys
-    from edgefr.run import Run
-    from edgefr.served import published
-    from edgefr.shipping import users_by_class
-    from edgefr.trained import open_model
+    from edgefr.serving.certificate import own, pin_of
+    from edgefr.serving.keys import Keys
+    from edgefr.simulation.runs.device_users import users_by_class
+    from edgefr.simulation.runs.run import Run
+    from edgefr.simulation.runs.saved_model import open_model
+    from edgefr.simulation.runs.served_tensors import published
     from privacy.errors import InputError, unknown
 
     opened = Run.open(run)

@@ -33,8 +33,8 @@ def explain(
 
     Example: `edgefr explain runs/demo --map u0000003 u0000008 --out maps`
     """
-    from edgefr.api import explain as ask
-    from edgefr.api import map_items
+    from edgefr.simulation.explain import explain as ask
+    from edgefr.simulation.explain import map_items
     from privacy.errors import InputError
 
     if maps is not None:

@@ -51,8 +51,8 @@ def export(
 
     Example: `edgefr export --run runs/demo --served --next-block`
     """
-    from edgefr.api import export as write
     from edgefr.report.tables import print_path
+    from edgefr.simulation.bundles import export as write
 
     with shown() as progress:
         found = write(

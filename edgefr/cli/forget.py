@@ -22,9 +22,9 @@ def forget(
 
     Example: `edgefr forget runs/demo --key 03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8`
     """
-    from edgefr.remote.forgetting import forget as forget_user
-    from edgefr.remote.keys import Keys
-    from edgefr.run import Run
+    from edgefr.serving.forget import forget as forget_user
+    from edgefr.serving.keys import Keys
+    from edgefr.simulation.runs.run import Run
     from privacy.errors import InputError
 
     opened = Run.open(run)

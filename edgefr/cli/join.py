@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from edge.interaction_file import check_work, read_stream
 from edgefr.cli.confined import MaxRam, MaxSeconds, confined
 from edgefr.cli.device import (
     Authority,
@@ -19,10 +20,8 @@ from edgefr.cli.device import (
     StateFolder,
     TrustedKeys,
     adopt,
-    check_work,
     device,
     pair,
-    read_stream,
 )
 from edgefr.cli.progress import shown
 
@@ -85,7 +84,7 @@ def fetch(
     """
     from edge.connection import Server
     from edge.connection import enrol as enrolled
-    from edge.fetching import fetch as fetched
+    from edge.fetch import fetch as fetched
     from edge.identity import Identity
 
     adopt(policy, state)

@@ -92,7 +92,7 @@ def answer(
     """Return the report of a run with these settings in which one client takes part in every round."""
     from pydantic import ValidationError
 
-    from edgefr.faults import describe
+    from edgefr.config.validation import describe
     from privacy.plan import plan
     from privacy.report import report
     from privacy.settings import PrivacySettings
@@ -106,9 +106,9 @@ def answer(
 
 
 def _print_run(folder: Path, as_json: bool) -> None:
-    from edgefr.run import Run
-    from edgefr.shippable import check_federated
-    from edgefr.spent import Spent
+    from edgefr.simulation.bundle_checks import check_federated
+    from edgefr.simulation.runs.privacy_spent import Spent
+    from edgefr.simulation.runs.run import Run
 
     run = Run.open(folder)
     check_federated(run.experiment, "release to account for, and no privacy")
@@ -124,9 +124,9 @@ def _print_run(folder: Path, as_json: bool) -> None:
 
 def _print(parts: dict[str, Any], as_json: bool, values: dict[str, Any]) -> None:
     """Print the report as JSON, or as tables: that of the settings, and that of the ledger where there is one."""
-    from edgefr.run import LEDGER
+    from edgefr.simulation.runs.layout import LEDGER
     from privacy.example_plan import render_examples
-    from privacy.rows import render, render_ledger
+    from privacy.report_rows import render, render_ledger
 
     if as_json:
         typer.echo(json.dumps(values, indent=2, allow_nan=False))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from edgefr.watching import DOING, displayed, in_notebook, logged
+from edgefr.config.progress import DOING, displayed, in_notebook, logged
 
 if TYPE_CHECKING:
-    from edgefr.callbacks import Progress as Report
+    from privacy.progress import Progress as Report
 
 
 @contextmanager

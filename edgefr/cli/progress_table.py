@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from edgefr.cli.progress import shown
-from edgefr.sweeps.results import Entry
-from edgefr.sweeps.run import Standing, Watch
-from edgefr.sweeps.tradeoff import main_metric
-from edgefr.watching import duration, of_runs
+from edgefr.config.progress import duration, of_runs
+from edgefr.studies.sweeps.results import Entry
+from edgefr.studies.sweeps.run import Standing, Watch
+from edgefr.studies.sweeps.tradeoff import main_metric
 
 
 @contextmanager

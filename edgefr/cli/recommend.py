@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from edge.start import Recommendations
+    from edge.cold_start import Recommendations
 
 NEAREST = "nearest of your own"
 
@@ -44,7 +44,7 @@ def recommend(
 
 def show(found: Recommendations, title: str, nearest: Callable[[str], str] | None = None) -> None:
     """Print recommendations with their basis: `nearest` says of an item which of the user's own is nearest to it."""
-    from edgefr.report.layout import Sheet
+    from edgefr.config.sheet import Sheet
 
     rows = []
     for rank, (item, name, score) in enumerate(found, 1):

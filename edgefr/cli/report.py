@@ -25,7 +25,7 @@ def report(
 
     Example: `edgefr report runs/demo runs/fedmf --out both.html`
     """
-    from edgefr.report.web.write import write_report
+    from edgefr.studies.pages import write_report
 
     console = Console()
     console.print(f"wrote {write_report(runs, out)}", markup=False, highlight=False, soft_wrap=True)

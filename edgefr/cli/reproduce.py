@@ -312,7 +312,7 @@ def _exhibits(table: list[int] | None, figure: list[int] | None) -> list[str]:
 
 def _run(asked: Asked, by_hand: list[str], to: Common) -> None:
     """Make the runs and the pages, and print them; ends with 1 where a run failed."""
-    from edgefr.api import reproduce as run
+    from edgefr.studies.reproductions.reproduce import reproduce as run
 
     console, problems = Console(), Console(stderr=True, soft_wrap=True)
 

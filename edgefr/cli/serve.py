@@ -13,7 +13,7 @@ from edgefr.cli.progress import shown
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
-    from edgefr.run import Run
+    from edgefr.simulation.runs.run import Run
 
 
 def serve(
@@ -102,13 +102,13 @@ def serve(
 
     Example: `edgefr serve runs/demo --status`
     """
-    from edgefr.remote.collecting import Collecting
-    from edgefr.remote.server import Access
-    from edgefr.remote.serving import serve as serve_run
-    from edgefr.report.layout import Sheet, plainly
+    from edgefr.config.sheet import Sheet, plainly
     from edgefr.report.tables import print_path
-    from edgefr.run import Run
-    from privacy.rows import render_ledger
+    from edgefr.serving.serve import serve as serve_run
+    from edgefr.serving.server import Access
+    from edgefr.simulation.runs.run import Run
+    from edgefr.simulation.runs.upload_trust import Collecting
+    from privacy.report_rows import render_ledger
 
     opened = Run.open(run)
     if status:
@@ -170,8 +170,8 @@ def _only_look(**given: object) -> None:
 
 def _status(run: Run, shown_to: tuple[Path, Path] | None) -> None:
     """Print what the server of a run is doing, or what it left."""
-    from edgefr.remote.status import status
-    from edgefr.report.layout import Sheet, plainly
+    from edgefr.config.sheet import Sheet, plainly
+    from edgefr.serving.status import status
 
     rows = [{"what": name, "value": plainly(value)} for name, value in status(run, shown_to).items()]
     Console().print(Sheet("server", rows, words=["what", "value"]))
@@ -181,9 +181,9 @@ def _rehearse(
     run: Run, bundle_class: str, rounds: int, devices: int, timeout: float, min_answers: int | None, out: Path | None
 ) -> None:
     """Print what the simulator said of a rehearsal beside what happened in it."""
-    from edgefr.remote.rehearsal import rehearse, table
-    from edgefr.report.layout import Sheet
+    from edgefr.config.sheet import Sheet
     from edgefr.report.tables import print_path
+    from edgefr.serving.rehearsal import rehearse, table
 
     with shown() as progress:
         found = rehearse(

@@ -15,8 +15,8 @@ from edgefr.cli.ending import Ending
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
-    from edgefr.experiment import Experiment
-    from edgefr.prepare import Progress
+    from edgefr.experiment.experiment import Experiment
+    from privacy.progress import Progress
 
 DEVICES = Path("devices.yaml")
 
@@ -32,7 +32,7 @@ RayAddress = Annotated[
 
 def data_names() -> list[str]:
     """Data sets for shell completion."""
-    from edgefr.data import names
+    from edgefr.data.datasets import names
 
     return names()
 
@@ -40,7 +40,7 @@ def data_names() -> list[str]:
 def check_data(name: str | None) -> None:
     """Refuse a name that is no data set and no file at once, before anything heavy is imported. None: not asked."""
     if name is not None:
-        from edgefr.data import reader
+        from edgefr.data.datasets import reader
 
         reader(name)
 
@@ -142,8 +142,8 @@ def simulate(
         _resume(resume, {**common, "executor": executor, "workers": workers, "ray_address": ray_address}, ending)
         return
     check_data(data)
-    from edgefr.experiment import load_experiment
-    from edgefr.run import free_folder
+    from edgefr.experiment.experiment import load_experiment
+    from edgefr.simulation.runs.folder import free_folder
 
     values = {
         "data": data,
@@ -164,7 +164,7 @@ def _simulate(
     chosen: Experiment, devices: Path, place: Path, seeds: int, ending: Ending, common: dict[str, Any]
 ) -> None:
     """Run the experiment with one seed or several, and print what came out."""
-    from edgefr.pipeline import simulate, simulate_seeds
+    from edgefr.simulation.simulate import simulate, simulate_seeds
 
     with _going_on(place, common["bundles"]), ending.progress() as progress:
         if progress is not None and common["bundles"] is not False and chosen.row.central is None:
@@ -192,7 +192,7 @@ def _going_on(place: Path, bundles: bool | None) -> Iterator[None]:
 
 def _ships(chosen: Experiment, seeds: int) -> str | None:
     """Return what is to be said of bundles before a run, if anything."""
-    from edgefr.shippable import told
+    from edgefr.simulation.bundle_checks import told
 
     line = told(chosen)
     if line is None and seeds > 1:
@@ -214,7 +214,7 @@ def _after_saying(line: str | None, progress: Progress) -> Progress:
 
 def _resume(path: Path, options: dict[str, Any], ending: Ending) -> None:
     """Go on with one run, or with the runs of several seeds, and print the result."""
-    from edgefr.pipeline import SEEDS, resume, resume_seeds
+    from edgefr.simulation.simulate import SEEDS, resume, resume_seeds
 
     console = Console(stderr=True, soft_wrap=True)
     options["warn"] = lambda line: console.print(f"warning: {line}", style="yellow", markup=False)

@@ -88,9 +88,9 @@ def sweep(
     Example: `edgefr sweep --grid 'rounds=[5,10]' --set method=fedmf --seeds 3 --workers 2`
     """
     check_data(data)
-    from edgefr.api import sweep as run
     from edgefr.cli.progress_table import progress_table
-    from edgefr.sweeps.run import Standing
+    from edgefr.studies.sweeps.run import Standing
+    from edgefr.studies.sweeps.sweep import sweep as run
 
     console, problems, folder = Console(), Console(stderr=True, soft_wrap=True), resume or out
     values: dict[str, Any] = {"data": data, "seed": seed, "engine.device": device}

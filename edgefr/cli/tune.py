@@ -68,8 +68,8 @@ def tune(
     Example: `edgefr tune fedmf --data demo --trials 5 --out runs/tuned`
     """
     check_data(data)
-    from edgefr.api import tune as run
-    from edgefr.tuning.rules import Rules
+    from edgefr.studies.tuning.rules import Rules
+    from edgefr.studies.tuning.tune import tune as run
 
     if seed + seeds > 2**31:
         raise InputError(f"seeds end at {2**31 - 1}, and {seeds} from {seed} go beyond; use a smaller --seed")

@@ -6,20 +6,17 @@ split (protocols).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.arguments import checked
+from edgefr.config.arguments import checked
 from edgefr.data.numbering import id_order, places
-from edgefr.data.order import stable_order
-from privacy.plain import plain
-
-Progress = Callable[[str, int, int, str], None]
-"""progress(stage, done, total, note): how long work tells how far it is."""
+from edgefr.data.splits.sorting import stable_order
+from privacy.plain_text import plain
 
 
 @dataclass(frozen=True, repr=False)

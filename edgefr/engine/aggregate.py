@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cloud.crossing import add_in_order, here, surely, there, wait
+from cloud.host_transfer import add_in_order, here, surely, there, wait
 from edge.update import LARGEST
 from edgefr.engine.work import RowUpdates, Updates, trained
 from export.program import LocalProgram

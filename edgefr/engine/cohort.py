@@ -1,7 +1,7 @@
 """A cohort is who takes part in a round, and what is counted of it and kept of its uploads.
 
 Owns: clients by the broadcast that they started from, counters, uploads by shard. Does not own: who is drawn
-(`edgefr.participation`), what a round does with them (`federation`).
+(`edgefr.simulation.participation`), what a round does with them (`federation`).
 """
 
 from __future__ import annotations

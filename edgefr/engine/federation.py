@@ -27,18 +27,17 @@ import torch
 from torch import Tensor
 
 from cloud.aggregate import Accumulator, SealedSum
-from cloud.crossing import wait
-from cloud.rule import Received, Rule
-from cloud.settings import AggregationSettings
+from cloud.host_transfer import wait
+from cloud.rule import AggregationSettings, Received, Rule
 from cloud.uploads import Uploads, joined
 from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler
-from edgefr import purposes
+from edgefr.config import random_streams as purposes
 from edgefr.engine.aggregate import SHORT, Joint, ShardAggregate, Terms
-from edgefr.engine.backend import Backend, Inline, InProcess, blocks
+from edgefr.engine.backends.backend import Backend, Inline, InProcess, blocks
 from edgefr.engine.cohort import Cohort, Counters, Group, Norms, uploads_of
-from edgefr.engine.laid import LaidRows, check_laid, laid_out, pulls_of
+from edgefr.engine.dense_tables import LaidRows, check_laid, laid_out, pulls_of
 from edgefr.engine.noise import NoiseSource, SimulatedNoise
 from edgefr.engine.tables import RECEIVED, OwnTables, first_tables, keep_rows, made_for, tables_of, tensors_of
 from edgefr.engine.transfer import Exchange

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from edgefr import purposes
+from edgefr.config import random_streams as purposes
 from privacy.mechanism import Noise
 from privacy.noise_key import NoiseBase, NoiseKey
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cloud.crossing import there
+from cloud.host_transfer import there
 from edge.optimiser import BETA_1, BETA_2, EPSILON, corrections
 from privacy.table import Table
 

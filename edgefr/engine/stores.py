@@ -10,7 +10,7 @@ both from those that hold the same.
 Until a round is committed, every range is read as it was before it, so any task can be run again, with the same bits.
 
 Owns: where rows lie, reading and writing them, mending. Does not own: what is trained (`on_ray`), the connection and
-machines (`edgefr.cluster`), what the loop sees of it (`held`).
+machines (`edgefr.engine.backends.ray_cluster`), what the loop sees of it (`held`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from edgefr import cluster
 from edgefr.engine import mapped_files
+from edgefr.engine.backends import ray_cluster as cluster
+from edgefr.engine.backends.shared_memory import packed
 from edgefr.engine.held import Held
-from edgefr.engine.shared_memory import packed
 from edgefr.engine.work import Clients
 from export.program import LocalProgram, Tensors
 from privacy.errors import InputError

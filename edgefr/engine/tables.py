@@ -19,7 +19,7 @@ from torch import Tensor
 from cloud.graph import by_item
 from cloud.rule import Answer
 from cloud.uploads import Rows
-from edgefr.engine.laid import LaidRows
+from edgefr.engine.dense_tables import LaidRows
 from edgefr.engine.work import Clients, RowUpdates
 from export.program import LocalProgram, Tensors
 

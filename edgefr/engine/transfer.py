@@ -22,12 +22,12 @@ from torch import Tensor
 
 from cloud.prototypes import KnowledgeBase
 from cloud.relay import senders
-from edge.purposes import RECEIVED_NOISE
+from edge.random_streams import RECEIVED_NOISE
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler, Windows
 from edge.update import LARGEST
-from edgefr import purposes
-from edgefr.engine import sequences
+from edgefr.config import random_streams as purposes
+from edgefr.engine.executors import sessions as sequences
 from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.work import Clients
 from export.program import LocalProgram, SessionProgram, Tensors

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from edge.anew import seed_of
 from edge.ragged import Ragged
 from edge.replay import Replay, Step
+from edge.round_init import seed_of
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler
 from export.program import LocalProgram, Phase, Tensors

@@ -5,7 +5,9 @@ reachable, what a round takes on it, who is still there when the round closes. D
 what is trained.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from edgefr.config.faces import face
 
 if TYPE_CHECKING:
     from edgefr.fleet.buffered import StepOutcome
@@ -27,10 +29,4 @@ _HOMES = {
 __all__ = ["Failure", "Fleet", "FleetFile", "RoundOutcome", "StepOutcome", "Work", "load_fleet"]
 
 
-def __getattr__(name: str) -> Any:
-    """Names are imported when they are first used, so that a fleet file is read without the simulation."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'edgefr.fleet' has no attribute '{name}'")
-    import importlib
-
-    return getattr(importlib.import_module(f"edgefr.fleet.{_HOMES[name]}"), name)
+__getattr__ = face("edgefr.fleet", {name: f"edgefr.fleet.{home}" for name, home in _HOMES.items()})

@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 
-from edgefr.documents import Document
+from edgefr.config.documents import Document
+from edgefr.config.packaged_files import shipped
 from edgefr.fleet.spec import SHIPPED, Device, Figure, FleetFile, load_fleet
-from edgefr.shipped import shipped
 from privacy.errors import InputError, unknown
 from privacy.files import write_atomic
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgefr import purposes
+from edgefr.config import random_streams as purposes
 from edgefr.fleet.spec import Availability, Battery
 from privacy import keyed
 

@@ -2,7 +2,7 @@
 
 As many clients as may be are at work at any time, each from the model of its start; a round ends when a buffer of
 uploads has arrived, whoever they are from. Owns: when a round ends, who replaces whom, what is on record of both.
-Does not own: devices and their costs (`devices`), models and weights (`edgefr.participation`).
+Does not own: devices and their costs (`devices`), models and weights (`edgefr.simulation.participation`).
 """
 
 from __future__ import annotations

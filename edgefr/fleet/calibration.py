@@ -1,6 +1,6 @@
 """A calibration is what `edgefr calibrate` measured on a host: the schema of calibration.json, and reading it.
 
-Owns the file. Does not own: measuring (`edgefr.calibrations`), what is made of it (`fleet.ratio`).
+Owns the file. Does not own: measuring (`edgefr.fleet.calibrations`), what is made of it (`fleet.ratio`).
 """
 
 from __future__ import annotations

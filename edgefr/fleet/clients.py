@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from edgefr import purposes
+from edgefr.config import random_streams as purposes
 from edgefr.fleet.spec import FleetFile
 from privacy import keyed
 

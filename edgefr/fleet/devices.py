@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgefr import purposes
+from edgefr.config import random_streams as purposes
 from edgefr.fleet.availability import AvailabilityProcess, Charge
 from edgefr.fleet.clients import draw
 from edgefr.fleet.histogram import Histogram

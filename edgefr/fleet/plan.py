@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from edgefr import purposes
+from edgefr.config import random_streams as purposes
 from edgefr.fleet import cost
 from edgefr.fleet.clients import Clients, Indices
 from edgefr.fleet.ratio import MeasuredSteps, analytic_step, host_ratio_step, stack_of

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from edgefr.arguments import checked
-from edgefr.documents import Document, PublicModel
+from edgefr.config.arguments import checked
+from edgefr.config.documents import Document, PublicModel
+from edgefr.config.packaged_files import shipped
 from edgefr.fleet.calibration import Calibration, read_calibration
 from edgefr.fleet.policies import POLICIES
-from edgefr.shipped import shipped
-from privacy.belongs import ReadWith, Settings, named_in
 from privacy.errors import unknown
+from privacy.setting_scope import ReadWith, Settings, named_in
 
 Kind = Literal["M", "P", "D", "E"]
 EVIDENCE = {"M": "measured", "P": "proxy", "D": "derived", "E": "estimate"}

@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from edgefr.methods import METHODS, Central, Method
-from edgefr.methods.cmf.settings import CMFSettings
+from edgefr.experiment.method import METHODS, Central, Method
+from edgefr.methods.central.settings import (
+    CMFSettings,
+    EaseSettings,
+    EMCDRSettings,
+    MFSettings,
+    NeuMFSettings,
+    PMFSettings,
+)
 from edgefr.methods.dmi_gnn.settings import DMIGNNSettings
-from edgefr.methods.ease.settings import EaseSettings
-from edgefr.methods.emcdr.settings import EMCDRSettings
 from edgefr.methods.fcf.settings import FCFSettings
 from edgefr.methods.fcucr.settings import FCUCRSettings
 from edgefr.methods.fedcar.settings import FedCARSettings
@@ -22,9 +27,7 @@ from edgefr.methods.fedrecon.settings import FedReconSettings
 from edgefr.methods.fedsasrec.settings import FedSASRecSettings
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
 from edgefr.methods.hearint.settings import HearIntSettings
-from edgefr.methods.mf.settings import MFSettings, PMFSettings
 from edgefr.methods.miasrec.settings import MiaSRecSettings
-from edgefr.methods.neumf.settings import NeuMFSettings
 from edgefr.methods.pfedrec.settings import PFedRecSettings
 from edgefr.methods.transfr.settings import TransFRSettings
 
@@ -344,57 +347,57 @@ for _row in (
         name="mf",
         paper="Central MF: BPR, Bayesian Personalized Ranking (Rendle et al., UAI 2009), or another loss",
         settings=MFSettings,
-        build="edgefr.methods.mf.program:mf_program",
+        build="edgefr.methods.central.programs:mf_program",
         stages=("central", None),
         defaults={"batch_size": 1024},
-        central=Central("edgefr.methods.mf.program:mf_learner"),
+        central=Central("edgefr.methods.central.programs:mf_learner"),
     ),
     Method(
         name="pmf",
         paper="Central PMF: Probabilistic Matrix Factorization (Salakhutdinov and Mnih, NIPS 2007), which is mf by "
         "squared error",
         settings=PMFSettings,
-        build="edgefr.methods.mf.program:mf_program",
+        build="edgefr.methods.central.programs:mf_program",
         stages=("central", None),
         defaults={"batch_size": 1024},
-        central=Central("edgefr.methods.mf.program:pmf_learner"),
+        central=Central("edgefr.methods.central.programs:pmf_learner"),
     ),
     Method(
         name="neumf",
         paper="Central NeuMF: Neural Collaborative Filtering (He et al., WWW 2017)",
         settings=NeuMFSettings,
-        build="edgefr.methods.neumf.program:neumf_program",
+        build="edgefr.methods.central.programs:neumf_program",
         stages=("central", None),
         defaults={"batch_size": 512},
-        central=Central("edgefr.methods.neumf.program:neumf_learner"),
+        central=Central("edgefr.methods.central.programs:neumf_learner"),
     ),
     Method(
         name="ease",
         paper="Central EASE^R: Embarrassingly Shallow Autoencoders for Sparse Data (Steck, WWW 2019)",
         settings=EaseSettings,
-        build="edgefr.methods.ease.program:ease_program",
+        build="edgefr.methods.central.programs:ease_program",
         stages=("central", None),
-        central=Central("edgefr.methods.ease.program:ease_learner", batches=False),
+        central=Central("edgefr.methods.central.programs:ease_learner", batches=False),
     ),
     Method(
         name="cmf",
         paper="Central CMF: Relational Learning via Collective Matrix Factorization (Singh and Gordon, KDD 2008)",
         settings=CMFSettings,
-        build="edgefr.methods.cmf.program:cmf_program",
+        build="edgefr.methods.central.programs:cmf_program",
         stages=COLD_AND_WARM,
         defaults={"batch_size": 1024},
-        check="edgefr.methods.central:across",
-        central=Central("edgefr.methods.cmf.program:cmf_learner"),
+        check="edgefr.methods.central.references:across",
+        central=Central("edgefr.methods.central.programs:cmf_learner"),
     ),
     Method(
         name="emcdr",
         paper="Central EMCDR: Cross-Domain Recommendation, an Embedding and Mapping Approach (Man et al., IJCAI 2017)",
         settings=EMCDRSettings,
-        build="edgefr.methods.emcdr.program:emcdr_program",
+        build="edgefr.methods.central.programs:emcdr_program",
         stages=COLD_AND_WARM,
         defaults={"batch_size": 1024},
-        check="edgefr.methods.central:across",
-        central=Central("edgefr.methods.emcdr.program:emcdr_learner"),
+        check="edgefr.methods.central.references:across",
+        central=Central("edgefr.methods.central.programs:emcdr_learner"),
     ),
     Method(
         name="feddcsr",
@@ -404,7 +407,7 @@ for _row in (
         build="edgefr.methods.feddcsr.program:build",
         stages=COLD_AND_WARM,
         defaults={"batch_size": 256},
-        check="edgefr.methods.central:across",
+        check="edgefr.methods.central.references:across",
         central=Central("edgefr.methods.feddcsr.program:learner"),
     ),
 ):

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from edge.sampling import EVERYTHING, Selection
-from edgefr.faults import fault
-from edgefr.methods.f3crec.strategies import strategy
-from privacy.belongs import ReadWith, Settings, named_in
+from edgefr.config.validation import fault
+from edgefr.experiment.continual import strategy
+from privacy.setting_scope import ReadWith, Settings, named_in
 from privacy.table import Table
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from edgefr.experiment import Experiment
+    from edgefr.experiment.experiment import Experiment
 
 Compared = Callable[["Tensor", "Tensor"], "Tensor"]
 """A positive's loss [..., P] by its score [..., P] and its negatives' [..., P, k]."""
@@ -53,7 +53,7 @@ def _bpr(positive: Tensor, negative: Tensor) -> Tensor:
 
 
 def _softmax(positive: Tensor, negative: Tensor) -> Tensor:
-    from edgefr.methods.losses import sampled_softmax
+    from edgefr.methods.position_losses import sampled_softmax
 
     return sampled_softmax(positive, negative)
 
@@ -118,7 +118,7 @@ class RoundedSettings(ObjectiveSettings):
 
 
 def check(experiment: Experiment) -> None:
-    """Refuse, by `edgefr.faults.fault`, losses that compare where there is nothing to compare with.
+    """Refuse, by `edgefr.config.validation.fault`, losses that compare where there is nothing to compare with.
 
     And losses that learn numbers of their own where what is replayed, or noised, knows nothing of these.
     """

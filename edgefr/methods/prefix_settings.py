@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, field_validator
 
 from edgefr.methods.fcucr.parts import LOSSES
-from privacy.belongs import Settings, named_in
+from privacy.setting_scope import Settings, named_in
 
 
 class PrefixSettings(Settings):

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cloud.crossing import there
-from edgefr import purposes
+from cloud.host_transfer import there
+from edgefr.config import random_streams as purposes
 from edgefr.methods.fcucr.layers import init_xavier
 from edgefr.methods.fcucr.parts import LOSSES
 from edgefr.methods.losses import init_rows

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgefr import purposes
+from edgefr.config import random_streams as purposes
 from export.batches import Batch, inner
 from privacy import keyed
 

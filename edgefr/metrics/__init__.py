@@ -1,10 +1,5 @@
-"""This package has ranking metrics and references that need no learning.
+"""Functions of ranks and values: ranking metrics, what is kept over blocks, tests of a difference.
 
-Owns: ranks, HR@k, NDCG@k, Recall@k, what is learned and kept over blocks, the test of a difference, and the scorers a
-model must beat. Does not own: splits, candidates, models.
+Owns: HR@k, NDCG@k and their kind, bootstraps, paired tests, their names and settings. Does not own: models, candidates,
+or the ranking itself (`edgefr.simulation.evaluation`).
 """
-
-from edgefr.metrics.lists import rank_lists, topk
-from edgefr.metrics.ranking import Ranking, Scorer, evaluate
-
-__all__ = ["Ranking", "Scorer", "evaluate", "rank_lists", "topk"]

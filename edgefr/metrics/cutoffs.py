@@ -1,6 +1,6 @@
 """Metrics at a cut-off k are registered objects, each with its formula, made of the ranks of held-out items.
 
-Those that are made of the recommended lists themselves stand in `edgefr.metrics.beyond`, in the same table.
+Those that are made of the recommended lists themselves stand in `edgefr.simulation.evaluation.beyond`, in the same table.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Metric:
     named: bool = False
 
 
-METRICS: Table[Metric] = Table("metric", Metric, home="edgefr.metrics.beyond", group="edgefr.metrics")
+METRICS: Table[Metric] = Table("metric", Metric, home="edgefr.simulation.evaluation.beyond", group="edgefr.metrics")
 """What is measured, in the order in which it is written."""
 
 METRICS.register(Metric("HR", lambda found: np.where(found.hits > 0, 1.0, 0.0)))

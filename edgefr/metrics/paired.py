@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgefr import purposes
+from edgefr.config import random_streams as purposes
 from edgefr.metrics.bootstrap import Floats, Part, intervals
 from edgefr.metrics.significance import cohen_d, holm, rank_biserial, wilcoxon
 from privacy import keyed

@@ -1,1 +1,4 @@
-"""A report is the summary of a run, its tables and its figures. Owns: how results are shown. Does not own: results."""
+"""What results look like: on a terminal, on a page, in Markdown, as figures.
+
+Owns: how values are shown. Does not own: the values; it is handed dicts and tables and computes none.
+"""

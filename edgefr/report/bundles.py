@@ -10,7 +10,7 @@ from typing import Any
 from edge.bundle import Bundle
 from edge.manifest import File, Promise
 from edge.policy import Policy
-from edgefr.report.layout import Sheet
+from edgefr.config.sheet import Sheet
 
 UNPROTECTED = "unprotected: true"
 """What a policy needs where nothing is promised."""

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy.typing as npt
 
-from edgefr.calibrations.derive import call_ms, step_ms
+from edgefr.config.sheet import Sheet
 from edgefr.fleet import FleetFile
 from edgefr.fleet.calibration import Calibration, Calls, Measured
+from edgefr.fleet.calibrations.derive import call_ms, step_ms
 from edgefr.fleet.ratio import both_modes, stack_of
 from edgefr.fleet.spec import CostModel
-from edgefr.report.layout import Sheet
 
 
 def measured_table(found: Calibration) -> Sheet:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
+
+from edge.explain import Explanation
+from privacy.files import write_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from edgefr.explaining import Explained, ItemMap
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from edgefr.config.sheet import Sheet
 
 LONGEST = 32  # characters of a title
 
@@ -54,3 +64,61 @@ def maps_figure(maps: Sequence[ItemMap]) -> Figure:
 
 def _short(title: str) -> str:
     return title if len(title) <= LONGEST else f"{title[: LONGEST - 1]}…"
+
+
+WEIGHTS, MAP = "explained", "items"
+"""Files that are written: a picture as .png and .svg, and what it shows as .json."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """This is what some items lean on for one user; `why` says of each how it came to be asked about."""
+
+    user: str
+    found: Sequence[Explanation]
+    why: Sequence[str]
+
+    @property
+    def frame(self) -> DataFrame:
+        """Return a row per item and item of the user's, with the share that the first leans on the second."""
+        import pandas as pd
+
+        rows = [
+            {"item": one.item, "title": one.title, "why": why}
+            | {"context": lean.item, "context_title": lean.title, "weight": lean.weight}
+            for one, why in zip(self.found, self.why, strict=True)
+            for lean in one.leans
+        ]
+        return pd.DataFrame(rows)
+
+    @property
+    def sheet(self) -> Sheet:
+        """Return the table for the terminal: of each item what it leans on most, first."""
+        from edgefr.config.sheet import Sheet
+
+        rows = []
+        for one, why in zip(self.found, self.why, strict=True):
+            leans = sorted(one.leans, key=lambda lean: -lean.weight)
+            words = "\n".join(f"{lean.weight:6.1%} {lean.title}" for lean in leans)
+            rows.append({"item": one.item, "title": one.title, "why": why, "leans on": words})
+        title = f"what recommendations for {self.user} lean on, of the last {len(self.found[0].leans)} items"
+        return Sheet(title, rows, words=["item", "title", "why", "leans on"], rules=range(len(rows)))
+
+    def write(self, out: Path) -> None:
+        """Write it as .json, and as a picture as .png and .svg."""
+        from edgefr.report.figures import written
+
+        figure = weights_figure(self)
+        record = [asdict(one) | {"why": why} for one, why in zip(self.found, self.why, strict=True)]
+        write_json(out / f"{WEIGHTS}.json", {"user": self.user, "items": record})
+        written(figure, out / WEIGHTS)
+
+
+@dataclass(frozen=True)
+class ItemMap:
+    """This is how the items of one user lie in the plane: `at` [n, 2], of those it had (`positive`) and had not."""
+
+    user: str
+    items: Sequence[str]
+    positive: npt.NDArray[np.bool_]
+    at: npt.NDArray[np.float32]

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgefr.report.rankings import FULL, ranked, ranking_of
+from edgefr.report.verdict import FULL, ranked, ranking_of
 from privacy.files import write_atomic
 
 if TYPE_CHECKING:

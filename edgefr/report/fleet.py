@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from edgefr.config.sheet import Sheet, count
 from edgefr.fleet.policies import POLICIES
-from edgefr.fleet.spec import EVIDENCE
-from edgefr.report.few import FEW
-from edgefr.report.layout import Sheet, count
+from edgefr.fleet.spec import EVIDENCE, FleetFile
+from edgefr.fleet.table import table
+from edgefr.report.small_groups import FEW
+
+
+def device_table(spec: FleetFile) -> Sheet:
+    """Show the device classes of a fleet file."""
+    rows = table(spec)
+    words = ["class", "label", "cores", "networks", "evidence"]
+    caption = "evidence: M measured, P measured on a named proxy, D derived by arithmetic, E estimate"
+    return Sheet("device classes", rows, words=words, caption=caption)
+
 
 GRADES = list(EVIDENCE.values())
 """Kinds of figures, the best known first."""

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgefr.report.brief import COLUMNS, Brief
+from edgefr.config.display import COLUMNS, Brief
+from edgefr.config.sheet import Sheet
 from edgefr.report.figures import written
-from edgefr.report.layout import Sheet
 from privacy.files import write_atomic
 
 if TYPE_CHECKING:

@@ -15,21 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from edgefr.config.sheet import count
 from edgefr.fleet.devices import WHY, Failure
 from edgefr.report.bundles import by_default
 from edgefr.report.fleet import GRADES, megabytes, once, short, spread, weakest
-from edgefr.report.layout import count
-from edgefr.report.learning import RANKINGS
-from edgefr.report.rankings import ranked, ranking_of
-from edgefr.report.tables import seed_tables, warnings
-from edgefr.report.verdict import Row, Verdict, Worth, headline, over_seeds, verdicts
-from edgefr.spent import told
+from edgefr.report.tables import warnings
+from edgefr.report.verdict import RANKINGS, Row, Verdict, Worth, headline, over_seeds, ranked, ranking_of, verdicts
 from privacy.sentence import sentence
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from edgefr.run import Run
+    pass
 
 LINES, COLUMNS = 24, 100
 INDENT = 11
@@ -72,22 +67,6 @@ def seeds_screen(summaries: Sequence[Summary], place: Path, width: int = COLUMNS
     foot = [*_protocol(first, width), *_federated_seeds(summaries, width), *_places(place, "runs")]
     head = [*(Text(part, style=STYLES.get(worst, WARNING)) for part in _wrapped(line, width)), Text()]
     return [*head, *_seeds_table(whole, max(LINES - len(head) - len(foot) - 2, 1)), *foot]
-
-
-def brief(run: Run) -> list[RenderableType]:
-    """Return what a shell or a notebook shows of a run: its first screen, or what it lacks if it did not end."""
-    place = Text(f"run: {run.path}", no_wrap=True)
-    if not (run.path / "summary.json").is_file():
-        mend = "edgefr.resume goes on with it" if (run.path / "experiment.yaml").is_file() else "nothing is in it yet"
-        return [f"a run without a summary: {mend}", place]
-    try:
-        summary = told(run)
-        if "verdicts" not in summary:
-            return [*seed_tables(summary)[:1], place]
-        *lines, place = first_screen(summary, run.path)
-        return [*lines, place]
-    except (LookupError, TypeError, AttributeError, ValueError):  # what is not of a summary's form
-        return ["a run whose summary cannot be read; run the experiment again", place]
 
 
 def _head(summary: Summary, found: list[Verdict], width: int) -> list[Text]:

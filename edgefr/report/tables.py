@@ -10,45 +10,25 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from edgefr.report.blocks import block_table, blocks_over_seeds
+from edgefr.config.sheet import Sheet, count
+from edgefr.report.blocks import blocks_over_seeds
 from edgefr.report.fairness import fairness_table
 from edgefr.report.fleet import fleet_table, short
-from edgefr.report.layout import Sheet, count
-from edgefr.report.lists import list_table
-from edgefr.report.rankings import ranking_of
-from edgefr.report.sessions import group_table
-from edgefr.run import Run
+from edgefr.report.pages import number
+from edgefr.report.verdict import ranking_of
 
 
-def print_run(run: Run, console: Console) -> None:
-    """Print the final report of one run."""
-    summary = run.summary
-    if "continual" in summary:
-        console.print(block_table(summary))
-    else:
-        for split in summary["stages"]:
-            console.print(metric_table(summary, split))
-            of_lists = list_table(summary, split)
-            if of_lists is not None:
-                console.print(of_lists)
-        if "sessions" in summary:
-            console.print(group_table(summary))
-        if summary["transfer"]:
-            console.print(transfer_table(summary["transfer"], ranking_of(summary)))
-    for split, lines in summary["verdicts"].items():
-        for line in lines:
-            console.print(_verdict(split, line))
-    console.print(Text(f"protocol: {summary['protocol']}", style="dim"))
-    if "central" in summary:
-        console.print(Text(_central_line(summary), style="bold"))
-    else:
-        _print_federated(summary, console)
-    if summary["bundles"]:
-        console.print(bundle_table(summary["bundles"]))
-    console.print(Text(engine_line(summary)))
-    for line in warnings(summary):
-        console.print(Text(line, style="bold yellow"))
-    print_path("run", run.path, console)
+def list_table(summary: dict[str, Any], split: str) -> Sheet | None:
+    """Show the metrics of recommended lists on a split; None where none was measured."""
+    full = {name: found for name, found in summary["full_ranking"].get(split, {}).items() if isinstance(found, dict)}
+    sampled = {metric for found in summary["stages"][split].values() for metric in found}
+    names = list(dict.fromkeys(metric for found in full.values() for metric in found if metric not in sampled))
+    if not names:
+        return None
+    rows = [
+        {"recommended": name} | {metric: number(found.get(metric)) for metric in names} for name, found in full.items()
+    ]
+    return Sheet(f"what is recommended on {split}, whoever finds something in it", rows, ["recommended"])
 
 
 def _print_federated(summary: dict[str, Any], console: Console) -> None:
@@ -126,7 +106,7 @@ def transfer_table(transfer: dict[str, dict[str, float]], how: str) -> Sheet:
 def privacy_table(report: dict[str, Any]) -> Table:
     """Show the privacy report: four epsilons, never mixed."""
     from privacy.example_plan import render_examples
-    from privacy.rows import render
+    from privacy.report_rows import render
 
     table = Table(title="privacy", title_justify="left", title_style="bold", show_header=False)
     table.add_column()
@@ -209,17 +189,6 @@ def warnings(summary: Mapping[str, Any]) -> list[str]:
         if row["lacks"]:
             out.append(f"warning: the smallest bundle for {row['class']} {row['lacks']}; use a smaller catalogue")
     return out
-
-
-def print_seeds(runs: Sequence[Run], place: Path, console: Console) -> None:
-    """Print mean and standard deviation over seeds, references included."""
-    from edgefr.report.summary import over_seeds
-
-    summary = over_seeds([run.summary for run in runs])
-    for sheet in seed_tables(summary):
-        console.print(sheet)
-    console.print(Text(f"protocol: {summary['protocol']}", style="dim"))
-    print_path("runs", place, console)
 
 
 def seed_tables(summary: dict[str, Any]) -> list[Sheet]:

@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from edgefr.measure import UNLEARNED
+from edgefr.metrics.names import UNLEARNED
+
+RANKINGS = {"full": "full ranking", "sampled": "sampled candidates"}
+
+
+FULL, SAMPLED = "full ranking", "sampled"
+
+
+def ranking_of(summary: Mapping[str, Any]) -> str:
+    """Return how the `metrics` of a summary were ranked, and with them its references and its device classes.
+
+    >>> ranking_of({"protocol": "leave-one-out; sampled ranking: 99 fixed uniform negatives"})
+    '1 + 99 sampled'
+    >>> ranking_of({"protocol": "blocks of time", "continual": {}})
+    'full ranking'
+    """
+    if "continual" in summary:
+        return FULL
+    found = re.search(r"sampled ranking: (\d+)", summary.get("protocol", ""))
+    return SAMPLED if found is None else f"1 + {found[1]} {SAMPLED}"
+
+
+def ranked(metric: str, how: str) -> str:
+    """Write a metric with its ranking.
+
+    >>> ranked("NDCG@10", "1 + 99 sampled")
+    'NDCG@10 (1 + 99 sampled)'
+    """
+    return f"{metric} ({how})"
+
 
 NOT_YET = "nothing has been learned yet"
 KEYS = ("value", "difference", "low", "high")

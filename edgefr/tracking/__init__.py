@@ -1,8 +1,1 @@
-"""Runs are told to trackers: a table of them, and what they are told of a run.
-
-Owns: the contract of a tracker, the values of a round, the trackers that ship. Does not own: the loop that tells its
-callbacks (`edgefr.training`), or what a run keeps of itself.
-"""
-
-import edgefr.tracking.mlflow
-import edgefr.tracking.tensorboard  # noqa: F401 - each registers its tracker
+"""`from edgefr.tracking.tracker import Tracker`: where the contract of a tracker is documented to be (`edgefr.simulation.tracking`)."""

@@ -12,11 +12,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from edgefr.experiment import load_experiment
+from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet import load_fleet
-from edgefr.reproductions.cells import as_yaml
-from edgefr.reproductions.f3crec.recipes import recipe
-from edgefr.reproductions.runs import Job, Setting, ideal_fleet, run_all
+from edgefr.studies.reproductions.cells import as_yaml
+from edgefr.studies.reproductions.f3crec.recipes import recipe
+from edgefr.studies.reproductions.runs import Job, Setting, ideal_fleet, run_all
 
 NAMED = {"name": "f3crec", "method": "f3crec", "fidelity": "released", "backbone": "fedmf"}
 

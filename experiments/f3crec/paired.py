@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgefr.metrics.significance import paired_t
-from edgefr.run import Run
+from edgefr.simulation.runs.run import Run
 
 METRIC, BLOCKS, RESAMPLES = "NDCG@20", ("D1", "D2", "D3"), 10_000
 Values = Mapping[str, Mapping[str, float]]

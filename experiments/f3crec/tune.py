@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from edgefr.experiment import load_experiment
+from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet import load_fleet
-from edgefr.reproductions.runs import IDEAL_FLEET, Job, Setting, run_all
+from edgefr.studies.reproductions.runs import IDEAL_FLEET, Job, Setting, run_all
 
 
 def main() -> None:

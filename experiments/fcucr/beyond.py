@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from edgefr.engine.model import Model
 from edgefr.fleet import load_fleet
-from edgefr.metrics import Scorer, evaluate, references
-from edgefr.metrics.repeats import repeats
-from edgefr.model import Model
-from edgefr.prepare import prepare
-from edgefr.run import Run
-from edgefr.training import Training
+from edgefr.simulation.evaluation import references
+from edgefr.simulation.evaluation.ranking import Scorer, evaluate
+from edgefr.simulation.evaluation.repeats import repeats
+from edgefr.simulation.loop import Training
+from edgefr.simulation.prepare import prepare
+from edgefr.simulation.runs.run import Run
 
 WEIGHTS = (0.0, 1.0, 3.0, 10.0)
 FIRST = 1e4  # what an item that was had is given

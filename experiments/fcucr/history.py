@@ -13,13 +13,13 @@ from pathlib import Path
 
 import torch
 
+from edgefr.engine.model import Model
 from edgefr.fleet import load_fleet
-from edgefr.metrics import evaluate
-from edgefr.model import Model
-from edgefr.prepare import prepare
-from edgefr.run import Run
-from edgefr.stages.sessions import HELD
-from edgefr.training import Training
+from edgefr.simulation.evaluation.ranking import evaluate
+from edgefr.simulation.loop import Training
+from edgefr.simulation.prepare import prepare
+from edgefr.simulation.runs.run import Run
+from edgefr.simulation.stages.sessions import HELD
 
 WEIGHTS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0)
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import torch
 
+from edgefr.engine.model import Model
 from edgefr.fleet import load_fleet
-from edgefr.metrics import evaluate
-from edgefr.model import Model
-from edgefr.prepare import prepare
-from edgefr.run import Run
-from edgefr.training import Training
+from edgefr.simulation.evaluation.ranking import evaluate
+from edgefr.simulation.loop import Training
+from edgefr.simulation.prepare import prepare
+from edgefr.simulation.runs.run import Run
 
 
 def ask(path: Path, data_dir: Path) -> None:

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 import edgefr
-from edgefr.methods import METHODS, Method
+from edgefr.experiment.method import METHODS, Method
 from edgefr.methods.fedcar.encoder import Encoder
 from edgefr.methods.fedcar.parts import Shown
 from edgefr.methods.fedcar.program import FedCAR
 from edgefr.methods.fedcar.settings import FedCARSettings
-from edgefr.methods.given import Given
 from export.batches import Batch
+from export.given import Given
 from export.program import LocalProgram, Phase, Tensors
 
 

@@ -13,10 +13,10 @@ import argparse
 from pathlib import Path
 
 import edgefr
-from edgefr.audits.attacks import matching, membership, sign_split
-from edgefr.audits.finding import Effort, Finding
-from edgefr.audits.target import AttackTarget
 from edgefr.engine.federation import one_thread
+from edgefr.studies.audits.attacks import matching, membership, sign_split
+from edgefr.studies.audits.finding import Effort, Finding
+from edgefr.studies.audits.target import AttackTarget
 
 METRIC = "NDCG@10"
 TRANSFR = ["method=transfr", "model.adapter_init=random", "model.local_training_epochs=0"]

@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 
 from edgefr.engine.aggregate import released_values
 from edgefr.engine.footprint import FLOAT, fetched_values, frozen_bytes
-from edgefr.experiment import load_experiment
-from edgefr.methods.given import Given
+from edgefr.experiment.experiment import load_experiment
+from export.given import Given
 
 ITEMS = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 METHODS = ("fedmf", "fcf", "fedncf", "pfedrec", "fedrap", "fedcar", "transfr")

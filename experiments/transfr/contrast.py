@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cloud.losses import TERMS, Lesson, Term
+from cloud.distillation import TERMS, Lesson, Term
 
 TEMPERATURE = 0.05
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from edgefr.measure import UNLEARNED
 from edgefr.metrics.bootstrap import intervals
+from edgefr.metrics.names import UNLEARNED
 
 STAGES = (UNLEARNED, "finetune", "localtrain")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import edgefr
-from edgefr.data import load
+from edgefr.data.datasets import load
 from edgefr.data.interactions import Dataset
 
 HOW = ("among users", "anew", "not at all")

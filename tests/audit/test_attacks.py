@@ -13,14 +13,14 @@ import torch
 
 import edgefr
 from edge.ragged import Ragged
-from edgefr.audits.attacks import matching, membership, sign_split
-from edgefr.audits.audit import audit_run
-from edgefr.audits.finding import Effort
-from edgefr.audits.record import FILE, read_bound
-from edgefr.audits.target import AttackTarget
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
-from edgefr.run import Run
+from edgefr.report.audit import FILE, read_bound
+from edgefr.simulation.runs.run import Run
+from edgefr.studies.audits.attacks import matching, membership, sign_split
+from edgefr.studies.audits.audit import audit_run
+from edgefr.studies.audits.finding import Effort
+from edgefr.studies.audits.target import AttackTarget
 from export.model import Names, TrainedModel
 from privacy import keyed
 from privacy.errors import InputError

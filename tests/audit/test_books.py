@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefr.audits.audit import audit_run
-from edgefr.audits.books import check_books
-from edgefr.audits.finding import Effort
-from edgefr.participation import Participation
-from edgefr.run import Run
+from edgefr.simulation.participation import Participation
+from edgefr.simulation.runs.run import Run
+from edgefr.studies.audits.audit import audit_run
+from edgefr.studies.audits.finding import Effort
+from edgefr.studies.audits.ledger_check import check_books
 from tests.audit.test_attacks import LOUD, simulated
 
 

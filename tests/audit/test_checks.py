@@ -13,16 +13,18 @@ from cloud.aggregate import Accumulator
 from edge import update as outgoing
 from edge.learning import ReleaseRecord
 from edge.update import Change
-from edgefr import purposes
-from edgefr.audits import checks, played, ways
-from edgefr.audits.checks import FALSE_ALARM, Outcome, check
-from edgefr.audits.planted import PUBLIC, RealSum, Sum, Way
-from edgefr.audits.ways import Steps, Upload
+from edgefr.config import random_streams as purposes
 from edgefr.engine import aggregate
-from edgefr.engine.examples import PrivateSteps
+from edgefr.engine.executors.dp_sgd import PrivateSteps
 from edgefr.engine.federation import Federation
 from edgefr.engine.work import Updates
-from edgefr.shipping import NOISED
+from edgefr.simulation.bundles import NOISED
+from edgefr.studies.audits import canary_rounds as played
+from edgefr.studies.audits import channels as ways
+from edgefr.studies.audits import checks
+from edgefr.studies.audits.canaries import PUBLIC, RealSum, Sum, Way
+from edgefr.studies.audits.channels import Steps, Upload
+from edgefr.studies.audits.checks import FALSE_ALARM, Outcome, check
 from export.program import TensorSpec
 from privacy.example_plan import plan_examples
 from privacy.examples import ExampleSettings

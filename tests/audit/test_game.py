@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefr.audits.games import plant, play
-from edgefr.audits.planted import through
+from edgefr.studies.audits.canaries import through
+from edgefr.studies.audits.games import plant, play
 from privacy.plan import Plan, plan
 from privacy.settings import PrivacySettings
 

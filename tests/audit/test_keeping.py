@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from edgefr.audits.audit import audit_run
-from edgefr.audits.finding import Effort, Finding
-from edgefr.audits.keeping import bound, strongest, verdict
-from edgefr.audits.record import FILE, read_attacks, read_bound
+from edgefr.report.audit import FILE, read_attacks, read_bound
+from edgefr.studies.audits.audit import audit_run
+from edgefr.studies.audits.best_finding import bound, strongest, verdict
+from edgefr.studies.audits.finding import Effort, Finding
 from privacy.audits import epsilon_lower_bound
 from tests.audit.test_attacks import LOUD, simulated
 

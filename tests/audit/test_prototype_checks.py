@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from edgefr.audits.checks import check
-from edgefr.audits.ways import Message
 from edgefr.engine.noise import SimulatedNoise
+from edgefr.studies.audits.channels import Message
+from edgefr.studies.audits.checks import check
 from privacy import prototypes
 from privacy.mechanism import Noise
 from privacy.plan import plan

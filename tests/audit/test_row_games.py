@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from edgefr.audits.finding import Finding
-from edgefr.audits.games import _worlds, tell_apart
-from edgefr.audits.planted import Sum, Way
-from edgefr.audits.target import AttackTarget
-from edgefr.audits.ways import Steps
+from edgefr.studies.audits.canaries import Sum, Way
+from edgefr.studies.audits.channels import Steps
+from edgefr.studies.audits.finding import Finding
+from edgefr.studies.audits.games import _worlds, tell_apart
+from edgefr.studies.audits.target import AttackTarget
 from export.program import TensorSpec
 from privacy.example_plan import plan_examples
 from privacy.examples import ExampleSettings

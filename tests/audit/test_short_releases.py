@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgefr.audits.attacks import sign_split
-from edgefr.audits.finding import Effort
-from edgefr.audits.games import game
-from edgefr.audits.target import AttackTarget
+from edgefr.studies.audits.attacks import sign_split
+from edgefr.studies.audits.finding import Effort
+from edgefr.studies.audits.games import game
+from edgefr.studies.audits.target import AttackTarget
 from tests.audit.test_attacks import quiet, simulated
 
 SHORT = ["privacy.mechanism=gaussian", "privacy.clip=1", "privacy.project=50"]

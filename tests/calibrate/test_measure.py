@@ -6,9 +6,9 @@ import shutil
 import pytest
 
 from edge.bundle import open_bundle
-from edgefr.calibrations import measure, trial, work
-from edgefr.calibrations.derive import call_ms, rates, step_ms
 from edgefr.fleet.calibration import read_calibration
+from edgefr.fleet.calibrations import measure, trial, work
+from edgefr.fleet.calibrations.derive import call_ms, rates, step_ms
 from edgefr.fleet.ratio import host_ratio_step, stack_of
 from edgefr.fleet.spec import Figure
 from edgefr.report.calibration import class_table, measured_table

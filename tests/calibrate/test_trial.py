@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from edgefr.calibrations.probe import milliseconds, repeated
-from edgefr.calibrations.trial import Limits, result_of, run
+from edgefr.fleet.calibrations.probe import milliseconds, repeated
+from edgefr.fleet.calibrations.trial import Limits, result_of, run
 
 FINE = json.dumps({"peak_mb": 90.0, "median_ms": 1.0})
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefr.run import Run
+from edgefr.simulation.runs.run import Run
 from tests.cli.commands import ROOT, refused
 from tests.cli.conftest import Cli, Made
 

@@ -70,7 +70,7 @@ def test_recommend_gives_what_the_simulated_model_gives(transfr: Made, cli: Cli,
     import torch
 
     from edgefr.engine.scoring import ModelScorer
-    from edgefr.trained import open_model
+    from edgefr.simulation.runs.saved_model import open_model
 
     run = transfr.run
     assert cli("export", "--run", run.path, "--out", tmp_path, "--with-users")[::2] == (0, "")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import edgefr
-from edgefr.experiment import load_experiment
-from edgefr.run import Run
+from edgefr.experiment.experiment import load_experiment
+from edgefr.simulation.runs.run import Run
 from privacy.errors import InputError
 from tests.cli.commands import environment, without_progress
 from tests.closeness import assert_same

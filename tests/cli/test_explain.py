@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import edgefr
-from edge.explaining import Explanation, Lean
-from edgefr.explaining import Explained, ItemMap, write_maps
-from edgefr.trained import open_model
+from edge.explain import Explanation, Lean
+from edgefr.report.explaining import Explained, ItemMap
+from edgefr.simulation.explain import write_maps
+from edgefr.simulation.runs.saved_model import open_model
 from privacy.errors import InputError
 from tests.cli.commands import edgefr as command
 from tests.cli.commands import refused

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import edgefr
-from edgefr import plugins
-from edgefr.methods import METHODS
+from edgefr.config import plugins
+from edgefr.config.plugins import TABLES, load, register
+from edgefr.experiment.method import METHODS
 from edgefr.metrics.cutoffs import METRICS, Metric
-from edgefr.plugins import TABLES, load, register
 from privacy.errors import InputError
 from tests.cli import commands
 
@@ -164,14 +164,14 @@ def test_a_table_that_others_may_add_to_has_a_kind_of_its_own(place: str) -> Non
 
 
 CLOSED = {
-    "edgefr.audits.checks:CHECKS": "what an audit promises to have looked at",
+    "edgefr.studies.audits.checks:CHECKS": "what an audit promises to have looked at",
     "edgefr.engine.optimisers:RULES": "devices have the same ones",
     "edge.replay:PICKS": "devices have the same ones",
     "privacy.trust:TRUSTS": "a guarantee is stated for these alone",
     "privacy.mechanism:SAMPLERS": "they come with a mechanism",
-    "edgefr.reproductions.papers:PAPERS": "papers",
-    "edgefr.reproductions.fedcar.recipes:ROWS": "rows of a paper",
-    "edgefr.reproductions.transfr.recipes:ROWS": "rows of a paper",
+    "edgefr.studies.reproductions.papers:PAPERS": "papers",
+    "edgefr.studies.reproductions.fedcar.recipes:ROWS": "rows of a paper",
+    "edgefr.studies.reproductions.transfr.recipes:ROWS": "rows of a paper",
 }
 """Tables that nobody adds to, and why."""
 

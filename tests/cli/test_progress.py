@@ -11,9 +11,9 @@ import pytest
 from nbclient import NotebookClient
 from rich.console import Console
 
-from edgefr import watching
 from edgefr.cli.progress import shown
-from edgefr.watching import logged
+from edgefr.config import progress as watching
+from edgefr.config.progress import logged
 from tests.cli.commands import without_progress
 
 
@@ -65,7 +65,7 @@ def test_outside_a_notebook_functions_are_silent(capsys: pytest.CaptureFixture[s
 
 
 CELL = """\
-from edgefr.watching import watched
+from edgefr.config.progress import watched
 
 @watched()
 def work(*, progress=None):

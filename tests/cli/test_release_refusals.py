@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import edgefr
-from edgefr.run import Run
+from edgefr.simulation.runs.run import Run
 from privacy.errors import InputError
 
 COMMON = ["method=fedmf", "rounds=1", "model.dim=4", "data_options.users=30", "data_options.items=160"]

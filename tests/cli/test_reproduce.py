@@ -95,8 +95,8 @@ def test_the_same_again_changes_nothing(made, data_dir, cli):
 
 
 def test_a_failed_run_is_named_and_does_not_stop_the_rest(made, data_dir, cli, monkeypatch, tmp_path):
-    from edgefr.jobs import Failed
-    from edgefr.reproductions import runs
+    from edgefr.studies.jobs import Failed
+    from edgefr.studies.reproductions import runs
 
     out = made[1]
     (gone,) = out.glob("runs/*f3crec-no-itemwise*_seed-1")

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefr.reproductions.fedcar import recipes
-from edgefr.tuning.rules import Rules
+from edgefr.studies.reproductions.fedcar import recipes
+from edgefr.studies.tuning.rules import Rules
 from tests.cli import commands
 from tests.data.tables import archive
 

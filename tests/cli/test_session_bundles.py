@@ -7,7 +7,7 @@ from pathlib import Path
 
 from edge.recommender import Recommender
 from edge.update import read_update
-from edgefr.calibrations.probe import learn
+from edgefr.fleet.calibrations.probe import learn
 from tests.cli.conftest import Cli
 from tests.devices import policy_file
 from tests.visits import USERS, write_visits

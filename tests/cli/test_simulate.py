@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import edgefr
-from edgefr.run import Run
+from edgefr.simulation.runs.run import Run
 from tests.cli.commands import refused
 from tests.cli.conftest import Cli, Made
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from cloud.folder import save
+from cloud.distillation import DistillSettings
+from cloud.model_folder import save
 from cloud.pretrain import tokenizer_of
-from cloud.settings import DistillSettings
 from cloud.student import new_student
 
 WORDS = [

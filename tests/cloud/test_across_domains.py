@@ -10,7 +10,7 @@ from cloud.references.cmf import CMF, Joint
 from cloud.references.emcdr import EMCDR, MAPPINGS, AfterSource, Fit, linear, mlp
 from cloud.references.factors import Factors
 from cloud.references.folds import Folds, apart, drawn_folds
-from cloud.references.pooled import Pooled
+from cloud.references.pooling import Pooled
 from cloud.references.reference import Batches, squared
 
 USERS, ITEMS = 9, 14

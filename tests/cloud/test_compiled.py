@@ -8,7 +8,7 @@ from pathlib import Path
 
 SCRIPT = """
 from cloud import compiled
-from privacy.asides import heard
+from privacy.progress import heard
 
 @compiled.compiled
 def twice(x):

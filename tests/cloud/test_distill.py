@@ -15,9 +15,10 @@ import torch
 
 from cloud.batches import tokenise
 from cloud.distill import _lessons, _start, _terms, distill, untrained
+from cloud.distillation import DistillSettings
 from cloud.encode import encode
-from cloud.folder import digest, open_config, open_model, open_tokenizer
-from cloud.settings import DistillSettings, EncodeSettings
+from cloud.model_folder import digest, open_config, open_model, open_tokenizer
+from cloud.settings import EncodeSettings
 from cloud.student import student_config
 from cloud.teacher import resolve
 from privacy.errors import InputError
@@ -165,7 +166,7 @@ from pathlib import Path
 import torch
 import cloud.train
 from cloud.distill import distill
-from cloud.settings import DistillSettings
+from cloud.distillation import DistillSettings
 torch.set_num_threads(1)
 cloud.train.CHECKPOINT_SECONDS = 0.0
 def progress(stage, done, total, note):

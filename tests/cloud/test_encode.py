@@ -6,7 +6,7 @@ import torch
 
 from cloud import encode as module
 from cloud.encode import encode
-from cloud.folder import open_model, open_tokenizer
+from cloud.model_folder import open_model, open_tokenizer
 from cloud.settings import EncodeSettings
 from privacy.errors import InputError
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cloud.references.feddcsr import Domain, FedDCSR, How, Sequences, contrast, divergence
-from cloud.references.pooled import Pooled
+from cloud.references.pooling import Pooled
 
 USERS, ITEMS, LENGTH, RING, DIM = 24, 60, 5, 30, 16
 HOW = How(

@@ -12,8 +12,7 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from cloud.fusion import FUSIONS, Fusion, fused
-from cloud.settings import KnowledgeSettings
+from cloud.fusion import FUSIONS, Fusion, KnowledgeSettings, fused
 from privacy import keyed
 
 Vectors = npt.NDArray[np.float64]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cloud import graph
 from cloud.graph import relations, similarities
-from cloud.settings import AggregationSettings
+from cloud.rule import AggregationSettings
 from cloud.uploads import Rows
 from privacy.errors import InputError
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from cloud.optimiser import OPTIMISERS
 from cloud.optimisers.adam import BETA_1, BETA_2, Moments
 from cloud.optimisers.momentum import RunningSum
-from cloud.settings import AggregationSettings
+from cloud.rule import AggregationSettings
+from cloud.rules.mean import OPTIMISERS
 
 
 def means(rounds: int) -> list[torch.Tensor]:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import cloud.index
 import cloud.prototypes
 import cloud.search
+from cloud.fusion import KnowledgeSettings
 from cloud.prototypes import KnowledgeBase
-from cloud.settings import KnowledgeSettings
-from edgefr.checkpoint import newest, write
+from edgefr.simulation.runs.checkpoint import newest, write
 from privacy import keyed
 from privacy.errors import InputError
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cloud.references.ease import Ease, weights
 from cloud.references.factors import Factors
 from cloud.references.neumf import NeuMF, forward
-from cloud.references.pooled import Pooled
+from cloud.references.pooling import Pooled
 from cloud.references.reference import Batches, bce, bpr, squared
 from privacy.errors import InputError
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cloud.aggregate import Accumulator
 from cloud.row_sum import RowSum
-from cloud.settings import AggregationSettings
+from cloud.rule import AggregationSettings
 
 ROWS, WIDTH = 9, 2
 PARTS = st.lists(st.lists(st.integers(0, ROWS - 1), max_size=12), max_size=6)

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 import cloud.trimming
 import cloud.uploads
-from cloud.rule import RULES
+from cloud.rule import RULES, AggregationSettings
 from cloud.rules.temporal_mean import temporal_mean
-from cloud.settings import AggregationSettings
 from cloud.uploads import Uploads, joined
 from privacy import keyed
 from privacy.errors import InputError

@@ -4,7 +4,10 @@ import sys
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from cloud.settings import AggregationSettings, DistillSettings, EncodeSettings, KnowledgeSettings, PretrainSettings
+from cloud.distillation import DistillSettings
+from cloud.fusion import KnowledgeSettings
+from cloud.rule import AggregationSettings
+from cloud.settings import EncodeSettings, PretrainSettings
 
 
 @pytest.mark.parametrize(

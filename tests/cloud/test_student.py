@@ -1,6 +1,6 @@
 import pytest
 
-from cloud.settings import DistillSettings
+from cloud.distillation import DistillSettings
 from cloud.student import layer_map, new_student, student_config
 
 

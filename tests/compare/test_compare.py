@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import edgefr
-from edgefr.comparisons.tested import read
 from edgefr.report.verdict import verdicts
+from edgefr.studies.comparisons.finished_run import read
 from privacy.errors import InputError
 from tests.cli import commands
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import torch
 
-from edgefr.experiment import Experiment, load_experiment
+from edgefr.data.prepared import Prepared
+from edgefr.experiment.continual import strategy
+from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet import FleetFile, load_fleet
-from edgefr.methods.f3crec.strategies import strategy
-from edgefr.prepare import Prepared, prepare
-from edgefr.reproductions.runs import IDEAL_FLEET
-from edgefr.training import Training
+from edgefr.simulation.loop import Training
+from edgefr.simulation.prepare import prepare
+from edgefr.studies.reproductions.runs import IDEAL_FLEET
 
 SMALL = [
     "method=f3crec",

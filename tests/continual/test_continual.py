@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from cloud.rules.temporal_mean import temporal_mean
-from edgefr.data.blocks import Block
+from edgefr.data.splits.blocks import Block
 from edgefr.engine.work import MEMORY
-from edgefr.measure import Asked
-from edgefr.methods.f3crec.strategies import STRATEGIES
-from edgefr.metrics import Scorer
+from edgefr.experiment.continual import STRATEGIES
 from edgefr.metrics.continual import MASKS
-from edgefr.reproductions.runs import base_of
-from edgefr.training import Training
+from edgefr.simulation.evaluation.measure import Asked
+from edgefr.simulation.evaluation.ranking import Scorer
+from edgefr.simulation.loop import Training
+from edgefr.studies.reproductions.runs import base_of
 from tests.closeness import assert_same
 from tests.continual.runs import begun, experiment, read_by
 from tests.durable.test_state import kept as checkpointed

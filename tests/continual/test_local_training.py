@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import edgefr
-from edgefr.prepare import prepare
-from edgefr.training import Training
+from edgefr.simulation.loop import Training
+from edgefr.simulation.prepare import prepare
 from tests.continual.runs import ideal_fleet
 
 TINY = [

@@ -19,8 +19,8 @@ from edge.learning import ReleaseRecord, ReplayRecord
 from edge.manifest import Promise
 from edge.policy import NOISED
 from edgefr.engine.optimisers import adam, sgd
-from edgefr.methods import METHODS
-from edgefr.shipping import promise_of
+from edgefr.experiment.method import METHODS
+from edgefr.simulation.bundles import promise_of
 from export.learning import LearningSpec, unlearnable
 from export.program import LocalProgram
 from export.variants import ClassLimits

@@ -26,16 +26,16 @@ import yaml
 
 import edgefr
 from edge.manifest import MANIFEST
-from edgefr.belongs import unread
-from edgefr.experiment import Change, Experiment
+from edgefr.experiment.experiment import Change, Experiment
+from edgefr.experiment.unread_settings import unread
 from edgefr.fleet import FleetFile, load_fleet
-from edgefr.pipeline import fleet_overrides
-from edgefr.run import Run
-from edgefr.shipping import export_run
+from edgefr.simulation.bundles import export_run
+from edgefr.simulation.runs.run import Run
+from edgefr.simulation.simulate import fleet_overrides
 from export.quality import Quality
 from export.variants import Variant
-from privacy.belongs import unread_fields
 from privacy.errors import InputError
+from privacy.setting_scope import unread_fields
 from tests.contract.bases import BASES, CHOICES
 from tests.contract.schema import Leaf, leaves
 from tests.contract.values import BESIDE
@@ -249,15 +249,15 @@ def ships_plainly() -> Iterator[None]:
         return Quality(1, overlap=kept, hit_rate=kept, kept=kept)
 
     measured = mock.patch("export.candidates._quality", quality)
-    with measured, mock.patch("edgefr.shipping.learning_of", return_value=None):
+    with measured, mock.patch("edgefr.simulation.bundles.learning_of", return_value=None):
         yield
 
 
 @contextmanager
 def unguarded() -> Iterator[None]:
     """Let settings through that nothing reads, which belong to another choice, for a while."""
-    fields = mock.patch("privacy.belongs.unread_fields", return_value={})
-    with fields, mock.patch("edgefr.belongs.unread", return_value={}):
+    fields = mock.patch("privacy.setting_scope.unread_fields", return_value={})
+    with fields, mock.patch("edgefr.experiment.unread_settings.unread", return_value={}):
         yield
 
 

@@ -13,10 +13,10 @@ from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr.engine.tables import Own
 from edgefr.engine.work import LocalWork
-from edgefr.methods import METHODS
-from edgefr.methods.anchored import Anchored, anchors
-from edgefr.methods.given import Given
-from edgefr.testing import cases
+from edgefr.experiment.method import METHODS
+from edgefr.methods.regularised import Anchored, anchors
+from edgefr.methods.testing import cases
+from export.given import Given
 from export.program import LocalProgram
 from tests.contract import sessions
 from tests.methods import berts
@@ -211,7 +211,7 @@ def work(local: LocalProgram, when: str = "round", batch_size: int = 16, train: 
 
 
 def in_float64(todo: LocalWork) -> LocalWork:
-    """The same work with all that its program reads in float64 (`edgefr.testing.closeness` says why)."""
+    """The same work with all that its program reads in float64 (`edgefr.methods.testing.closeness` says why)."""
     tables = {name: cases.Wide(table) for name, table in todo.tables.items()}
     return replace(todo, program=cases.widened(todo.program), tables=tables)
 

@@ -12,11 +12,11 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import AfterValidator, BaseModel
 from pydantic.fields import FieldInfo
 
-from edgefr.data import READERS
-from edgefr.experiment import Experiment
+from edgefr.data.datasets import READERS
+from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import FleetFile
 from edgefr.fleet.calibration import Calibration
-from privacy.belongs import EntryName, default_of
+from privacy.setting_scope import EntryName, default_of
 from privacy.table import Choice, Table
 from tests.contract.values import VALUES
 
@@ -115,7 +115,7 @@ def others(name: str, field: FieldInfo, value: Any) -> list[Any]:
 
 
 def _table(field: FieldInfo) -> Table[Any] | None:
-    """Return the table that a field's value is a name of (`privacy.belongs.named_in`)."""
+    """Return the table that a field's value is a name of (`privacy.setting_scope.named_in`)."""
     for part in field.metadata:
         if isinstance(part, AfterValidator) and isinstance(part.func, EntryName):
             return part.func.table

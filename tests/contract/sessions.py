@@ -10,9 +10,9 @@ import torch
 from edge.ragged import Ragged
 from edge.sessions import SessionSampler
 from edgefr.engine.work import LocalWork
-from edgefr.methods import METHODS
+from edgefr.experiment.method import METHODS
 from edgefr.methods.fcucr.settings import FCUCRSettings
-from edgefr.methods.given import Given
+from export.given import Given
 from export.program import SessionProgram
 
 ITEMS, CLIENTS, LENGTH, NEGATIVES = 40, 9, 4, 2

@@ -10,17 +10,17 @@ import pytest
 import torch
 
 from edge.delta import Delta
+from edge.item_vectors import Kept
 from edge.ragged import Ragged
 from edge.update import ClientUpdate, read_update
-from edge.vectors import Kept
-from edgefr.engine import inline
 from edgefr.engine.aggregate import SHORT, Joint, Terms
+from edgefr.engine.executors import inline
 from edgefr.engine.scoring import ModelScorer
 from edgefr.engine.work import Updates
+from edgefr.experiment.continual import ContinualSettings
 from edgefr.methods.f3crec.memory import ITEMS as REMEMBERED
 from edgefr.methods.f3crec.memory import ReplayMemory, empty, remember_best
-from edgefr.methods.f3crec.settings import ContinualSettings
-from edgefr.remote.devices import released
+from edgefr.serving.devices import released
 from export.program import LocalProgram
 from privacy.compress import Projection
 from privacy.errors import InputError

@@ -11,13 +11,13 @@ import torch
 
 from edge.ragged import Ragged
 from edge.replay import Replay
-from edgefr.engine import debug, inline
+from edgefr.engine.executors import debug, inline
 from edgefr.engine.work import Clients, LocalWork, Updates
+from edgefr.experiment.continual import ContinualSettings
 from edgefr.methods.f3crec.memory import ReplayMemory
-from edgefr.methods.f3crec.settings import ContinualSettings
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
-from edgefr.testing import check_method
+from edgefr.methods.testing.battery import check_method
 from export.program import LocalProgram, Phase, Tensors
 from tests.closeness import after_training, assert_all_same, assert_same
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, doubled, in_float64, most_steps, program, work

@@ -11,7 +11,7 @@ import onnx
 import pytest
 import torch
 
-from edge.explaining import Explanation, checked
+from edge.explain import Explanation, checked
 from edge.recommender import Recommender
 from edge.sessions import Windows
 from export.batches import One, Window

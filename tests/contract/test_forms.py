@@ -14,11 +14,12 @@ import torch
 
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine import debug, formed, inline
 from edgefr.engine.aggregate import ShardAggregate, Terms, release
+from edgefr.engine.compiled import dispatch as formed
+from edgefr.engine.executors import debug, inline
 from edgefr.engine.work import LocalWork
+from edgefr.experiment.continual import ContinualSettings
 from edgefr.methods.f3crec.memory import ReplayMemory
-from edgefr.methods.f3crec.settings import ContinualSettings
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from export.batches import Batch

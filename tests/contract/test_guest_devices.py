@@ -23,11 +23,11 @@ from edge.policy import Policy
 from edge.ragged import Ragged
 from edge.sessions import window_of
 from edge.update import ClientUpdate, read_update
-from edgefr.engine import inline
+from edgefr.engine.executors import inline
+from edgefr.engine.executors.sessions import WindowScorer
 from edgefr.engine.scoring import ModelScorer
-from edgefr.engine.sequences import WindowScorer
 from edgefr.engine.work import LocalWork, Updates
-from edgefr.testing.closeness import after_training, assert_same
+from edgefr.methods.testing.closeness import after_training, assert_same
 from export.program import LocalProgram, SessionProgram
 from privacy.errors import InputError
 from privacy.mechanism import Noise

@@ -12,12 +12,12 @@ import torch
 from edge.sampling import Sampler, Selection
 from edge.sessions import windows
 from edge.steps import steps_of
-from edgefr.engine import debug, inline
-from edgefr.engine.sequences import WindowScorer
+from edgefr.engine.executors import debug, inline
+from edgefr.engine.executors.sessions import WindowScorer
 from edgefr.engine.work import LocalWork
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
-from edgefr.testing import check_method
+from edgefr.methods.testing.battery import check_method
 from export.batches import One, Window
 from export.learning import unlearnable
 from export.program import LocalProgram, SessionProgram, read_by, turns

@@ -16,8 +16,8 @@ import pytest
 
 import edgefr
 from edgefr.data.interactions import Catalogue, Dataset, assemble, item_text
-from edgefr.data.protocols import LeaveOneOut
-from edgefr.methods import METHODS
+from edgefr.data.splits.leave_one_out import LeaveOneOut
+from edgefr.experiment.method import METHODS
 from tests.caches import new_cache
 from tests.export.worlds import student
 from tests.golden.cases import cases, ready

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from edgefr.engine import debug, inline, layered
+from edgefr.engine.compiled import mlp_phases as layered
+from edgefr.engine.executors import debug, inline
 from edgefr.engine.work import LocalWork, Updates
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefr.experiment import Change, load_experiment
-from edgefr.methods import METHODS
+from edgefr.experiment.experiment import Change, load_experiment
+from edgefr.experiment.method import METHODS
 from privacy.errors import InputError
 from tests.contract.bases import BASES, CHOICES
 from tests.contract.leaves import Sweep, unguarded

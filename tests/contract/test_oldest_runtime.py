@@ -17,7 +17,7 @@ from cloud.pooling import POOLINGS
 from edge.bundle import open_bundle
 from export.encoders import Reading, encoder_of, stage_encoders
 from export.folder import MIN_ORT
-from export.staging import Staging
+from export.staged_files import Staging
 from tests.closeness import assert_same
 from tests.contract import bundles, programs, session_bundles, sessions
 from tests.contract.programs import interactions

@@ -13,24 +13,25 @@ import torch
 from pydantic import BaseModel, ValidationError
 
 import edgefr
+from cloud.distillation import STARTS, TERMS, DistillSettings, Lesson, Start, Term
+from cloud.fusion import KnowledgeSettings
 from cloud.index import INDEXES, Index
-from cloud.losses import TERMS, Lesson, Term
 from cloud.pooling import POOLINGS, Pooling
 from cloud.prototypes import KnowledgeBase
-from cloud.settings import AggregationSettings, DistillSettings, EncodeSettings, KnowledgeSettings
-from cloud.starts import STARTS, Start
+from cloud.rule import AggregationSettings
+from cloud.settings import EncodeSettings
 from edge.learning import ReplayRecord
 from edge.replay import PICKS, Picks, Rule
-from edgefr.data.sessions import SessionsProtocol
-from edgefr.data.streams import NEGATIVES, STREAMS, SessionNegatives, SessionStream
+from edgefr.data.splits.session_order import NEGATIVES, STREAMS, SessionNegatives, SessionStream
+from edgefr.data.splits.sessions import SessionsProtocol
 from edgefr.engine.optimisers import RULES as OPTIMISERS
 from edgefr.engine.optimisers import Rule as OptimiserRule
 from edgefr.engine.transfer import Transfer
+from edgefr.experiment.continual import STRATEGIES, Strategy
+from edgefr.experiment.method import METHODS, Method
 from edgefr.fleet.policies import POLICIES, Policy
 from edgefr.fleet.spec import CostModel, Rounds
-from edgefr.methods import METHODS, Method
 from edgefr.methods.f3crec.keeping import Keeping
-from edgefr.methods.f3crec.strategies import STRATEGIES, Strategy
 from edgefr.methods.fcucr.parts import (
     DISTILL_WEIGHTS,
     ENCODERS,
@@ -42,15 +43,15 @@ from edgefr.methods.fcucr.parts import (
     Teacher,
 )
 from edgefr.methods.fcucr.settings import FCUCRSettings
-from edgefr.methods.given import Given
 from edgefr.methods.gpfedrec.program import GPFedRec
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
 from edgefr.methods.transfr.parts import ADAPTER_INITS, CLIENTS, HEADS, AdapterInit, Client, Head
 from edgefr.methods.transfr.program import TransFR, build
 from edgefr.methods.transfr.settings import TransFRSettings
-from edgefr.planned import planned
-from edgefr.shipping import learning_of
+from edgefr.simulation.bundles import learning_of
+from edgefr.simulation.privacy_plan import planned
 from export.candidates import stored
+from export.given import Given
 from export.program import LocalProgram, Phase
 from export.weights import stored_as
 from privacy.clip import joint_norms
@@ -204,7 +205,7 @@ def test_parts_of_transfr_of_ones_own_make_its_program() -> None:
 def test_a_pooling_of_ones_own_encodes_and_is_traced(tmp_path: Path) -> None:
     from cloud.encode import encode
     from export.encoders import Reading, encoder_of, stage_encoders
-    from export.staging import Staging
+    from export.staged_files import Staging
     from tests.export import worlds
 
     largest = Pooling("largest", lambda states, mask: (states - 1e4 * (1 - mask.unsqueeze(-1).to(states))).amax(-2))
@@ -221,7 +222,7 @@ def test_a_pooling_of_ones_own_encodes_and_is_traced(tmp_path: Path) -> None:
 def test_a_term_and_a_start_of_ones_own_distil() -> None:
     from cloud.batches import tokenise
     from cloud.distill import _lessons, _start, _terms
-    from cloud.folder import open_config, open_model, open_tokenizer
+    from cloud.model_folder import open_config, open_model, open_tokenizer
     from cloud.student import student_config
     from tests.export import worlds
 

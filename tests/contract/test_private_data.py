@@ -17,9 +17,9 @@ from edge.ragged import Ragged
 from edge.recommender import Recommender
 from export.archive import pack
 from export.clients import Users
+from export.cold_start import start_list
 from export.learning import LearningSpec
 from export.model import Names, TrainedModel
-from export.start import start_list
 from export.variants import ClassLimits
 from privacy import keyed
 from privacy.errors import InputError

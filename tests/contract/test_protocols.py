@@ -12,15 +12,17 @@ from pydantic import Field
 
 import edgefr
 from edgefr.data.interactions import Dataset
-from edgefr.data.protocols import LeaveOneOut
-from edgefr.data.split import Which
-from edgefr.experiment import Experiment
-from edgefr.metrics import Scorer, references
-from edgefr.prepare import Prepared
-from edgefr.protocol import PROTOCOLS, Protocol, ProtocolSettings
-from edgefr.stages.leave_one_out import Local, Rounds, over_splits
-from edgefr.stages.stage import Stage
-from edgefr.training import Training
+from edgefr.data.prepared import Prepared
+from edgefr.data.protocol import PROTOCOLS, Protocol, ProtocolSettings
+from edgefr.data.splits.leave_one_out import LeaveOneOut
+from edgefr.data.splits.split import Which
+from edgefr.experiment.experiment import Experiment
+from edgefr.simulation.evaluation import references
+from edgefr.simulation.evaluation.ranking import Scorer
+from edgefr.simulation.loop import Training
+from edgefr.simulation.protocols.leave_one_out import over_splits
+from edgefr.simulation.stages.leave_one_out import Local, Rounds
+from edgefr.simulation.stages.stage import Stage
 from privacy.errors import InputError
 
 SMALL = ["method=fedmf", "rounds=2", "model.dim=4", "evaluation.k=[5]", "protocol.negatives=20"]

@@ -14,11 +14,11 @@ from edge.delta import Delta
 from edge.device import Device
 from edge.policy import Policy
 from edge.recommender import Recommender
-from edge.releasing import Withheld
+from edge.release import Withheld
 from edge.sessions import window_of, windows
 from edge.update import read_update
-from edgefr.engine import inline
-from edgefr.engine.sequences import WindowScorer, published
+from edgefr.engine.executors import inline
+from edgefr.engine.executors.sessions import WindowScorer, published
 from privacy.errors import InputError
 from tests.closeness import assert_same
 from tests.contract import session_bundles as bundles

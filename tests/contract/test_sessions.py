@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from edgefr.engine import inline
-from edgefr.engine.sequences import dropped
+from edgefr.engine.executors import inline
+from edgefr.engine.executors.sessions import dropped
 from edgefr.engine.work import Updates
-from edgefr.testing import check_method
+from edgefr.methods.testing.battery import check_method
 from export.learning import unlearnable
 from tests.contract.sessions import CLIENTS, ITEMS, VARIANTS, private_of, program, work
 from tests.turns import in_turns

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from edgefr.belongs import read_values, unread
-from edgefr.experiment import load_experiment
-from edgefr.methods import METHODS
-from edgefr.run import Run
+from edgefr.experiment.experiment import load_experiment
+from edgefr.experiment.method import METHODS
+from edgefr.experiment.unread_settings import read_values, unread
+from edgefr.simulation.runs.run import Run
 from privacy.errors import InputError
 from tests.contract.bases import TWO_DOMAINS
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import edgefr
-from edgefr.data import READERS, Reader
-from edgefr.data.demo import DemoOptions, generate
-from edgefr.engine import inline
-from edgefr.engine.backend import InProcess
-from edgefr.engine.backends import BACKENDS, BackendKind
+from edgefr.config.executors import BACKENDS, BackendKind
+from edgefr.data.datasets import READERS, Reader
+from edgefr.data.readers.demo import DemoOptions, generate
+from edgefr.engine.backends.backend import InProcess
+from edgefr.engine.executors import inline
 from edgefr.fleet.policies import POLICIES, Policy
 from edgefr.methods.fcucr.parts import LOSSES, PositionLoss
 from edgefr.metrics.cutoffs import METRICS, Metric

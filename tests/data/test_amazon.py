@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from edgefr.data import has_texts, load
-from edgefr.data.protocols import CrossDomain
+from edgefr.data.datasets import has_texts, load
+from edgefr.data.splits.leave_one_out import CrossDomain
 from privacy.errors import InputError
 from tests.data.tables import archive
 
@@ -341,7 +341,7 @@ def test_ratings_without_metadata_are_a_data_set_without_texts(folder):
 
 
 def test_a_table_that_unpacks_without_end_is_refused(folder, monkeypatch):
-    monkeypatch.setattr("edgefr.data.files.opened._SMALL", 1 << 20)
+    monkeypatch.setattr("edgefr.data.files.table._SMALL", 1 << 20)
     (folder / "meta_Books.json.gz").write_bytes(gzip.compress(b"\n" * (4 << 20)))
     with pytest.raises(InputError, match=r"meta_Books\.json\.gz.* unpacks to more than 1,048,576 bytes"):
         load("amazon", folder, options={"categories": ["Books"], **CORE})

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from edge.ragged import Ragged
-from edgefr.data import load
-from edgefr.data.blocks import Block, Blocks
-from edgefr.protocol import ProtocolSettings
+from edgefr.data.datasets import load
+from edgefr.data.protocol import ProtocolSettings
+from edgefr.data.splits.blocks import Block, Blocks
 from privacy.errors import InputError
 from tests.data.tables import dataset
 

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from edgefr.data import candidate_file, candidates, load
-from edgefr.data.candidate_file import read_candidates, write_candidates
-from edgefr.data.protocols import LeaveOneOut
+from edgefr.data.datasets import load
+from edgefr.data.splits import candidate_file, candidates
+from edgefr.data.splits.candidate_file import read_candidates, write_candidates
+from edgefr.data.splits.leave_one_out import LeaveOneOut
 from privacy.errors import InputError
 
 

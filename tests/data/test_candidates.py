@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.ragged import Ragged
-from edgefr.data import candidates
-from edgefr.data.candidates import Candidates, sample_negatives
+from edgefr.data.splits import candidates
+from edgefr.data.splits.candidates import Candidates, sample_negatives
 
 
 @given(st.data())

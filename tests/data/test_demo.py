@@ -1,10 +1,12 @@
 import numpy as np
 import pytest
 
-from edgefr.data import demo, load
-from edgefr.data.demo_words import STYLES, TOPICS
-from edgefr.data.protocols import CrossDomain, LeaveOneOut
-from edgefr.metrics import evaluate, references
+from edgefr.data.datasets import load
+from edgefr.data.readers import demo
+from edgefr.data.readers.demo_words import STYLES, TOPICS
+from edgefr.data.splits.leave_one_out import CrossDomain, LeaveOneOut
+from edgefr.simulation.evaluation import references
+from edgefr.simulation.evaluation.ranking import evaluate
 from privacy.errors import InputError
 
 

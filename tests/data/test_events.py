@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from edgefr.data import archive as blockwise
-from edgefr.data import load
-from edgefr.data.sessions import SessionsProtocol
+from edgefr.data.datasets import load
+from edgefr.data.readers import archive as blockwise
+from edgefr.data.splits.sessions import SessionsProtocol
 from privacy.errors import InputError
 from tests.data.tables import archive
 

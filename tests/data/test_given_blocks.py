@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from edgefr.data import load
-from edgefr.data.blocks import Blocks
-from edgefr.experiment import load_experiment
-from edgefr.prepare import prepare
+from edgefr.data.datasets import load
+from edgefr.data.splits.blocks import Blocks
+from edgefr.experiment.experiment import load_experiment
+from edgefr.simulation.prepare import prepare
 from privacy.errors import InputError
 
 SCRIPT = Path("experiments/f3crec/blocks_as_csv.py")

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefr.data import load
-from edgefr.data.blocks import Blocks
+from edgefr.data.datasets import load
 from edgefr.data.interactions import Catalogue, Dataset, k_core
-from edgefr.data.protocols import LeaveOneOut
-from edgefr.experiment import load_experiment
+from edgefr.data.prepared import Prepared
+from edgefr.data.splits.blocks import Blocks
+from edgefr.data.splits.leave_one_out import LeaveOneOut
+from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet.spec import load_fleet
-from edgefr.pipeline import owner
-from edgefr.prepare import Prepared
+from edgefr.simulation.simulate import owner
 from privacy.errors import InputError
 from tests.data.tables import archive
 

@@ -8,12 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefr.data import load
+from edgefr.data.datasets import load
 from edgefr.data.interactions import Dataset
 from edgefr.data.numbering import id_order
-from edgefr.experiment import load_experiment
-from edgefr.federate import build_program
-from edgefr.prepare import prepare
+from edgefr.experiment.experiment import load_experiment
+from edgefr.simulation.prepare import prepare
+from edgefr.simulation.setup import build_program
 
 IDS = st.lists(st.text("ab019-", min_size=1, max_size=22), max_size=30)
 

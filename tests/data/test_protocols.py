@@ -4,11 +4,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from edgefr.data import candidates, load, protocols
-from edgefr.data.candidates import Candidates
-from edgefr.data.protocols import CrossDomain, LeaveOneOut
-from edgefr.metrics import evaluate, references
-from edgefr.protocol import ProtocolSettings
+from edgefr.data.datasets import load
+from edgefr.data.protocol import ProtocolSettings
+from edgefr.data.splits import candidates
+from edgefr.data.splits import leave_one_out as protocols
+from edgefr.data.splits.candidates import Candidates
+from edgefr.data.splits.leave_one_out import CrossDomain, LeaveOneOut
+from edgefr.simulation.evaluation import references
+from edgefr.simulation.evaluation.ranking import evaluate
 from privacy.errors import InputError
 from tests.data.tables import dataset
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefr.data import has_texts, load
-from edgefr.data.public_files import SETS
+from edgefr.data.datasets import has_texts, load
+from edgefr.data.readers.public_files import SETS
 
 Had = dict[str, list[str]]
 HAD: Had = {"7": ["12", "11", "13"], "8": ["13", "12"]}

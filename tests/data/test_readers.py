@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefr.data import archive as blockwise
-from edgefr.data import load, names
+from edgefr.data.datasets import load, names
 from edgefr.data.interactions import k_core
-from edgefr.data.public_files import SETS
+from edgefr.data.readers import archive as blockwise
+from edgefr.data.readers.public_files import SETS
 from privacy.errors import InputError
-from privacy.plain import plain
+from privacy.plain_text import plain
 from tests.data.tables import archive
 
 GENRES = "unknown|0\nAction|1\nComedy|2\n\n"

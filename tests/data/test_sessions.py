@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from edgefr.data import load
+from edgefr.data.datasets import load
 from edgefr.data.interactions import Kinds
-from edgefr.data.sessions import SessionsProtocol
-from edgefr.experiment import load_experiment
-from edgefr.metrics import evaluate
-from edgefr.prepare import prepare
-from edgefr.protocol import ProtocolSettings
+from edgefr.data.protocol import ProtocolSettings
+from edgefr.data.splits.sessions import SessionsProtocol
+from edgefr.experiment.experiment import load_experiment
+from edgefr.simulation.evaluation.ranking import evaluate
+from edgefr.simulation.prepare import prepare
 from privacy.errors import InputError
 from tests.data.tables import dataset
 

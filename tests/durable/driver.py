@@ -28,8 +28,8 @@ from privacy import keyed
 HOOKS = {
     "os": ("fsync", "rename", "replace"),
     "shutil": ("rmtree",),
-    "edgefr.run.EventLog": ("append", "flush", "cut"),
-    "edgefr.run.Run": (
+    "edgefr.simulation.runs.folder.EventLog": ("append", "flush", "cut"),
+    "edgefr.simulation.runs.folder.Run": (
         "write_devices",
         "write_experiment",
         "write_ledger",
@@ -38,14 +38,14 @@ HOOKS = {
         "write_tensors",
     ),
     "privacy.noise_key.NoiseKey": ("write",),
-    "edgefr.pipeline": ("prepare",),
-    "edgefr.participation.Participation": ("meet",),
+    "edgefr.simulation.simulate": ("prepare",),
+    "edgefr.simulation.participation.Participation": ("meet",),
     "edgefr.engine.federation.Federation": ("round", "state", "restore"),
-    "edgefr.training.Training": ("engage", "personal"),
-    "edgefr.stages.blocks.Learned": ("_carry", "end"),
-    "edgefr.stages.leave_one_out.Local": ("end",),
+    "edgefr.simulation.loop.Training": ("engage", "personal"),
+    "edgefr.simulation.stages.blocks.Learned": ("_carry", "end"),
+    "edgefr.simulation.stages.leave_one_out.Local": ("end",),
     "edgefr.methods.f3crec.keeping.Keeping": ("end",),
-    "edgefr.measure.Measurements": ("lists",),
+    "edgefr.simulation.evaluation.measure.Measurements": ("lists",),
     "edgefr.report.figures": ("draw",),
 }
 """Where a run can be killed: before a call, after it, or half-way through what it writes or removes."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from edgefr.run import LOCK
+from edgefr.simulation.runs.layout import LOCK
 from tests.cli.commands import COMMAND, ROOT, environment, hear_interrupts, without_progress
 
 F3CREC = """\

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefr.run import LOCK, Run
+from edgefr.simulation.runs.layout import LOCK
+from edgefr.simulation.runs.run import Run
 from privacy.errors import InputError
 from privacy.machine import alone, hold
 from tests.cli.commands import ROOT, environment
@@ -34,7 +35,7 @@ def test_who_finds_the_folder_empty_and_then_waits_finds_it_full(
             (first.path / "experiment.yaml").write_text("{}")
         return alone(path)
 
-    monkeypatch.setattr("edgefr.run.alone", late)
+    monkeypatch.setattr("edgefr.simulation.runs.folder.alone", late)
     with pytest.raises(InputError, match="already holds another run"), Run.started(tmp_path / "run"):
         pass
     assert (tmp_path / "run" / "experiment.yaml").read_text() == "{}"

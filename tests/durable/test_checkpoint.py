@@ -20,9 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from edgefr import checkpoint, pipeline
-from edgefr.checkpoint import ARRAYS, STATE
-from edgefr.pipeline import Keeper
+from edgefr.simulation import simulate as pipeline
+from edgefr.simulation.runs import checkpoint
+from edgefr.simulation.runs.checkpoint import ARRAYS, STATE
+from edgefr.simulation.simulate import Keeper
 from privacy.errors import InputError
 
 OWNER = checkpoint.digest("this experiment")

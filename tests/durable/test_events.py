@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from edgefr.experiment import Experiment
+from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import load_fleet
-from edgefr.run import EventLog, Run
+from edgefr.simulation.runs.event_log import EventLog
+from edgefr.simulation.runs.run import Run
 from privacy.errors import InputError
 from tests.cli.commands import ROOT
 

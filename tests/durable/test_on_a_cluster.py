@@ -18,7 +18,7 @@ import pytest
 
 import edgefr
 from edgefr.engine.held import Held
-from edgefr.training import Training
+from edgefr.simulation.loop import Training
 from privacy.noise_key import NoiseKey
 from tests.clusters import at_work, lent, two_nodes
 from tests.durable import runs

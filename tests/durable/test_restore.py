@@ -16,23 +16,24 @@ import numpy as np
 import pytest
 import torch
 
+from cloud.fusion import KnowledgeSettings
 from cloud.optimiser import Stepping
 from cloud.optimisers.adam import Moments
 from cloud.optimisers.momentum import RunningSum
 from cloud.prototypes import KnowledgeBase
-from cloud.settings import AggregationSettings, KnowledgeSettings
-from edgefr import checkpoint
+from cloud.rule import AggregationSettings
 from edgefr.engine.cohort import Counters, Norms
 from edgefr.engine.federation import Federation
 from edgefr.engine.transfer import Transfer
-from edgefr.experiment import load_experiment
+from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet import Fleet, FleetFile, Work
 from edgefr.fleet.availability import AvailabilityProcess, Charge
 from edgefr.fleet.buffered import Buffered
 from edgefr.fleet.crowd import Crowd, Task, rows
 from edgefr.fleet.devices import Devices
 from edgefr.fleet.histogram import QUANTITIES, Histogram
-from edgefr.participation import Participation
+from edgefr.simulation.participation import Participation
+from edgefr.simulation.runs import checkpoint
 from privacy import keyed
 from privacy.guarantee import Event
 from privacy.ledger import Ledger

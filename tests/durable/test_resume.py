@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import edgefr
-from edgefr.pipeline import resume
+from edgefr.simulation.simulate import resume
 from privacy.errors import InputError
 from privacy.noise_key import NoiseKey
 from tests.cli.commands import ROOT, environment, refused, without_progress
@@ -172,7 +172,7 @@ def test_a_log_that_lost_lines_is_said_in_one_line(broken: Path, cli: Cli) -> No
 
 INTERRUPTED = """
 import os, signal, sys
-from edgefr import checkpoint
+from edgefr.simulation.runs import checkpoint
 from edgefr.cli.app import main
 signal.signal(signal.SIGINT, signal.default_int_handler)
 real = checkpoint.write
@@ -237,7 +237,7 @@ def test_what_was_stopped_before_anything_was_drawn_keeps_the_noise_it_was_given
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("edgefr.pipeline.prepare", interrupted)
+        patch.setattr("edgefr.simulation.simulate.prepare", interrupted)
         assert cli("simulate", *command(place, "fedmf"), "--seeds", str(seeds), "--out", out)[0] == 130
     given = NoiseKey.read(place / "noise.key")
     assert NoiseKey.read(out / "private" / "noise.key") == given
@@ -263,7 +263,7 @@ def test_who_interrupts_a_run_is_told_the_line_that_goes_on_with_it(
 
     asked: list[Any] = ["--experiment", place / "fedmf.yaml", "--no-bundles", "--out", out]
     with monkeypatch.context() as patch:
-        patch.setattr("edgefr.trained.save_model", interrupted)
+        patch.setattr("edgefr.simulation.runs.saved_model.save_model", interrupted)
         code, _, err = cli("simulate", *asked, *(["--checkpoint-every", "1"] if kept else []))
     assert code == 130
     line = f"go on with edgefr simulate --resume {out} --no-bundles"

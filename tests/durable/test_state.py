@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from edgefr import checkpoint
-from edgefr.experiment import Experiment, load_experiment
+from edgefr.data.prepared import Prepared
+from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet import load_fleet
-from edgefr.pipeline import fleet_overrides
-from edgefr.prepare import Prepared, prepare
-from edgefr.training import Training
+from edgefr.simulation.loop import Training
+from edgefr.simulation.prepare import prepare
+from edgefr.simulation.runs import checkpoint
+from edgefr.simulation.simulate import fleet_overrides
 from tests.cli.commands import ROOT
 from tests.durable.test_checkpoint import OWNER, same
 from tests.noises import KEY

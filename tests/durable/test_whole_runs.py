@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import edgefr
-from edgefr import checkpoint
-from edgefr.engine.backend import Backend
+from edgefr.engine.backends.backend import Backend
+from edgefr.simulation.runs import checkpoint
 from privacy.errors import InputError
 from tests.cli.commands import ROOT
 from tests.durable import runs
@@ -78,7 +78,7 @@ def test_who_works_is_let_go_where_a_run_is_refused_before_it_begins(
         raise InputError("of other data")
 
     monkeypatch.setattr(Backend, "close", lambda self: closed.append(self))
-    monkeypatch.setattr("edgefr.pipeline.owner", refused)
+    monkeypatch.setattr("edgefr.simulation.simulate.owner", refused)
     with pytest.raises(InputError, match="of other data"):
         simulated(LISTS, tmp_path, tmp_path / "run")
     assert len(closed) == 1

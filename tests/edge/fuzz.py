@@ -35,7 +35,7 @@ from edge.graph_check import OPERATORS
 from edge.policy import NAME, OPEN, Policy
 from edge.state import STATE, Store
 from edge.update import read_update
-from edgefr.experiment import load_experiment
+from edgefr.experiment.experiment import load_experiment
 from export.archive import pack
 from privacy.errors import InputError
 from tests.contract import bundles

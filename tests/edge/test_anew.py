@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from edge.anew import Normal, seed_of
+from edge.round_init import Normal, seed_of
 
 RULE = Normal("init user", 0.5)
 

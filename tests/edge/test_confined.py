@@ -16,9 +16,9 @@ from types import SimpleNamespace
 import pytest
 
 from edge.device import Device
+from edge.interrupt import Watch
 from edge.limits import BEFORE, Limits
 from edge.policy import OPEN, Policy
-from edge.watch import Watch
 from privacy.errors import InputError
 from tests.cli.commands import COMMAND, PROGRESS, ROOT, environment, hear_interrupts
 from tests.contract import bundles
@@ -118,7 +118,7 @@ def test_what_who_started_it_ignores_is_ignored(ignored: signal.Signals) -> None
     """`nohup`, a script's background job, and supervisors that reap nobody."""
     script = """
 import os, signal, sys
-from edge.confined import confine
+from edge.limited_process import confine
 confine(None, 60, lambda: None)
 if (sent := signal.Signals(int(sys.argv[1]))) != signal.SIGCHLD:
     os.kill(os.getppid(), sent)
@@ -195,7 +195,7 @@ def test_a_round_that_a_limit_ended_is_released_as_noise_by_the_next_child(tmp_p
 def test_a_command_that_is_ended_leaves_no_child(sent: signal.Signals, tmp_path: Path) -> None:
     script = """
 import os, time
-from edge.confined import confine
+from edge.limited_process import confine
 confine(None, 60, lambda: None)
 print(os.getpid(), flush=True)
 time.sleep(60)
@@ -243,7 +243,7 @@ def test_in_process_tables_that_cannot_be_are_refused_and_fields_are_counted(tmp
 def test_time_runs_while_a_bundle_is_worked_with_and_not_while_a_server_is_waited_for() -> None:
     script = """
 import time
-from edge.confined import NOW, confine, timed
+from edge.limited_process import NOW, confine, timed
 from privacy.errors import InputError
 try:
     confine(None, 3, lambda: None)
@@ -272,7 +272,7 @@ def test_a_child_that_failed_in_a_new_round_is_followed_by_another_once(tmp_path
     script = f"""
 import sys
 from pathlib import Path
-from edge.confined import confine
+from edge.limited_process import confine
 begun = Path({str(tmp_path / "begun")!r})
 confine(None, 60, lambda: None, lambda: begun.read_text() if begun.exists() else None)
 print("begun" if begun.exists() else "new", flush=True)

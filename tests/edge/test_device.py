@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge import local_work, releasing
+from edge import local_work
+from edge import release as releasing
 from edge.bundle import open_bundle
 from edge.delta import Delta
 from edge.device import Device
 from edge.policy import NAME, Policy
-from edge.releasing import Withheld
+from edge.release import Withheld
 from edge.state import LEDGER, STATE, State, Store
 from edge.update import ClientUpdate, read_update
 from privacy import keyed

@@ -15,7 +15,7 @@ from cloud.pooling import POOLINGS
 from edge.graph import Graph
 from edge.graph_check import OPERATORS, check_graph
 from export.encoders import Reading, stage_encoders
-from export.staging import Staging
+from export.staged_files import Staging
 from privacy.errors import InputError
 from tests.contract import bundles, session_bundles
 from tests.edge.test_watch import model, swollen

@@ -16,9 +16,9 @@ from edge.delta import Delta, read_delta, write_delta
 from edge.device import Device
 from edge.keys import KeyChain, KeySet
 from edge.publisher import follow
-from edge.seen import Seen
+from edge.rollback import Seen
 from edge.signature import KeyId
-from export.keys import add_set, sign_set
+from export.key_sets import add_set, sign_set
 from export.sign import generate, sign_bundle, sign_delta
 from privacy.errors import InputError
 from tests.contract import bundles

@@ -23,8 +23,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from edge.delta import Delta
 from edge.device import Device
-from edge.releasing import BEGUN
-from edge.seen import Seen
+from edge.release import BEGUN
+from edge.rollback import Seen
 from edge.state import PREVIOUS, State, Store
 from privacy import keyed
 from privacy.errors import InputError

@@ -14,7 +14,7 @@ import pytest
 from edge.catalogue import Catalogue
 from edge.device import Device
 from edge.migration import Carried
-from edge.seen import Seen
+from edge.rollback import Seen
 from edge.state import EARLIER, STATE, Store
 from export.archive import pack
 from export.sign import generate, sign_bundle

@@ -5,11 +5,11 @@ import random
 
 import pytest
 
+from edge.device_ledger import Spending
 from edge.learning import PROTOTYPE, ReleaseRecord
 from edge.manifest import Promise
 from edge.policy import Policy, event_of
-from edge.spending import Spending
-from edgefr.shipping import NOISED, promise_of
+from edgefr.simulation.bundles import NOISED, promise_of
 from privacy.errors import InputError
 from privacy.guarantee import Event
 from privacy.plan import plan

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge.prepared import TOGETHER, Prepared
+from edge.derived_rows import TOGETHER, Prepared
 from privacy.errors import InputError
 
 ITEMS, WIDTH = 40, 3

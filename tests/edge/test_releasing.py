@@ -15,12 +15,12 @@ from onnx import helper, numpy_helper
 import edge.state
 from edge import local_work
 from edge.device import Device
+from edge.interrupt import Stopped
 from edge.policy import OPEN, Policy
-from edge.releasing import BEGUN, Withheld
+from edge.release import BEGUN, Withheld
 from edge.remote import unanswered
 from edge.state import LEDGER, STATE, Store
 from edge.update import ClientUpdate
-from edge.watch import Stopped
 from privacy.errors import InputError
 from tests.contract import bundles
 from tests.devices import open_device

@@ -13,9 +13,9 @@ from edge.connection import Server, Task
 from edge.device import Device
 from edge.identity import Identity
 from edge.policy import OPEN
-from edge.releasing import Withheld
+from edge.release import Withheld
 from edge.remote import join, unanswered
-from edge.sealing import Sealing
+from edge.sealed_round import Sealing
 from edge.secure_sum import Participant, SumRefused
 from edge.state import STATE
 from edge.sum_messages import KeysMessage, Neighbours, Seat, Shares, opened

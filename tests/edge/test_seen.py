@@ -13,13 +13,13 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from edge import seen
-from edge.admission import Terms
+from edge import rollback as seen
 from edge.bundle import open_on
 from edge.delta import Delta, read_delta, write_delta
 from edge.device import Device
 from edge.keys import KeySet
-from edge.seen import LOCK, MOST_AHEAD, NAME, Seen, note
+from edge.manifest_check import Terms
+from edge.rollback import LOCK, MOST_AHEAD, NAME, Seen, note
 from edge.state import EARLIER, STATE, Store
 from export.sign import generate, sign_delta
 from privacy.errors import InputError

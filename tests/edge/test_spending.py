@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load
 
+from edge.device_ledger import DAY, LATEST, Spending
 from edge.policy import Policy
-from edge.spending import DAY, LATEST, Spending
 from privacy.accounting import without_libraries
 from privacy.errors import InputError
 from privacy.files import packed
@@ -186,7 +186,7 @@ def test_a_policy_and_a_ledger_need_nothing_heavy():
 import json, sys
 sys.modules |= dict.fromkeys({heavy!r})
 from edge.policy import Policy
-from edge.spending import Spending
+from edge.device_ledger import Spending
 from privacy.guarantee import Event
 spending = Spending()
 for number in range(20):

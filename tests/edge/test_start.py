@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edge.cold_start import Recommendations, StartList, ranked
 from edge.manifest import Config
 from edge.recommender import Recommender
-from edge.start import Recommendations, StartList, ranked
 from privacy.errors import InputError
 from tests.contract import bundles
 from tests.devices import open_device

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from edge.exchange import reply_of
 from edge.learning import Learning
+from edge.session_state import extend, moments, window
 from edge.state import State
-from edge.streams import extend, moments, window
 from privacy import keyed
 from privacy.errors import InputError
 

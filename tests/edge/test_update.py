@@ -10,7 +10,7 @@ import pytest
 from edge.learning import Learning
 from edge.training import Trained
 from edge.update import Change, ClientUpdate, WorkRecord, make, read_update
-from edgefr.audits.ways import Upload
+from edgefr.studies.audits.channels import Upload
 from privacy.errors import InputError
 from tests.audit.test_checks import VALUES, planned, upload
 

@@ -14,10 +14,10 @@ import pytest
 from onnx import helper, numpy_helper
 
 from edge import graph as graphs
-from edge import watch
+from edge import interrupt as watch
 from edge.graph import Graph
+from edge.interrupt import WATCH, Stopped, Watch
 from edge.policy import OPEN
-from edge.watch import WATCH, Stopped, Watch
 from privacy.errors import InputError
 from tests.contract import bundles
 from tests.contract.programs import interactions

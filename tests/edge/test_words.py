@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from edge import Recommender
 from edge.bundle import open_bundle
-from edge.words import LONGEST, WordEncoder, WordTable, numbers_of, words_of
-from edgefr.calibrations import probe
-from edgefr.calibrations.work import of_encoding
+from edge.word_vectors import LONGEST, WordEncoder, WordTable, numbers_of, words_of
+from edgefr.fleet.calibrations import probe
+from edgefr.fleet.calibrations.work import of_encoding
 from privacy.errors import InputError
 from tests.closeness import assert_same
 from tests.edge.folders import edit_json, resign

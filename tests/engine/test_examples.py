@@ -14,8 +14,8 @@ from torch import Tensor
 
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine import inline
-from edgefr.engine.examples import (
+from edgefr.engine.executors import inline
+from edgefr.engine.executors.dp_sgd import (
     DPSGD,
     PrivateSteps,
     batch_of,
@@ -25,8 +25,8 @@ from edgefr.engine.examples import (
     start_up_probe,
     uses_per_round,
 )
+from edgefr.engine.executors.dp_sgd_probe import Probed, probe
 from edgefr.engine.optimisers import Optimiser
-from edgefr.engine.probe import Probed, probe
 from edgefr.engine.work import Updates
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
@@ -194,7 +194,7 @@ def test_more_records_than_memory_holds_are_taken_in_parts(monkeypatch: pytest.M
     local = program("fedmf")
     found = []
     for limit in (2**25, 1):
-        monkeypatch.setattr("edgefr.engine.examples.AT_ONCE", limit)
+        monkeypatch.setattr("edgefr.engine.executors.dp_sgd.AT_ONCE", limit)
         private, tensors = steps(local, 0.05, sigma=0.5)
         found.append(private.step(tensors, RECORDS, KEY.stream(4, "test")))
     assert_all_same(found[1], found[0])
@@ -317,7 +317,7 @@ def test_the_methods_of_the_table_pass_the_probe(variant: str, monkeypatch: pyte
         asked.append((name, records))
         probe(name, model, records)
 
-    monkeypatch.setattr("edgefr.engine.examples.probe", noting)
+    monkeypatch.setattr("edgefr.engine.executors.dp_sgd.probe", noting)
     local = program(variant)
     start_up_probe(local, seed=1, negatives=3, device=CPU)
     trains = [phase.name for phase in local.phases if phase.when == "round" and phase.epochs]

@@ -13,12 +13,12 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from cloud.aggregate import SealedSum
-from cloud.settings import AggregationSettings
+from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine import inline
-from edgefr.engine.backend import blocks
+from edgefr.engine.backends.backend import blocks
 from edgefr.engine.cohort import Group, Norms
+from edgefr.engine.executors import inline
 from edgefr.engine.federation import Federation
 from edgefr.engine.noise import NoiseSource, SimulatedNoise
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
@@ -534,7 +534,7 @@ def test_shards_are_summed_block_by_block_and_no_block_holds_two_groups(
             super().end_block()
 
     monkeypatch.setattr("edgefr.engine.federation.SealedSum", Told)
-    monkeypatch.setattr("edgefr.engine.backend.BLOCKS", 3)
+    monkeypatch.setattr("edgefr.engine.backends.backend.BLOCKS", 3)
     made = federation(Sent(np.ones(CLIENTS), np.ones(CLIENTS)), shard_size=1)
     if each:
         made.terms = replace(made.terms, each=True)

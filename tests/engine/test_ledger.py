@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import edgefr
-from edgefr.experiment import load_experiment
+from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet.devices import REFUSALS
-from edgefr.prepare import prepare
-from edgefr.report.summary import summarise
+from edgefr.simulation.prepare import prepare
+from edgefr.simulation.summary.summary import summarise
 from privacy.accounting import composed
 from privacy.errors import InputError
 from privacy.guarantee import Event

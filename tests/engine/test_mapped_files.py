@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefr.engine import mapped_files, shared_memory
-from edgefr.engine.on_ray import OnRay
+from edgefr.engine import mapped_files
+from edgefr.engine.backends import shared_memory
+from edgefr.engine.backends.ray import OnRay
 from privacy.files import cache_dir
 from tests.clusters import two_nodes
 from tests.engine.test_processes import rounds

@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 import torch
 
-from cloud.settings import AggregationSettings
+from cloud.rule import AggregationSettings
+from edgefr.engine.backends.ray import OnRay, lent_of
 from edgefr.engine.federation import Federation
-from edgefr.engine.on_ray import OnRay, lent_of, opened, pack
+from edgefr.engine.stores import opened, pack
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from privacy.errors import InputError
@@ -72,7 +73,7 @@ def test_two_nodes_give_the_bits_of_one_process(backend: OnRay) -> None:
 
 OWN = """
 import ray
-from edgefr.engine.on_ray import OnRay
+from edgefr.engine.backends.ray import OnRay
 from tests.engine.test_on_ray import assert_same, rounds
 
 if __name__ == "__main__":

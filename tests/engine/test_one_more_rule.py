@@ -11,8 +11,7 @@ from pydantic import Field, ValidationError
 from torch import Tensor
 
 import edgefr
-from cloud.rule import RULES, Answer, Received, Robust, Rule
-from cloud.settings import AggregationSettings
+from cloud.rule import RULES, AggregationSettings, Answer, Received, Robust, Rule
 from cloud.similarities import SIMILARITIES, Similarity
 from cloud.uploads import Uploads, weighted
 from edgefr import Experiment, InputError, load_experiment

@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from cloud.settings import AggregationSettings
+from cloud.rule import AggregationSettings
 from edge.sampling import Sampler
-from edgefr.engine import debug
+from edgefr.engine.backends.processes import Workers
+from edgefr.engine.dense_tables import pulls_of
+from edgefr.engine.executors import debug
 from edgefr.engine.federation import Federation
-from edgefr.engine.laid import pulls_of
-from edgefr.engine.processes import Workers
 from edgefr.engine.scoring import ModelScorer
 from edgefr.engine.tables import OwnTables, tables_of
 from edgefr.engine.work import RowUpdates, trained
-from edgefr.experiment import load_experiment
-from edgefr.shippable import check_shippable
+from edgefr.experiment.experiment import load_experiment
+from edgefr.simulation.bundle_checks import check_shippable
 from export.program import LocalProgram
 from privacy.errors import InputError
 from privacy.plan import plan

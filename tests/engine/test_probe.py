@@ -14,7 +14,7 @@ from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import Tensor, nn
 
-from edgefr.engine.probe import Gradients, probe
+from edgefr.engine.executors.dp_sgd_probe import Gradients, probe
 from privacy.errors import InputError
 
 ITEMS, WIDTH = 12, 6

@@ -23,17 +23,18 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from cloud.settings import AggregationSettings
+from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine import inline, processes, shared_memory
 from edgefr.engine.aggregate import Terms
-from edgefr.engine.backend import Backend, Inline, InProcess, blocks
-from edgefr.engine.elsewhere import Round
+from edgefr.engine.backends import processes, shared_memory
+from edgefr.engine.backends.backend import Backend, Inline, InProcess, blocks
+from edgefr.engine.backends.processes import Workers
+from edgefr.engine.backends.shared_memory import Reader, Shelf, sealed
+from edgefr.engine.backends.worker_protocol import Round
+from edgefr.engine.executors import inline
 from edgefr.engine.federation import Federation, one_thread
 from edgefr.engine.noise import SimulatedNoise
-from edgefr.engine.processes import Workers
-from edgefr.engine.shared_memory import Reader, Shelf, sealed
 from edgefr.engine.work import LocalWork
 from edgefr.methods.fcucr.parts import DISTILL_WEIGHTS, PROTOTYPE_FORMS, TEACHERS
 from edgefr.methods.fedcar.parts import NEGATIVES
@@ -344,7 +345,7 @@ def test_a_crew_that_is_dropped_leaves_nothing() -> None:
 SCRIPT = textwrap.dedent("""
     import sys
     import numpy as np, torch
-    from edgefr.engine.processes import Workers
+    from edgefr.engine.backends.processes import Workers
     from tests.engine.test_processes import EVERYONE, PLAIN, pids, segments, shards
     from tests.contract.programs import program, work
 

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from cloud.fusion import KnowledgeSettings
 from cloud.prototypes import KnowledgeBase
-from cloud.settings import AggregationSettings, KnowledgeSettings
+from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
-from edgefr.engine import inline
+from edgefr.engine.executors import inline
 from edgefr.engine.federation import Federation
 from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.transfer import Transfer

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from edgefr.engine import inline
+from edgefr.engine.executors import inline
 from edgefr.engine.federation import Federation
 from edgefr.engine.transfer import Relay
-from edgefr.experiment import Experiment, load_experiment
+from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet import load_fleet
 from edgefr.methods.fedcar.messages import messages
 from edgefr.methods.fedcar.program import MESSAGE
-from edgefr.participation import Participation
-from edgefr.pipeline import sized
-from edgefr.prepare import prepare
-from edgefr.training import Training
+from edgefr.simulation.loop import Training
+from edgefr.simulation.participation import Participation
+from edgefr.simulation.prepare import prepare
+from edgefr.simulation.simulate import sized
 from privacy.errors import InputError
 from privacy.noise_key import NoiseKey
 from privacy.plan import plan

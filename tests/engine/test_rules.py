@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from cloud.rule import AggregationSettings
 from cloud.rules.temporal_mean import temporal_mean
-from cloud.settings import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine import inline
+from edgefr.engine.executors import inline
 from edgefr.engine.federation import Federation
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
 from edgefr.methods.fedmf.program import FedMF

@@ -14,15 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from cloud.fusion import KnowledgeSettings
 from cloud.prototypes import KnowledgeBase
-from cloud.settings import AggregationSettings, KnowledgeSettings
+from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
 from edge.sessions import Draw, SessionSampler, Windows
-from edgefr.engine import inline, sequences
-from edgefr.engine.backend import Backend, InProcess
+from edgefr.engine.backends.backend import Backend, InProcess
+from edgefr.engine.backends.processes import Workers
+from edgefr.engine.executors import inline
+from edgefr.engine.executors import sessions as sequences
+from edgefr.engine.executors.sessions import WindowScorer
 from edgefr.engine.federation import Federation
-from edgefr.engine.processes import Workers
-from edgefr.engine.sequences import WindowScorer
 from edgefr.engine.transfer import Transfer
 from edgefr.engine.work import Updates
 from export.batches import One, Window

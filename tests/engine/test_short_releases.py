@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cloud.settings import AggregationSettings
+from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine import inline
 from edgefr.engine.aggregate import SHORT, Joint, Terms, release, released_values, restricted
+from edgefr.engine.backends.processes import Workers
+from edgefr.engine.executors import inline
 from edgefr.engine.federation import Federation
 from edgefr.engine.footprint import round_work
 from edgefr.engine.noise import SimulatedNoise
-from edgefr.engine.processes import Workers
 from edgefr.engine.work import LocalWork, Updates
 from edgefr.methods.fedncf.program import FedNCF
 from edgefr.methods.fedncf.settings import FedNCFSettings

@@ -136,7 +136,7 @@ def test_who_was_not_reached_and_does_not_die_either_is_asked_nothing_any_more(
     stores.actors[0] = Deaf(stores.actors[0])
     slow = SimpleNamespace(exceptions=ray.exceptions, kill=lambda actor: None, get=get)
     monkeypatch.setattr(stores, "ray", slow)
-    monkeypatch.setattr("edgefr.cluster.machines", lambda _: sorted(set(stores._nodes)))
+    monkeypatch.setattr("edgefr.engine.backends.ray_cluster.machines", lambda _: sorted(set(stores._nodes)))
     stores.take_back([change])
     assert torch.equal(held.whole(), VALUE + 100)
     monkeypatch.undo()

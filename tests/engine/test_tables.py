@@ -14,17 +14,17 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from cloud.settings import AggregationSettings
+from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
-from edgefr import checkpoint
-from edgefr.engine import debug, inline
-from edgefr.engine.backend import Backend, InProcess
+from edgefr.engine.backends.backend import Backend, InProcess
+from edgefr.engine.backends.processes import Workers
 from edgefr.engine.cohort import Group
+from edgefr.engine.executors import debug, inline
 from edgefr.engine.federation import Federation
 from edgefr.engine.footprint import round_work
-from edgefr.engine.processes import Workers
 from edgefr.engine.scoring import ModelScorer
 from edgefr.engine.tables import PrivateRows, tables_of, tensors_of
+from edgefr.simulation.runs import checkpoint
 from export.batches import One
 from privacy.plan import plan
 from privacy.settings import PrivacySettings

@@ -10,12 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cloud.fusion import KnowledgeSettings
 from cloud.prototypes import KnowledgeBase
-from cloud.settings import AggregationSettings, KnowledgeSettings
+from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
 from edge.sessions import windows
+from edgefr.engine.executors.sessions import published
 from edgefr.engine.federation import Federation
-from edgefr.engine.sequences import published
 from edgefr.engine.transfer import REPLY, Transfer
 from privacy import keyed
 from privacy.plan import plan
@@ -137,7 +138,7 @@ def test_prototypes_of_everybody_are_made_a_piece_at_a_time(monkeypatch: pytest.
             return local.ask(tensors, batch)
 
     whole = published(local, shared, draws.window(EVERYONE), CPU)
-    monkeypatch.setattr("edgefr.engine.sequences.AT_ONCE", 3)
+    monkeypatch.setattr("edgefr.engine.executors.sessions.AT_ONCE", 3)
     parts = published(Watched(), shared, draws.window(EVERYONE), CPU)  # type: ignore[arg-type]
     assert largest == 3 < CLIENTS
     assert_same(parts, whole)

@@ -14,7 +14,7 @@ import edgefr
 from edge import Recommender, open_bundle
 from edge.catalogue import Catalogue
 from edgefr.cli.export import export as command
-from edgefr.shipping import export_run
+from edgefr.simulation.bundles import export_run
 from export.batches import One
 from export.bundle import Provenance
 from export.model import HeldOut

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from cloud.pooling import POOLINGS
 from export.encoders import Form, Reading, encoder_of, stage_encoders, torch_vectors
 from export.graphs import load_encoder
-from export.staging import Staging
+from export.staged_files import Staging
 from export.trace import IR, OPSET
 from privacy.errors import InputError
 from tests.closeness import assert_same

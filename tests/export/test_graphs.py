@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from edge.ort import ort
-from edgefr.methods.anchored import Anchored
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
+from edgefr.methods.regularised import Anchored
 from export.graphs import score_graph
 from export.trace import IR, OPSET
 from privacy.errors import InputError

@@ -18,7 +18,8 @@ import torch
 
 from edgefr.engine.optimisers import adam, sgd
 from edgefr.methods.objectives import OBJECTIVES, Objective
-from export import graphs, identity, kept
+from export import artifact_cache as kept
+from export import graphs, identity
 from export.identity import PACKAGES
 from export.identity import identity as identity_of
 from tests.contract import programs

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from cloud.pooling import POOLINGS, Pooling
-from export import encoders, kept
+from export import artifact_cache as kept
+from export import encoders
 from export.encoders import Form, TextEncoders, encoder_of
-from export.staging import Staging
+from export.staged_files import Staging
 from privacy.errors import InputError
 from tests.export import worlds
 

@@ -15,8 +15,9 @@ from edgefr.engine import optimisers
 from edgefr.methods.transfr.lora import LoRATransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 from export.graphs import score_graph, vectors_graph
+from export.step import Layout, Step
 from export.step_check import StepCheck, check_step, first_values
-from export.steps import Layout, Step, step_graph
+from export.steps import step_graph
 from export.trace import open_session
 from privacy.errors import InputError
 from tests.closeness import assert_same

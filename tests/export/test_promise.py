@@ -10,7 +10,7 @@ from edge.device import Device
 from edge.manifest import Promise
 from edgefr.report.bundles import promise_of as in_one_line
 from edgefr.report.bundles import sheets
-from edgefr.shipping import export_run, promise_of
+from edgefr.simulation.bundles import export_run, promise_of
 from export.bundle import Provenance, Targets, export_bundles
 from export.model import Names, TrainedModel
 from privacy.accounting import composed

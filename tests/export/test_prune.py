@@ -180,7 +180,7 @@ def test_the_cap_covers_all_but_one_text_in_two_hundred(counts: list[int], longe
 @pytest.mark.parametrize("name", ["demo", "ml-100k", "ml-latest-small"])
 def test_whole_catalogues_are_read_as_before(name: str) -> None:
     from cloud.teacher import resolve
-    from edgefr import data
+    from edgefr.data import datasets as data
 
     folder = os.environ.get("EDGEFR_DATA")
     if name != "demo" and not (folder and (Path(folder) / f"{name}.zip").exists()):

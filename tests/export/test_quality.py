@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from export.clients import Users
-from export.parts import item_tables
 from export.quality import HeldOut, Judge, Quality
+from export.shared_files import item_tables
 from privacy import keyed
 from tests.contract.programs import program
 from tests.export import worlds

@@ -12,13 +12,13 @@ import torch
 
 from edge.manifest import Promise
 from edge.ragged import Ragged
-from edgefr.experiment import load_experiment
+from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet.spec import Rounds
-from edgefr.planned import planned
-from edgefr.shipping import counted, promise_of
+from edgefr.simulation.bundles import counted, promise_of
+from edgefr.simulation.privacy_plan import planned
 from export.bundle import Provenance
+from export.cold_start import start_list
 from export.model import Names, TrainedModel
-from export.start import start_list
 from tests.export import worlds
 
 HAD = [[5, 1, 1], [5, 2], [5, 1, 2, 3], [2, 7], [7]]

@@ -14,19 +14,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from cloud.pooling import POOLINGS
 from edge.manifest import Promise
-from edge.words import WordEncoder
-from edgefr.encoders.words import learn
-from edgefr.methods import METHODS
-from edgefr.methods.given import Given
+from edge.word_vectors import WordEncoder
+from edgefr.experiment.method import METHODS
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
+from edgefr.simulation.encoders.words import learn
 from export.batches import One
 from export.bundle import Provenance, Targets, export_bundles
 from export.encoders import Reads, TextEncoders
+from export.given import Given
 from export.graphs import load_encoder
 from export.model import Names, TrainedModel
 from export.variants import ClassLimits
-from export.words import Words
+from export.word_encoders import Words
 from privacy import keyed
 
 ITEMS, USERS, WIDTH = 60, 12, 48

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from edgefr.cli.app import main
+from edgefr.config.packaged_files import shipped
 from edgefr.fleet import load_fleet
 from edgefr.fleet.adding import Known, add, nearest
 from edgefr.fleet.spec import SHIPPED
-from edgefr.shipped import shipped
 from privacy.errors import InputError
 from tests.cli import commands
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from edgefr.documents import Document
+from edgefr.config.documents import Document
 from tests.fleet.fleets import DEVICES, shipped
 
 # by its path: other packages bring a `benchmarks` of their own

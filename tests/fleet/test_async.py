@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefr import checkpoint
 from edgefr.fleet import Failure, Fleet, FleetFile, StepOutcome, Work, load_fleet
 from edgefr.fleet.crowd import PLANNED_AHEAD
+from edgefr.simulation.runs import checkpoint
 from privacy import keyed
 from privacy.errors import InputError
 from tests.fleet.fleets import CALM, DEVICES, calm, shipped, work

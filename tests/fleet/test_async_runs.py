@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from edgefr.engine.federation import Federation
-from edgefr.experiment import load_experiment
+from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet import Fleet, StepOutcome
-from edgefr.prepare import prepare
-from edgefr.training import Training
+from edgefr.simulation.loop import Training
+from edgefr.simulation.prepare import prepare
 from tests.cli.commands import ROOT, environment, refused
 from tests.cli.conftest import Cli, cli, inside
 from tests.closeness import assert_all_same

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from edgefr.experiment import load_experiment
-from edgefr.prepare import prepare
-from edgefr.report.fairness import fairness_table, over_runs, with_fairness
-from edgefr.report.few import FEWEST, tellable
+from edgefr.experiment.experiment import load_experiment
+from edgefr.report.fairness import fairness_table, over_runs
+from edgefr.report.small_groups import FEWEST, tellable
+from edgefr.simulation.prepare import prepare
+from edgefr.simulation.summary.fairness import with_fairness
 from tests.durable.test_state import begun
 
 USERS = 32

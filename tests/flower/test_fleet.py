@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from edgefr.remote.keys import Keys
+from edgefr.serving.keys import Keys
 from tests.cli.commands import ROOT
 from tests.devices import POLICY, open_device
 from tests.remote import worlds

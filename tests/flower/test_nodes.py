@@ -19,12 +19,12 @@ from flwr.supercore.task_identity import TaskIdentity
 from edge.connection import RELEASE
 from edge.identity import Identity
 from edge.update import ClientUpdate
-from edgefr.flower.client import app as client
-from edgefr.flower.server import Nodes, by_flower, main
-from edgefr.remote.broker import RoundBroker
-from edgefr.remote.gate import Gate
-from edgefr.remote.keys import Keys
-from edgefr.remote.serving import Served, origins_of, serve
+from edgefr.serving.admission import Gate
+from edgefr.serving.broker import RoundBroker
+from edgefr.serving.flower.client import app as client
+from edgefr.serving.flower.server import Nodes, by_flower, main
+from edgefr.serving.keys import Keys
+from edgefr.serving.serve import Served, origins_of, serve
 from privacy.errors import InputError
 from tests.devices import POLICY, open_device
 from tests.remote import worlds
@@ -129,9 +129,9 @@ def test_nodes_with_exact_noise_are_within_the_spread_of_simulated_clients(tmp_p
 def test_the_app_is_told_one_class_several_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(
-        "edgefr.flower.server.serve", lambda run, classes, *rest, **more: asked.append(classes) or quit()
+        "edgefr.serving.flower.server.serve", lambda run, classes, *rest, **more: asked.append(classes) or quit()
     )
-    monkeypatch.setattr("edgefr.flower.server.Run.open", Path)
+    monkeypatch.setattr("edgefr.serving.flower.server.Run.open", Path)
     for said, wanted in (("a", ["a"]), ("a,b", ["a", "b"]), ("", None)):
         context = Context(0, 0, {}, RecordDict(), {"run": "r", "rounds": 1, "bundle-class": said})
         with pytest.raises(SystemExit):

@@ -11,8 +11,8 @@ from itertools import product
 from pathlib import Path
 
 import edgefr
-from edgefr.methods import METHODS
-from edgefr.methods.f3crec.strategies import STRATEGIES
+from edgefr.experiment.continual import STRATEGIES
+from edgefr.experiment.method import METHODS
 
 SIZE = {
     "data_options": "{users: 60, items: 120, interactions: 16}",

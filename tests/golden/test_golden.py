@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from edgefr import protocol
-from edgefr.methods import METHODS
-from edgefr.methods.f3crec.strategies import STRATEGIES
+from edgefr.data import protocol
+from edgefr.experiment.continual import STRATEGIES
+from edgefr.experiment.method import METHODS
 from tests.caches import new_cache
 from tests.export.worlds import student
 from tests.golden.cases import PROTOCOLS, cases

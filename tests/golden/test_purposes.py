@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import cloud.purposes
-import edge.purposes
-import edgefr.purposes
-import export.purposes
+import cloud.random_streams
+import edge.random_streams
+import edgefr.config.random_streams
+import export.random_streams
 import privacy.compress
 from privacy import keyed
 from privacy.noise_key import NoiseKey

@@ -3,8 +3,8 @@
 It is in force in the command's main thread, and in the processes that a sweep or a search starts.
 """
 
-from edgefr import pipeline
-from edgefr.plugins import MODULES
+from edgefr.config.plugins import MODULES
+from edgefr.simulation import simulate as pipeline
 from tests.gpu.pretended import GPU, Pretended
 
 MODULES.append(__name__)  # a worker imports what its parent had

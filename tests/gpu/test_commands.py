@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefr import pipeline
+from edgefr.simulation import simulate as pipeline
 from tests.cli.commands import TINY, edgefr
 from tests.export.worlds import student
 from tests.golden.cases import cases

@@ -11,20 +11,20 @@ import pytest
 import torch
 from torch import Tensor
 
+from cloud.fusion import KnowledgeSettings
 from cloud.prototypes import KnowledgeBase
-from cloud.rule import RULES
-from cloud.settings import AggregationSettings, KnowledgeSettings
+from cloud.rule import RULES, AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine import inline
+from edgefr.engine.executors import inline
 from edgefr.engine.federation import Federation
 from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.tables import tensors_of
 from edgefr.engine.transfer import Order, Transfer
 from edgefr.engine.work import LocalWork, RowUpdates, Updates
+from edgefr.experiment.continual import ContinualSettings
 from edgefr.methods.f3crec.memory import ReplayMemory
-from edgefr.methods.f3crec.settings import ContinualSettings
-from edgefr.testing import cases
+from edgefr.methods.testing import cases
 from export.program import LocalProgram, SessionProgram
 from privacy.plan import plan
 from privacy.prototypes import Prototypes

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from cloud.aggregate import Accumulator, SealedSum
-from cloud.fusion import FUSIONS
-from cloud.optimiser import OPTIMISERS
+from cloud.fusion import FUSIONS, KnowledgeSettings
 from cloud.prototypes import KnowledgeBase
-from cloud.rule import RULES, Answer, Received
+from cloud.rule import RULES, AggregationSettings, Answer, Received
 from cloud.rules.gram import GRAM
-from cloud.settings import AggregationSettings, KnowledgeSettings
+from cloud.rules.mean import OPTIMISERS
 from cloud.similarities import SIMILARITIES
 from cloud.uploads import Uploads
 from privacy import keyed

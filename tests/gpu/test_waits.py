@@ -12,8 +12,8 @@ import torch
 
 from cloud.rule import RULES
 from cloud.uploads import Uploads
-from edgefr.engine import inline
-from edgefr.engine.backend import InProcess
+from edgefr.engine.backends.backend import InProcess
+from edgefr.engine.executors import inline
 from edgefr.engine.federation import Federation
 from tests.contract import programs
 from tests.gpu.pretended import GPU, Pretended
@@ -33,13 +33,16 @@ from tests.gpu.test_rounds import (
 )
 
 WAITS: dict[str, tuple[int, str]] = {
-    "cloud/crossing.py:wait": (1, "norms, who was dropped, and what clients keep, when all shards are under way"),
+    "cloud/host_transfer.py:wait": (1, "norms, who was dropped, and what clients keep, when all shards are under way"),
     "cloud/aggregate.py:check_finite": (1, "a mean that is not finite ends the run with a reason"),
     "cloud/uploads.py:_pieces": (2, "Krum lays uploads side by side in pieces, whose sizes it has to know"),
     "cloud/graph.py": (4, "similarities of clients are counted on the host: the changes and the table"),
     "cloud/rules/graph.py:answer": (3, "the relations of clients come from the host, whole tables too"),
     "edgefr/engine/tables.py": (5, "what clients keep, and what a server made for each, is kept on the host"),
-    "edgefr/engine/laid.py": (8, "whole tables of clients are laid out on the host, for they are as many as clients"),
+    "edgefr/engine/dense_tables.py": (
+        8,
+        "whole tables of clients are laid out on the host, for they are as many as clients",
+    ),
     "edgefr/engine/transfer.py": (2, "messages are clipped and noised on the host, and answers are kept there"),
     "cloud/prototypes.py": (2, "which prototypes are sound, and whose neighbours are enough, decides what is stored"),
     "cloud/search.py:exact": (2, "equal cosines at the end of a list are ranked again"),
@@ -49,7 +52,7 @@ WAITS: dict[str, tuple[int, str]] = {
 
 OFTENER = {
     "edgefr/engine/scoring.py": "replays are drawn on the host, by scores from the device: each shard",
-    "edgefr/engine/replays.py": "the same, where it is drawn anew for every step: each step",
+    "edgefr/engine/executors/replay.py": "the same, where it is drawn anew for every step: each step",
 }
 """Where it waits more often with more shards, or steps."""
 

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgefr.methods import METHODS
-from edgefr.methods.given import Given
+from edgefr.experiment.method import METHODS
 from edgefr.methods.prefixes import PrefixProgram, prefixes
 from export.batches import One, Window
+from export.given import Given
 from tests.closeness import assert_same
 
 DIM, LENGTH, ITEMS = 6, 5, 12

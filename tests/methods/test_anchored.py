@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from edgefr.engine import inline
-from edgefr.methods.anchored import Anchored, anchors
+from edgefr.engine.executors import inline
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.pfedrec.program import PFedRec
 from edgefr.methods.pfedrec.settings import PFedRecSettings
+from edgefr.methods.regularised import Anchored, anchors
 from export.batches import Flat, One
 from export.program import TensorSpec
 from tests.contract.programs import ITEMS, program, work

@@ -13,17 +13,18 @@ import torch
 import edgefr
 from cloud.references.folds import drawn_folds
 from edge.ragged import Ragged
-from edgefr.experiment import load_experiment
+from edgefr.data.prepared import Prepared
+from edgefr.data.protocol import PROTOCOLS
+from edgefr.engine.model import Model
+from edgefr.experiment.experiment import load_experiment
+from edgefr.experiment.method import METHODS
 from edgefr.fleet import load_fleet
-from edgefr.methods import METHODS
-from edgefr.methods.central import pooled_target
-from edgefr.model import Model
-from edgefr.pipeline import sized
-from edgefr.prepare import Prepared, prepare
-from edgefr.protocol import PROTOCOLS
-from edgefr.run import Run
-from edgefr.stages import Position
-from edgefr.training import Training
+from edgefr.methods.central.references import pooled_target
+from edgefr.simulation.loop import Training
+from edgefr.simulation.prepare import prepare
+from edgefr.simulation.runs.run import Run
+from edgefr.simulation.simulate import sized
+from edgefr.simulation.stages.stage import Position
 from privacy.errors import InputError
 from tests.cli.commands import edgefr as command
 

@@ -8,6 +8,7 @@ import torch
 
 from edge.ragged import Ragged
 from edge.sampling import Sampler
+from edgefr.experiment.continual import STRATEGIES, ContinualSettings, strategy
 from edgefr.methods.f3crec.memory import (
     ITEMS,
     LABELS,
@@ -19,8 +20,6 @@ from edgefr.methods.f3crec.memory import (
     remember_errors,
     without_repeats,
 )
-from edgefr.methods.f3crec.settings import ContinualSettings
-from edgefr.methods.f3crec.strategies import STRATEGIES, strategy
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from privacy.errors import InputError

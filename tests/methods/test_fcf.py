@@ -10,19 +10,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cloud.rule import AggregationSettings
 from cloud.rules.gram import gram
-from cloud.settings import AggregationSettings
 from edge.sampling import Sampler, Selection
-from edgefr.engine import debug, inline
+from edgefr.engine.executors import debug, inline
 from edgefr.engine.federation import Federation
 from edgefr.engine.footprint import round_work
-from edgefr.experiment import load_experiment
+from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet import load_fleet
 from edgefr.methods.fcf.program import FCF, solved
 from edgefr.methods.fcf.settings import FCFSettings
-from edgefr.pipeline import sized
-from edgefr.prepare import prepare
-from edgefr.training import Training
+from edgefr.simulation.loop import Training
+from edgefr.simulation.prepare import prepare
+from edgefr.simulation.simulate import sized
 from privacy.errors import InputError
 from privacy.plan import plan
 from privacy.settings import PrivacySettings

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from edgefr.engine import inline
 from edgefr.engine.aggregate import restricted
+from edgefr.engine.executors import inline
 from edgefr.methods.fcucr.prediction import AVERAGES, Prediction
 from edgefr.methods.fcucr.program import FCUCR
 from edgefr.methods.fcucr.settings import FCUCRSettings

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 
 from edge.ragged import Ragged
 from edge.sampling import Examples, Sampler
-from edgefr.engine import debug, inline
 from edgefr.engine.aggregate import restricted
+from edgefr.engine.executors import debug, inline
 from edgefr.engine.scoring import ModelScorer
 from edgefr.engine.work import LocalWork
-from edgefr.experiment import Experiment, load_experiment
+from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet import load_fleet
 from edgefr.methods.fedcar.program import FedCAR
 from edgefr.methods.fedcar.settings import FedCARSettings
-from edgefr.pipeline import sized
-from edgefr.prepare import prepare
-from edgefr.shippable import check_shippable
-from edgefr.training import Training
+from edgefr.simulation.bundle_checks import check_shippable
+from edgefr.simulation.loop import Training
+from edgefr.simulation.prepare import prepare
+from edgefr.simulation.simulate import sized
 from export.batches import One
 from export.learning import unlearnable
 from privacy.errors import InputError

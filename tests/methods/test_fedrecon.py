@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from edge.sampling import Sampler, Selection
-from edgefr.engine import debug, inline
+from edgefr.engine.executors import debug, inline
 from edgefr.engine.footprint import round_work
 from edgefr.engine.work import LocalWork
-from edgefr.experiment import load_experiment
+from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet import load_fleet
 from edgefr.methods.fedrecon.program import FedRecon
 from edgefr.methods.fedrecon.settings import FedReconSettings
-from edgefr.pipeline import sized
-from edgefr.prepare import prepare
-from edgefr.training import Training
+from edgefr.simulation.loop import Training
+from edgefr.simulation.prepare import prepare
+from edgefr.simulation.simulate import sized
 from privacy.errors import InputError
 from tests.cli.commands import edgefr
 from tests.closeness import assert_same

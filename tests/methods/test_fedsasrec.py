@@ -10,12 +10,12 @@ import pytest
 
 import edgefr
 from edgefr.data.interactions import Catalogue, Dataset, assemble
-from edgefr.experiment import Experiment, load_experiment
+from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet import load_fleet
-from edgefr.pipeline import sized
-from edgefr.prepare import prepare
-from edgefr.stages.leave_one_out import Rounds, whole_sequences
-from edgefr.training import Training
+from edgefr.simulation.loop import Training
+from edgefr.simulation.prepare import prepare
+from edgefr.simulation.simulate import sized
+from edgefr.simulation.stages.leave_one_out import Rounds, whole_sequences
 from privacy.errors import InputError
 
 USERS, ITEMS, EACH = 30, 24, 9

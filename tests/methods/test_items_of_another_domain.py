@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from edgefr.experiment import load_experiment
+from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet import load_fleet
-from edgefr.pipeline import sized
-from edgefr.prepare import prepare
-from edgefr.training import Training
+from edgefr.simulation.loop import Training
+from edgefr.simulation.prepare import prepare
+from edgefr.simulation.simulate import sized
 
 ACROSS = (
     "data_options={users: 40, items: 120, interactions: 24}",

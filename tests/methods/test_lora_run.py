@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import edgefr
-from edgefr.methods.given import Given
-from edgefr.run import Run
+from edgefr.simulation.runs.run import Run
 from export.batches import One
+from export.given import Given
 from export.peft_format import read_peft
 from tests.caches import new_cache
 from tests.closeness import assert_same
@@ -59,7 +59,7 @@ def test_peft_opens_what_a_run_saved(run: Run) -> None:
     from peft import PeftModel
     from transformers import AutoModel
 
-    from edgefr.trained import reader_of
+    from edgefr.simulation.runs.saved_model import reader_of
 
     tensors = run.read_tensors("model")
     reader = reader_of(run, run.experiment, tensors)

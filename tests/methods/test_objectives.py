@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from edge.sampling import EVERYTHING, Selection
-from edgefr.experiment import load_experiment
-from edgefr.methods import METHODS
-from edgefr.methods.given import Given
+from edgefr.experiment.experiment import load_experiment
+from edgefr.experiment.method import METHODS
 from edgefr.methods.objectives import OBJECTIVES, ObjectiveSettings
 from export.batches import One, Pairs
+from export.given import Given
 from privacy.errors import InputError
 
 COMPARING = [name for name, objective in OBJECTIVES.items() if objective.compared is not None]

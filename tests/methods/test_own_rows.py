@@ -12,17 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from edge.sampling import Sampler
-from edgefr.engine import debug, inline
+from edgefr.engine.executors import debug, inline
 from edgefr.engine.tables import PrivateRows
-from edgefr.experiment import load_experiment
-from edgefr.methods import METHODS
+from edgefr.experiment.experiment import load_experiment
+from edgefr.experiment.method import METHODS
 from edgefr.methods.fedrap.program import FedRAP
 from edgefr.methods.fedrap.settings import FedRAPSettings
-from edgefr.methods.given import Given
 from edgefr.methods.gpfedrec.program import GPFedRec
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
-from edgefr.shippable import check_shippable
+from edgefr.simulation.bundle_checks import check_shippable
 from export.batches import Flat, One, Padded
+from export.given import Given
 from export.program import TensorSpec
 from privacy.errors import InputError
 from tests.closeness import assert_same

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from edgefr.engine import debug, inline
-from edgefr.methods import METHODS
+from edgefr.engine.executors import debug, inline
+from edgefr.experiment.method import METHODS
 from edgefr.methods.fedncf.program import FedNCF
 from edgefr.methods.fedncf.settings import FedNCFSettings
-from edgefr.methods.given import Given
 from edgefr.methods.pfedrec.program import PFedRec
 from edgefr.methods.pfedrec.settings import PFedRecSettings
 from export.batches import Flat, One
+from export.given import Given
 from export.program import LocalProgram, TensorSpec
 from tests.closeness import assert_same
 from tests.contract.programs import ITEMS, work

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import edgefr
-from edgefr.methods import METHODS, method
+from edgefr.experiment.method import METHODS, method
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
-from edgefr.methods.given import Given
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 from export.batches import One
+from export.given import Given
 from export.program import TensorSpec
 from privacy.errors import InputError
 

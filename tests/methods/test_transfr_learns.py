@@ -12,14 +12,15 @@ import pytest
 import torch
 
 from edge.ragged import Ragged
-from edgefr.experiment import Experiment, load_experiment
+from edgefr.data.prepared import Prepared
+from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet import load_fleet
-from edgefr.measure import CONTEXT, UNLEARNED, UNLEARNED_IN_CONTEXT
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
-from edgefr.prepare import Prepared, prepare
-from edgefr.report.summary import summarise_splits
-from edgefr.training import Training
+from edgefr.metrics.names import CONTEXT, UNLEARNED, UNLEARNED_IN_CONTEXT
+from edgefr.simulation.loop import Training
+from edgefr.simulation.prepare import prepare
+from edgefr.simulation.summary.summary import summarise_splits
 from privacy.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]

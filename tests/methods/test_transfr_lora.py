@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr.engine.footprint import default_shard_size, frozen_bytes, reading_bytes, round_work
-from edgefr.experiment import load_experiment
+from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet.cost import transformer_activation_bytes, transformer_forward_flops
 from edgefr.methods.transfr.bert import Bert, Reader
 from edgefr.methods.transfr.lora import LoRATransFR, init_lora, lora_shapes

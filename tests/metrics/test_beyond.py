@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from edge.ragged import Ragged
-from edgefr.data.demo import DemoOptions, generate
-from edgefr.experiment import load_experiment
-from edgefr.metrics.beyond import About, Listed, top_lists
+from edgefr.data.readers.demo import DemoOptions, generate
+from edgefr.experiment.experiment import load_experiment
 from edgefr.metrics.cutoffs import METRICS, at_cutoffs, metrics_at
-from edgefr.metrics.lists import topk
-from edgefr.metrics.references import popularity_of
+from edgefr.simulation.evaluation.beyond import About, Listed, top_lists
+from edgefr.simulation.evaluation.lists import topk
+from edgefr.simulation.evaluation.references import popularity_of
 from privacy.errors import InputError
 from tests.metrics.ranx_alone import evaluated
 

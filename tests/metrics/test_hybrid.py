@@ -8,10 +8,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from edgefr.data import load
-from edgefr.data.protocols import CrossDomain, LeaveOneOut
-from edgefr.metrics import evaluate, references
-from edgefr.metrics.hybrid import WEIGHTS, hybrid, popularity, recency
+from edgefr.data.datasets import load
+from edgefr.data.splits.leave_one_out import CrossDomain, LeaveOneOut
+from edgefr.simulation.evaluation import references
+from edgefr.simulation.evaluation.hybrid import WEIGHTS, hybrid, popularity, recency
+from edgefr.simulation.evaluation.ranking import evaluate
 from tests.data.tables import dataset
 
 TABLE = load("demo", options={"users": 60, "items": 120, "interactions": 20})

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.ragged import Ragged
-from edgefr.metrics import lists, rank_lists, references, topk
+from edgefr.simulation.evaluation import lists, references
+from edgefr.simulation.evaluation.lists import rank_lists, topk
 from privacy.errors import InputError
 
 KS = [1, 3, 9, 20]

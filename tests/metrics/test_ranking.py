@@ -6,9 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.ragged import Ragged
-from edgefr.data.protocols import LeaveOneOut
-from edgefr.data.split import Split
-from edgefr.metrics import Ranking, evaluate, references, topk
+from edgefr.data.splits.leave_one_out import LeaveOneOut
+from edgefr.data.splits.split import Split
+from edgefr.simulation.evaluation import references
+from edgefr.simulation.evaluation.lists import topk
+from edgefr.simulation.evaluation.ranking import Ranking, evaluate
 from privacy.errors import InputError
 from tests.data.tables import dataset
 from tests.metrics.ranx_alone import evaluated
@@ -93,7 +95,7 @@ def test_ranks_taken_tile_by_tile_are_those_of_the_whole_pool(split, data):
     tiles = Tiles(score)
     with pytest.MonkeyPatch.context() as patch:
         whole = evaluate(score, split, which, "full", users)
-        patch.setattr("edgefr.metrics.ranking.TILE", size)
+        patch.setattr("edgefr.simulation.evaluation.ranking.TILE", size)
         parts = evaluate(tiles, split, which, "full", users)
     assert (parts.users.tolist(), parts.ranks.tolist()) == (whole.users.tolist(), whole.ranks.tolist())
     assert {start for start, _ in tiles.asked} == set(range(0, 40, size))

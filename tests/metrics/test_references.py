@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 
 from edge.ragged import Ragged
-from edgefr.data import load
-from edgefr.data.protocols import CrossDomain, LeaveOneOut
-from edgefr.metrics import evaluate, references
+from edgefr.data.datasets import load
+from edgefr.data.splits.leave_one_out import CrossDomain, LeaveOneOut
+from edgefr.simulation.evaluation import references
+from edgefr.simulation.evaluation.ranking import evaluate
 from tests.data.tables import dataset
 
 

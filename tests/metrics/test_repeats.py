@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.ragged import Ragged
-from edgefr.data import load
-from edgefr.data.sessions import SessionsProtocol
-from edgefr.metrics import evaluate, references
-from edgefr.metrics.repeats import had, repeats
+from edgefr.data.datasets import load
+from edgefr.data.splits.sessions import SessionsProtocol
+from edgefr.simulation.evaluation import references
+from edgefr.simulation.evaluation.ranking import evaluate
+from edgefr.simulation.evaluation.repeats import had, repeats
 from tests.data.tables import dataset
 
 SESSIONS = [

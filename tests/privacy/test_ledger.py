@@ -13,7 +13,7 @@ from privacy.errors import InputError
 from privacy.guarantee import Event
 from privacy.ledger import COLUMNS, Ledger
 from privacy.report import ledger_report
-from privacy.rows import render_ledger
+from privacy.report_rows import render_ledger
 
 DELTA = 1e-5
 G4, G8 = Event("gaussian", multiplier=4.0), Event("gaussian", multiplier=8.0)

@@ -19,7 +19,7 @@ from privacy.ledger import Ledger
 from privacy.plan import Plan, plan
 from privacy.prototypes import RECIPIENTS, Prototypes
 from privacy.report import ledger_report, report
-from privacy.rows import render
+from privacy.report_rows import render
 from privacy.settings import PrivacySettings
 from tests.noises import KEY
 

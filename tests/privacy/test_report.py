@@ -5,7 +5,7 @@ import pytest
 
 from privacy.plan import plan
 from privacy.report import in_words, label, report
-from privacy.rows import render
+from privacy.report_rows import render
 from privacy.settings import PrivacySettings
 
 EPSILONS = ("eps_nominal", "eps_guaranteed", "eps_hypothetical")

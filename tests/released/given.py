@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cloud.settings import AggregationSettings
+from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import EVERYTHING, Examples, Sampler, Selection
 from edgefr.engine.federation import Federation
 from edgefr.engine.tables import OwnTables, first_tables
 from edgefr.engine.work import Executor
-from edgefr.testing.cases import widened
+from edgefr.methods.testing.cases import widened
 from export.program import LocalProgram
 from privacy.plan import plan
 from privacy.settings import PrivacySettings

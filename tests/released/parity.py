@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from edgefr.engine import inline
+from edgefr.engine.executors import inline
 from tests.released.f3crec import make
 from tests.released.f3crec import test_f3crec as f3crec
 from tests.released.fcucr import test_fcucr as fcucr

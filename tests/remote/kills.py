@@ -20,17 +20,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import edgefr.trained
-from edgefr.lineage import Journal, sealed
-from edgefr.remote import ledger
-from edgefr.remote.answers import Answers
-from edgefr.remote.broker import RoundBroker
-from edgefr.remote.collecting import Collecting
-from edgefr.remote.ledger import ServingLedger
-from edgefr.remote.sealing import SealedRound
-from edgefr.remote.server import Access
-from edgefr.remote.serving import serve
-from edgefr.run import Run
+import edgefr.simulation.runs.saved_model
+from edgefr.serving import ledger
+from edgefr.serving.broker import RoundBroker
+from edgefr.serving.ledger import ServingLedger
+from edgefr.serving.releases import Answers
+from edgefr.serving.secure_sums import SealedRound
+from edgefr.serving.serve import serve
+from edgefr.serving.server import Access
+from edgefr.simulation.runs.lineage import Journal, sealed
+from edgefr.simulation.runs.run import Run
+from edgefr.simulation.runs.upload_trust import Collecting
 
 POINTS: dict[str, tuple[Any, str]] = {
     "a line": (Journal, "append"),

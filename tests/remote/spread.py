@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 import edgefr
-from edgefr.remote.collecting import Collecting
-from edgefr.remote.serving import Served
-from edgefr.run import Run
+from edgefr.serving.serve import Served
+from edgefr.simulation.runs.run import Run
+from edgefr.simulation.runs.upload_trust import Collecting
 from privacy.noise_key import NoiseKey
 from privacy.plan import plan
 from privacy.settings import PrivacySettings

@@ -20,14 +20,15 @@ from edge.identity import PRIME, SMALL_ORDER, Identity, Signed
 from edge.policy import OPEN
 from edge.remote import join
 from edge.update import ClientUpdate
-from edgefr.remote import certificate, gate
-from edgefr.remote.broker import RoundBroker
-from edgefr.remote.gate import Gate, Refused
-from edgefr.remote.keys import DAY, Keys
-from edgefr.remote.origin import Origin
-from edgefr.remote.reach import DOUBT, Reach
-from edgefr.remote.server import Access
-from edgefr.run import Run
+from edgefr.serving import admission as gate
+from edgefr.serving import certificate
+from edgefr.serving.admission import Gate, Refused
+from edgefr.serving.broker import RoundBroker
+from edgefr.serving.keys import DAY, Keys
+from edgefr.serving.norm_bound import DOUBT, Reach
+from edgefr.serving.origin import Origin
+from edgefr.serving.server import Access
+from edgefr.simulation.runs.run import Run
 from export.sign import sealed
 from privacy import exact
 from privacy.errors import InputError

@@ -19,15 +19,15 @@ from edge.catalogue import Catalogue
 from edge.connection import Patience
 from edge.device import Device
 from edge.remote import TrafficCounts, join
-from edgefr.data.blocks import Block
-from edgefr.lineage import Begun, Closed, Lineage, Opened, sealed
-from edgefr.prepare import prepare
-from edgefr.remote.devices import Devices
-from edgefr.remote.rehearsal import rehearse
-from edgefr.remote.serving import origins_of
-from edgefr.remote.training import training_of
-from edgefr.run import Run
-from edgefr.trained import open_model
+from edgefr.data.splits.blocks import Block
+from edgefr.serving.devices import Devices
+from edgefr.serving.rehearsal import rehearse
+from edgefr.serving.serve import origins_of
+from edgefr.serving.training import training_of
+from edgefr.simulation.prepare import prepare
+from edgefr.simulation.runs.lineage import Begun, Closed, Lineage, Opened, sealed
+from edgefr.simulation.runs.run import Run
+from edgefr.simulation.runs.saved_model import open_model
 from privacy.errors import InputError
 from tests.closeness import assert_same
 from tests.devices import open_device

@@ -12,10 +12,10 @@ import pytest
 from edge.connection import CONFLICT, OK, RELEASE, SUMS, TOO_MANY
 from edge.secure_sum import SEALED
 from edge.sum_messages import STEPS, Agreeing, KeysMessage, Opening, Shares
-from edgefr.remote import bodies
-from edgefr.remote import broker as brokers
-from edgefr.remote.gate import Refused, reading
-from edgefr.remote.sealing import SealedRound, SumTerms
+from edgefr.serving import bodies
+from edgefr.serving import broker as brokers
+from edgefr.serving.admission import Refused, reading
+from edgefr.serving.secure_sums import SealedRound, SumTerms
 from privacy.errors import InputError
 from privacy.files import packed
 from privacy.masks import Keys, Revealed

@@ -22,20 +22,20 @@ from edge.bundle import open_bundle
 from edge.connection import Server, Task
 from edge.sampling import Sampler
 from edge.update import ClientUpdate, read_update
-from edgefr.engine.backend import InProcess
+from edgefr.engine.backends.backend import InProcess
 from edgefr.engine.cohort import Group
-from edgefr.engine.inline import run as inline
-from edgefr.lineage import Begun, Lineage, Opened, Started, sealed
-from edgefr.remote.answers import Answers
-from edgefr.remote.buffered import BufferedBroker, Buffering
-from edgefr.remote.collecting import Collecting
-from edgefr.remote.devices import Devices
-from edgefr.remote.gate import Refused
-from edgefr.remote.origin import Origin, Origins
-from edgefr.remote.serving import origins_of, serve
-from edgefr.remote.training import plan_of, training_of
-from edgefr.reproductions.runs import IDEAL_FLEET
-from edgefr.trained import open_model
+from edgefr.engine.executors.inline import run as inline
+from edgefr.serving.admission import Refused
+from edgefr.serving.buffered import BufferedBroker, Buffering
+from edgefr.serving.devices import Devices
+from edgefr.serving.origin import Origin, Origins
+from edgefr.serving.releases import Answers
+from edgefr.serving.serve import origins_of, serve
+from edgefr.serving.training import plan_of, training_of
+from edgefr.simulation.runs.lineage import Begun, Lineage, Opened, Started, sealed
+from edgefr.simulation.runs.saved_model import open_model
+from edgefr.simulation.runs.upload_trust import Collecting
+from edgefr.studies.reproductions.runs import IDEAL_FLEET
 from privacy.errors import InputError
 from tests.closeness import assert_same
 from tests.contract import bundles

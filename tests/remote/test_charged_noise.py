@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from edgefr.engine.noise import RealNoise
-from edgefr.lineage import Closed, Journal
-from edgefr.remote.collecting import Collecting
-from edgefr.remote.devices import Devices
-from edgefr.remote.ledger import ServingLedger
-from edgefr.remote.serving import ledger_of, origins_of, serve
-from edgefr.remote.training import training_of
-from edgefr.reproductions.runs import IDEAL_FLEET
-from edgefr.run import Run
+from edgefr.serving.devices import Devices
+from edgefr.serving.ledger import ServingLedger
+from edgefr.serving.serve import ledger_of, origins_of, serve
+from edgefr.serving.training import training_of
+from edgefr.simulation.runs.lineage import Closed, Journal
+from edgefr.simulation.runs.run import Run
+from edgefr.simulation.runs.upload_trust import Collecting
+from edgefr.studies.reproductions.runs import IDEAL_FLEET
 from privacy.errors import InputError
 from tests.cli.commands import edgefr
 from tests.devices import open_device

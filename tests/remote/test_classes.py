@@ -17,12 +17,12 @@ from safetensors.numpy import load_file
 from edge.bundle import open_bundle
 from edge.connection import Server
 from edge.remote import join
-from edgefr.remote.collecting import Collecting
-from edgefr.remote.origin import Origins, together
-from edgefr.remote.rehearsal import rehearse
-from edgefr.remote.serving import origins_of, serve
-from edgefr.reproductions.runs import IDEAL_FLEET
-from edgefr.shipping import users_of_class
+from edgefr.serving.origin import Origins, together
+from edgefr.serving.rehearsal import rehearse
+from edgefr.serving.serve import origins_of, serve
+from edgefr.simulation.runs.device_users import users_of_class
+from edgefr.simulation.runs.upload_trust import Collecting
+from edgefr.studies.reproductions.runs import IDEAL_FLEET
 from privacy.errors import InputError
 from tests.cli.commands import edgefr, refused
 from tests.closeness import assert_same

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from edge.connection import Server as Remote
-from edgefr.remote import certificate, connections, server
-from edgefr.remote.server import Access
-from edgefr.run import Run
+from edgefr.serving import certificate, connections, server
+from edgefr.serving.server import Access
+from edgefr.simulation.runs.run import Run
 from tests.remote.test_server import QUICK, USER, Broker, opened
 from tests.remote.test_server import broker as broker
 from tests.remote.worlds import known

@@ -14,25 +14,25 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import edgefr
-from edge import fetching
+from edge import fetch as fetching
 from edge.bundle import Bundle, open_bundle
 from edge.connection import Server as Remote
 from edge.device import Device
-from edge.fetching import fetch
+from edge.fetch import fetch
 from edge.manifest import MANIFEST, SIGNATURE, canonical, identify
 from edge.policy import OPEN
 from edge.remote import join
-from edge.seen import NAME as SEEN
+from edge.rollback import NAME as SEEN
 from edge.signature import key_id
-from edgefr.remote.broker import RoundBroker
-from edgefr.remote.delivery import Delivery
-from edgefr.remote.keys import Keys
-from edgefr.remote.origin import Origin
-from edgefr.remote.server import Access, Server, listening
-from edgefr.remote.serving import serve
-from edgefr.run import Run
-from edgefr.served import ServedTensors
-from edgefr.shipping import export_run
+from edgefr.serving.broker import RoundBroker
+from edgefr.serving.delivery import Delivery
+from edgefr.serving.keys import Keys
+from edgefr.serving.origin import Origin
+from edgefr.serving.serve import serve
+from edgefr.serving.server import Access, Server, listening
+from edgefr.simulation.bundles import export_run
+from edgefr.simulation.runs.run import Run
+from edgefr.simulation.runs.served_tensors import ServedTensors
 from export.sign import public_pem, signature_of
 from privacy.errors import InputError
 from tests.contract import bundles

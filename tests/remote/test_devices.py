@@ -22,18 +22,18 @@ from edge.remote import join
 from edge.sampling import Sampler
 from edge.update import ClientUpdate
 from edgefr.engine.aggregate import Terms, release
-from edgefr.engine.backend import InProcess
-from edgefr.engine.inline import run as inline
-from edgefr.remote.broker import RoundBroker
-from edgefr.remote.devices import Devices, released, updates_of
-from edgefr.remote.origin import Origin, Origins
-from edgefr.remote.serving import origins_of, serve
-from edgefr.remote.training import training_of
-from edgefr.run import Run
+from edgefr.engine.backends.backend import InProcess
+from edgefr.engine.executors.inline import run as inline
+from edgefr.serving.broker import RoundBroker
+from edgefr.serving.devices import Devices, released, updates_of
+from edgefr.serving.origin import Origin, Origins
+from edgefr.serving.serve import origins_of, serve
+from edgefr.serving.training import training_of
+from edgefr.simulation.runs.run import Run
 from export.learning import trained_tables
-from export.parts import stage_tables
+from export.shared_files import stage_tables
 from export.sign import generate, sign_bundle
-from export.staging import Staging
+from export.staged_files import Staging
 from privacy.errors import InputError
 from privacy.machine import hold
 from tests.cli.commands import COMMAND, ROOT, edgefr, refused

@@ -12,13 +12,13 @@ import pytest
 
 from edge.connection import Server as Remote
 from edge.connection import enrol
-from edgefr.lineage import FOLDER, ROUNDS
-from edgefr.remote.answers import Answers
-from edgefr.remote.forgetting import forget
-from edgefr.remote.keys import Keys
-from edgefr.remote.log import FILE as LOG
-from edgefr.remote.log import Log, without
-from edgefr.run import Run
+from edgefr.serving.forget import forget
+from edgefr.serving.keys import Keys
+from edgefr.serving.log import FILE as LOG
+from edgefr.serving.log import Log, without
+from edgefr.serving.releases import Answers
+from edgefr.simulation.runs.lineage import FOLDER, ROUNDS
+from edgefr.simulation.runs.run import Run
 from privacy.errors import InputError
 from privacy.files import write_atomic
 from tests.cli.commands import edgefr, refused
@@ -130,7 +130,7 @@ def test_a_server_that_writes_meanwhile_loses_no_line_of_its_log(
             wait([writing], 0.5)  # nobody who waits for the lock writes before it is free
             write_atomic(*given, **more)
 
-        monkeypatch.setattr("edgefr.remote.log.write_atomic", replaced)
+        monkeypatch.setattr("edgefr.serving.log.write_atomic", replaced)
         without(path, "ada")
     assert [json.loads(line)["round"] for line in path.read_text().splitlines()] == [1, 2]
 

@@ -31,15 +31,16 @@ from edge.identity import Identity, Signed
 from edge.remote import release_limit
 from edge.sum_messages import STEPS
 from edge.update import ClientUpdate
-from edgefr.remote import gate, pages
-from edgefr.remote.broker import RoundBroker
-from edgefr.remote.delivery import Delivery
-from edgefr.remote.gate import Gate
-from edgefr.remote.keys import Keys
-from edgefr.remote.origin import Origin
-from edgefr.remote.pages import Pages
-from edgefr.remote.protocol import BODY, NOT_ALLOWED, OPERATIONS, UNKNOWN, Operation
-from edgefr.run import Run
+from edgefr.serving import admission as gate
+from edgefr.serving import pages
+from edgefr.serving.admission import Gate
+from edgefr.serving.broker import RoundBroker
+from edgefr.serving.delivery import Delivery
+from edgefr.serving.keys import Keys
+from edgefr.serving.origin import Origin
+from edgefr.serving.pages import Pages
+from edgefr.serving.protocol import BODY, NOT_ALLOWED, OPERATIONS, UNKNOWN, Operation
+from edgefr.simulation.runs.run import Run
 from privacy.files import packed
 from tests.contract import bundles
 from tests.contract.programs import interactions

@@ -27,8 +27,8 @@ from edge.device import Device
 from edge.learning import Learning
 from edge.remote import join
 from edge.signature import opened_seal
-from edgefr.lineage import FOLDER, SHARED, Opened
-from edgefr.run import Run
+from edgefr.simulation.runs.lineage import FOLDER, SHARED, Opened
+from edgefr.simulation.runs.run import Run
 from privacy.errors import InputError
 from tests.cli.commands import ROOT
 from tests.devices import open_device

@@ -15,17 +15,17 @@ import pytest
 
 from edge.bundle import open_bundle
 from edge.connection import Server, Task
-from edgefr.lineage import Journal
-from edgefr.remote.broker import RoundBroker
-from edgefr.remote.keys import Keys
-from edgefr.remote.ledger import ServingLedger
-from edgefr.remote.origin import Origin
-from edgefr.remote.server import Access, listening
-from edgefr.remote.serving import serve
-from edgefr.remote.status import status
-from edgefr.remote.training import plan_of
-from edgefr.run import Run
-from edgefr.trained import open_model
+from edgefr.serving.broker import RoundBroker
+from edgefr.serving.keys import Keys
+from edgefr.serving.ledger import ServingLedger
+from edgefr.serving.origin import Origin
+from edgefr.serving.serve import serve
+from edgefr.serving.server import Access, listening
+from edgefr.serving.status import status
+from edgefr.serving.training import plan_of
+from edgefr.simulation.runs.lineage import Journal
+from edgefr.simulation.runs.run import Run
+from edgefr.simulation.runs.saved_model import open_model
 from privacy.errors import InputError
 from privacy.ledger import Ledger
 from tests.cli.commands import COMMAND, ROOT, hear_interrupts

@@ -12,9 +12,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefr.lineage import FOLDER, ROUNDS, SHARED, WITNESS, Begun, Closed, Journal, Lineage, Opened, Started, digest_of
-from edgefr.remote.serving import Served, serve
-from edgefr.run import Run
+from edgefr.serving.serve import Served, serve
+from edgefr.simulation.runs.lineage import (
+    FOLDER,
+    ROUNDS,
+    SHARED,
+    WITNESS,
+    Begun,
+    Closed,
+    Journal,
+    Lineage,
+    Opened,
+    Started,
+    digest_of,
+)
+from edgefr.simulation.runs.run import Run
 from privacy.errors import InputError
 from privacy.report import ledger_report
 from tests.cli.commands import edgefr, refused
@@ -175,7 +187,7 @@ def test_a_kill_between_a_line_and_what_remembers_it_locks_nobody_out(
     with Journal.locked(tmp_path) as journal:
         begin(journal)
         with monkeypatch.context() as killed:
-            killed.setattr("edgefr.lineage.write_json", lambda *given, **named: 1 / 0)
+            killed.setattr("edgefr.simulation.runs.lineage.write_json", lambda *given, **named: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 journal.append(Started(round=1, clients=[1]))
     with Journal.locked(tmp_path) as journal:

@@ -13,9 +13,9 @@ import pytest
 from edge.connection import Patience
 from edge.remote import TrafficCounts, join
 from edgefr.fleet import Failure
-from edgefr.lineage import Lineage
-from edgefr.remote.links import Links
-from edgefr.remote.twin import Fate
+from edgefr.serving.links import Links
+from edgefr.serving.shadow import Fate
+from edgefr.simulation.runs.lineage import Lineage
 from tests.devices import open_device
 from tests.remote.worlds import fedmf, known, serving
 

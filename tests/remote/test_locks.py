@@ -15,10 +15,10 @@ import pytest
 from edge.connection import ENROL, Patience, enrol
 from edge.identity import Identity
 from edge.messages import Code
-from edgefr.remote import keys, pages
-from edgefr.remote.keys import LOCK, Keys
-from edgefr.remote.log import FILE as LOG
-from edgefr.remote.log import Log
+from edgefr.serving import keys, pages
+from edgefr.serving.keys import LOCK, Keys
+from edgefr.serving.log import FILE as LOG
+from edgefr.serving.log import Log
 from privacy.errors import InputError
 from privacy.machine import hold
 from tests.contract import bundles

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from edge.identity import Identity
-from edge.seen import note
+from edge.rollback import note
 from edge.state import Store
-from edgefr.lineage import FOLDER, ROUNDS, Begun, Journal
+from edgefr.simulation.runs.lineage import FOLDER, ROUNDS, Begun, Journal
 from privacy.files import write_atomic
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes of files")

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from edge.sampling import Sampler
-from edgefr import purposes
-from edgefr.engine.backend import InProcess
+from edgefr.config import random_streams as purposes
+from edgefr.engine.backends.backend import InProcess
+from edgefr.engine.executors.inline import run as inline
 from edgefr.engine.federation import Federation
-from edgefr.engine.inline import run as inline
 from edgefr.engine.noise import NoiseSource, RealNoise
-from edgefr.remote.devices import Devices
-from edgefr.remote.serving import origins_of
-from edgefr.remote.training import training_of
+from edgefr.serving.devices import Devices
+from edgefr.serving.serve import origins_of
+from edgefr.serving.training import training_of
 from privacy import keyed
 from privacy.mechanism import Noise
 from privacy.noise_key import NoiseKey, NoiseStream

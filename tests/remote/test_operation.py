@@ -20,15 +20,15 @@ from edge.connection import Server as Remote
 from edge.connection import enrol
 from edge.remote import join
 from edgefr.cli.app import app
-from edgefr.lineage import Journal
-from edgefr.remote import certificate
-from edgefr.remote.keys import Keys
-from edgefr.remote.log import FILE as LOG
-from edgefr.remote.server import Access
-from edgefr.remote.serving import guarded
-from edgefr.remote.status import FILE as SERVING
-from edgefr.remote.status import status
-from edgefr.run import Run
+from edgefr.serving import certificate
+from edgefr.serving.keys import Keys
+from edgefr.serving.log import FILE as LOG
+from edgefr.serving.serve import guarded
+from edgefr.serving.server import Access
+from edgefr.serving.status import FILE as SERVING
+from edgefr.serving.status import status
+from edgefr.simulation.runs.lineage import Journal
+from edgefr.simulation.runs.run import Run
 from privacy.errors import InputError
 from tests.cli.commands import edgefr, refused
 from tests.contract import bundles

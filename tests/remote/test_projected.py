@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from edge.bundle import open_bundle
-from edgefr.model import part
+from edgefr.engine.model import part
 from privacy.errors import InputError
 from tests.closeness import assert_same
 from tests.remote import worlds

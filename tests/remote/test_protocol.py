@@ -15,7 +15,9 @@ from edge.identity import Identity, IdentityRecord, Signed
 from edge.messages import RELEASE_FACTS, Code, Known
 from edge.records import MOST_ROUNDS
 from edge.tensors import parse
-from edgefr.remote import connections, gate, pages, protocol, sealing, server
+from edgefr.serving import admission as gate
+from edgefr.serving import connections, pages, protocol, server
+from edgefr.serving import secure_sums as sealing
 from export.sign import signature_of
 from tests.export import worlds
 from tests.remote.test_server import Broker
@@ -32,7 +34,7 @@ def schema(name: str) -> Draft202012Validator:
 
 
 def test_the_document_is_that_of_the_code() -> None:
-    """Write it again with `python -m edgefr.remote.protocol`."""
+    """Write it again with `python -m edgefr.serving.protocol`."""
     assert (ROOT / protocol.PAGE).read_text(encoding="utf-8") == protocol.written()
 
 

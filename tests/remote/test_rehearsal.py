@@ -11,9 +11,9 @@ import yaml
 
 import edgefr as toolkit
 from edgefr.fleet import load_fleet
-from edgefr.remote.rehearsal import table
-from edgefr.reproductions.runs import IDEAL_FLEET
-from edgefr.run import Run
+from edgefr.serving.rehearsal import table
+from edgefr.simulation.runs.run import Run
+from edgefr.studies.reproductions.runs import IDEAL_FLEET
 from tests.caches import new_cache
 from tests.cli.commands import ROOT, edgefr, refused
 from tests.remote import worlds

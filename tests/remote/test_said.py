@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from edge.remote import TrafficCounts
 from edgefr.cli.app import app
-from edgefr.report.layout import plainly
+from edgefr.config.sheet import plainly
 from tests.remote import worlds
 from tests.remote.worlds import serving, take_part
 

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from edge.device import Device
-from edgefr.model import part
+from edgefr.engine.model import part
 from tests.caches import new_cache
 from tests.cli.commands import COMMAND, ROOT
 from tests.closeness import assert_all_same, assert_same

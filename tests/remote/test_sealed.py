@@ -22,12 +22,12 @@ from edge.policy import OPEN, Policy
 from edge.remote import TrafficCounts, join
 from edge.secure_sum import Participant
 from edge.sum_messages import STEPS, Asked, KeysMessage, Step
-from edgefr.remote import sealing
-from edgefr.remote.collecting import SEEN, Collecting
-from edgefr.remote.origin import Origin
-from edgefr.remote.sealing import SealedRound, SumTerms, Total
-from edgefr.remote.serving import serve
-from edgefr.run import Run
+from edgefr.serving import secure_sums as sealing
+from edgefr.serving.origin import Origin
+from edgefr.serving.secure_sums import SealedRound, SumTerms, Total
+from edgefr.serving.serve import serve
+from edgefr.simulation.runs.run import Run
+from edgefr.simulation.runs.upload_trust import SEEN, Collecting
 from privacy.errors import InputError
 from tests.cli.commands import edgefr
 from tests.contract import bundles

@@ -12,9 +12,9 @@ from edge.bundle import open_bundle
 from edge.learning import Learning
 from edge.secure_sum import Participant
 from edge.sum_messages import Agreed, Agreeing, Asked, KeysMessage, Neighbours, Opening, Seat, Shares, opened
-from edgefr.remote.gate import Refused
-from edgefr.remote.origin import Origin
-from edgefr.remote.sealing import SealedRound, SumTerms
+from edgefr.serving.admission import Refused
+from edgefr.serving.origin import Origin
+from edgefr.serving.secure_sums import SealedRound, SumTerms
 from privacy.errors import InputError
 from privacy.masks import Keys
 from tests.contract import bundles

@@ -27,12 +27,13 @@ from edge.delta import Delta, read_delta, write_delta
 from edge.identity import Identity
 from edge.remote import join, release_limit
 from edge.update import ClientUpdate
-from edgefr.remote import connections, gate, pages
-from edgefr.remote.broker import RoundBroker
-from edgefr.remote.keys import Keys
-from edgefr.remote.origin import Origin
-from edgefr.remote.server import Access, Server, listening
-from edgefr.run import Run
+from edgefr.serving import admission as gate
+from edgefr.serving import connections, pages
+from edgefr.serving.broker import RoundBroker
+from edgefr.serving.keys import Keys
+from edgefr.serving.origin import Origin
+from edgefr.serving.server import Access, Server, listening
+from edgefr.simulation.runs.run import Run
 from export.sign import sealed
 from privacy.errors import InputError
 from tests.contract import bundles

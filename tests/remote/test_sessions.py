@@ -11,11 +11,11 @@ import pytest
 
 from edge.connection import Patience
 from edge.device import Device
+from edge.interaction_file import read_stream
 from edge.remote import Own, TrafficCounts, join
-from edgefr.cli.device import read_stream
-from edgefr.prepare import prepare
-from edgefr.run import Run
-from edgefr.trained import open_model
+from edgefr.simulation.prepare import prepare
+from edgefr.simulation.runs.run import Run
+from edgefr.simulation.runs.saved_model import open_model
 from privacy.errors import InputError
 from tests.devices import open_device
 from tests.remote import worlds

@@ -6,8 +6,8 @@ import io
 import threading
 from pathlib import Path
 
-from edgefr.remote.waiting import awaited
-from edgefr.watching import logged
+from edgefr.config.progress import logged
+from edgefr.serving.round_status import awaited
 from tests.remote.test_buffered import Alone
 from tests.remote.test_sealing import USERS, VECTORS, World
 from tests.remote.worlds import fedmf, serving, take_part

@@ -28,21 +28,22 @@ from edge.identity import Identity
 from edge.ragged import Ragged
 from edge.remote import TrafficCounts, join
 from edgefr import Experiment
-from edgefr.callbacks import Progress
 from edgefr.engine.scoring import ModelScorer
-from edgefr.metrics import evaluate
-from edgefr.planned import planned, policy_of
-from edgefr.prepare import prepare
-from edgefr.remote import waiting
-from edgefr.remote.collecting import SEEN, Collecting
-from edgefr.remote.keys import Keys
-from edgefr.remote.serving import Served, serve
-from edgefr.reproductions.runs import IDEAL_FLEET
-from edgefr.run import Run
-from edgefr.shipping import learning_of, signing_key, users_of_class
-from edgefr.trained import open_model
+from edgefr.serving import round_status as waiting
+from edgefr.serving.keys import Keys
+from edgefr.serving.serve import Served, serve
+from edgefr.simulation.bundles import learning_of, signing_key
+from edgefr.simulation.evaluation.ranking import evaluate
+from edgefr.simulation.prepare import prepare
+from edgefr.simulation.privacy_plan import planned, policy_of
+from edgefr.simulation.runs.device_users import users_of_class
+from edgefr.simulation.runs.run import Run
+from edgefr.simulation.runs.saved_model import open_model
+from edgefr.simulation.runs.upload_trust import SEEN, Collecting
+from edgefr.studies.reproductions.runs import IDEAL_FLEET
 from export.program import read_by
 from export.variants import ClassLimits
+from privacy.progress import Progress
 from tests.cli.commands import ROOT
 from tests.devices import open_device
 from tests.export import worlds

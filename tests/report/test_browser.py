@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edgefr.report.web.write import write_report
+from edgefr.studies.pages import write_report
 from tests.report.conftest import KINDS
 from tests.report.test_web import attacked
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import edgefr
-from edgefr.measure import UNLEARNED, Measurements
-from edgefr.report.learning import learning
+from edgefr.metrics.names import UNLEARNED
+from edgefr.metrics.settings import EvaluationSection
 from edgefr.report.verdict import Verdict
-from edgefr.sections import EvaluationSection
+from edgefr.simulation.evaluation.measure import Measurements
+from edgefr.simulation.summary.learning import learning
 
 USERS = np.arange(200)
 

@@ -1,8 +1,8 @@
 """Where both ways to make step times are known, the fleet's table says how far apart they are."""
 
-from edgefr.experiment import load_experiment
-from edgefr.pipeline import fleet_overrides
+from edgefr.experiment.experiment import load_experiment
 from edgefr.report.fleet import fleet_table
+from edgefr.simulation.simulate import fleet_overrides
 
 PART = {"clients": 1, "invited": 1, "contributed": 1, "failures": {}}
 FLEET = {"classes": {}, "policy": "deadline", "rounds": 1, "virtual_hours": 1.0, **PART}

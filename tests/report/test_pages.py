@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from edgefr.report.layout import Sheet
+from edgefr.config.sheet import Sheet
 from edgefr.report.pages import Page, Spread, comma_separated, markdown_table
 
 

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from edge.ragged import Ragged
-from edgefr.measure import joined
+from edge.ragged import Ragged, joined
+from edgefr.config.sheet import Sheet, count
 from edgefr.report.figures import draw
 from edgefr.report.fleet import fleet_table
-from edgefr.report.layout import Sheet, count
-from edgefr.report.summary import over_seeds
+from edgefr.report.over_seeds import over_seeds
 from edgefr.report.tables import bundle_table, engine_line, metric_table, transfer_table, warnings
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefr.report.web.write import write_report
-from edgefr.run import Run
+from edgefr.simulation.runs.run import Run
+from edgefr.studies.pages import write_report
 from tests.cli.commands import edgefr
 from tests.remote.worlds import Twins, fedmf, noisy, served
 

@@ -11,15 +11,17 @@ import pytest
 
 from edge.ragged import Ragged
 from edgefr.data.interactions import Dataset
-from edgefr.data.sessions import Sessions
-from edgefr.data.split import Split
-from edgefr.experiment import load_experiment
-from edgefr.measure import NOTHING, Asked, Measurements
-from edgefr.metrics.ranking import Ranking
-from edgefr.report.sessions import group_table, summarise_sessions
-from edgefr.sections import EvaluationSection
-from edgefr.stages.sessions import Met
-from edgefr.training import Training
+from edgefr.data.splits.sessions import Sessions
+from edgefr.data.splits.split import Split
+from edgefr.experiment.experiment import load_experiment
+from edgefr.metrics.names import NOTHING
+from edgefr.metrics.settings import EvaluationSection
+from edgefr.report.sessions import group_table
+from edgefr.simulation.evaluation.measure import Asked, Measurements
+from edgefr.simulation.evaluation.ranking import Ranking
+from edgefr.simulation.loop import Training
+from edgefr.simulation.stages.sessions import Met
+from edgefr.simulation.summary.sessions import summarise_sessions
 
 OVER = ["method=fedmf", "protocol.name=sessions"]
 
@@ -87,7 +89,7 @@ def test_both_groups_have_their_own_metrics():
 
 def test_of_a_few_users_a_group_says_so_and_nothing_else():
     """Of twenty users one in a group: its figure, or that of the others beside all of them, would be one person's."""
-    from edgefr.report.few import FEW
+    from edgefr.report.small_groups import FEW
 
     found = summary(True, True, few=1)
     assert found["sessions"]["groups"]["federated"] == {"seen": {"users": FEW}, "new": {"users": FEW}}

@@ -19,9 +19,9 @@ from edgefr.report.web.chart import Axis
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.page import run_page
 from edgefr.report.web.privacy import in_words, watchers
-from edgefr.report.web.write import write_report
-from edgefr.sweeps.grid import Axis as GridAxis
-from edgefr.sweeps.plan import Ask, Plan
+from edgefr.studies.pages import write_report
+from edgefr.studies.sweeps.grid import Axis as GridAxis
+from edgefr.studies.sweeps.plan import Ask, Plan
 from privacy.errors import InputError
 from privacy.report import label
 from tests.cli.conftest import cache, cli, inside, place

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from edgefr.experiment import Change
-from edgefr.reproductions.cells import Ask, Cell, label_parts
-from edgefr.reproductions.papers import PAPERS
+from edgefr.experiment.experiment import Change
+from edgefr.studies.reproductions.cells import Ask, Cell, label_parts
+from edgefr.studies.reproductions.papers import PAPERS
 
 LISTS = {"evaluation.k": [10, 20, 7]}
 

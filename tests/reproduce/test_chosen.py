@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from edgefr.reproductions.cells import Chosen
-from edgefr.reproductions.exhibits import check_chosen
-from edgefr.reproductions.papers import PAPERS
+from edgefr.studies.reproductions.cells import Chosen
+from edgefr.studies.reproductions.exhibits import check_chosen
+from edgefr.studies.reproductions.papers import PAPERS
 from privacy.errors import InputError
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from edgefr.experiment import Experiment, load_experiment
+from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet import load_fleet
-from edgefr.reproductions.cells import Ask, Cell, Found, Part, Values
-from edgefr.reproductions.exhibits import about
-from edgefr.reproductions.runs import Job, Setting, ideal_fleet, run_all
+from edgefr.studies.reproductions.cells import Ask, Cell, Found, Part, Values
+from edgefr.studies.reproductions.exhibits import about
+from edgefr.studies.reproductions.runs import Job, Setting, ideal_fleet, run_all
 from privacy.errors import InputError
 
 ASK = Ask("released", (0, 1))

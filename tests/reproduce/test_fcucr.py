@@ -6,12 +6,21 @@ import math
 import pytest
 
 import edgefr
-from edgefr.belongs import read_values
-from edgefr.reproductions.cells import Found
-from edgefr.reproductions.fcucr import comparison, forgetting, published, sweeps
-from edgefr.reproductions.fcucr.exhibits import EXHIBITS
-from edgefr.reproductions.fcucr.recipes import BASELINES, ROWS, Ask, Cell, recipe
-from edgefr.reproductions.fcucr.results import LABELS, MEASURES, Line, beaten, compared, levels, picked, survives
+from edgefr.experiment.unread_settings import read_values
+from edgefr.studies.reproductions.cells import Found
+from edgefr.studies.reproductions.fcucr import comparison, forgetting, published, sweeps
+from edgefr.studies.reproductions.fcucr.exhibits import EXHIBITS
+from edgefr.studies.reproductions.fcucr.recipes import BASELINES, ROWS, Ask, Cell, recipe
+from edgefr.studies.reproductions.fcucr.results import (
+    LABELS,
+    MEASURES,
+    Line,
+    beaten,
+    compared,
+    levels,
+    picked,
+    survives,
+)
 from privacy.errors import InputError
 
 ASK = Ask("released", [0, 1, 2])

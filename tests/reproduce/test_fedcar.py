@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from edgefr.reproductions.cells import Found
-from edgefr.reproductions.fedcar import comparison, noise, recipes
-from edgefr.reproductions.fedcar.paired import against, best_of
-from edgefr.reproductions.fedcar.recipes import ROWS, Ask
-from edgefr.run import Run
-from edgefr.tuning.rules import Rules
+from edgefr.simulation.runs.run import Run
+from edgefr.studies.reproductions.cells import Found
+from edgefr.studies.reproductions.fedcar import comparison, noise, recipes
+from edgefr.studies.reproductions.fedcar.paired import against, best_of
+from edgefr.studies.reproductions.fedcar.recipes import ROWS, Ask
+from edgefr.studies.tuning.rules import Rules
 from privacy.errors import InputError
 
 ASK = Ask("as each recipe says", [0, 1])

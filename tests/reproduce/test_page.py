@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from edgefr.report.layout import Sheet
+from edgefr.config.sheet import Sheet
 from edgefr.report.pages import Page
-from edgefr.reproductions.page import Reproduction, command, write_reproduction
+from edgefr.studies.reproductions.page import Reproduction, command, write_reproduction
 from tests.report.conftest import browser
 from tests.report.test_browser import CONTRAST, OPEN, OUTSIDE, looked_at
 

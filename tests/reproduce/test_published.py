@@ -1,6 +1,6 @@
 import pytest
 
-from edgefr.reproductions.f3crec import published
+from edgefr.studies.reproductions.f3crec import published
 
 CELLS = [(key, name, row) for key, rows in published.TABLE_2.items() for name, row in rows.items()]
 

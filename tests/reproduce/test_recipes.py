@@ -2,11 +2,11 @@ import itertools
 
 import pytest
 
-from edgefr.methods.f3crec.strategies import STRATEGIES
-from edgefr.reproductions.f3crec import published, recipes
-from edgefr.reproductions.f3crec.exhibits import EXHIBITS
-from edgefr.reproductions.f3crec.recipes import Ask, cell, experiment_of, recipe
-from edgefr.reproductions.runs import base_of
+from edgefr.experiment.continual import STRATEGIES
+from edgefr.studies.reproductions.f3crec import published, recipes
+from edgefr.studies.reproductions.f3crec.exhibits import EXHIBITS
+from edgefr.studies.reproductions.f3crec.recipes import Ask, cell, experiment_of, recipe
+from edgefr.studies.reproductions.runs import base_of
 from privacy.errors import InputError
 
 FIDELITIES = ("released", "paper")

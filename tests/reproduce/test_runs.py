@@ -1,7 +1,7 @@
 """Base blocks: which experiments share one."""
 
-from edgefr.reproductions.f3crec.recipes import experiment_of
-from edgefr.reproductions.runs import base_of
+from edgefr.studies.reproductions.f3crec.recipes import experiment_of
+from edgefr.studies.reproductions.runs import base_of
 
 
 def test_bases_differ_by_what_happens_in_the_base_block():

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.ragged import Ragged
-from edgefr.data.blocks import Block
-from edgefr.prepare import Prepared
-from edgefr.reproductions.f3crec.recipes import experiment_of
-from edgefr.reproductions.f3crec.saved_models import SavedModels, ends, item_shift, rank_change
-from edgefr.reproductions.f3crec.static_dynamic import transitions
+from edgefr.data.prepared import Prepared
+from edgefr.data.splits.blocks import Block
+from edgefr.studies.reproductions.f3crec.recipes import experiment_of
+from edgefr.studies.reproductions.f3crec.saved_models import SavedModels, ends, item_shift, rank_change
+from edgefr.studies.reproductions.f3crec.static_dynamic import transitions
 from tests.data.tables import dataset
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import edgefr
-from edgefr.reproductions.papers import PAPERS
-from edgefr.reproductions.statistics import Printed, exhibit
+from edgefr.studies.reproductions.papers import PAPERS
+from edgefr.studies.reproductions.statistics import Printed, exhibit
 from tests.data.tables import archive
 from tests.data.test_hetrec import LASTFM, near_duplicates
 

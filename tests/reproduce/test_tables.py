@@ -7,11 +7,11 @@ import pytest
 
 from edgefr.metrics.continual import MASKS
 from edgefr.report.pages import Page
-from edgefr.reproductions.cells import Found, change, p_value
-from edgefr.reproductions.f3crec import ablations, comparison, improvement, published, static_dynamic, sweeps
-from edgefr.reproductions.f3crec.recipes import Ask
-from edgefr.reproductions.f3crec.results import average, average_group
-from edgefr.reproductions.f3crec.static_dynamic import Loss, loss
+from edgefr.studies.reproductions.cells import Found, change, p_value
+from edgefr.studies.reproductions.f3crec import ablations, comparison, improvement, published, static_dynamic, sweeps
+from edgefr.studies.reproductions.f3crec.recipes import Ask
+from edgefr.studies.reproductions.f3crec.results import average, average_group
+from edgefr.studies.reproductions.f3crec.static_dynamic import Loss, loss
 from tests.reproduce.summaries import summary
 
 ASK = Ask("released", [0, 1, 2])

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from edgefr.reproductions.cells import Found
-from edgefr.reproductions.transfr import comparison, published, stages, sweeps
-from edgefr.reproductions.transfr.exhibits import EXHIBITS
-from edgefr.reproductions.transfr.recipes import DOMAINS, ROWS, Ask, tasks
-from edgefr.reproductions.transfr.results import cold, level, lost, shown, warm
+from edgefr.studies.reproductions.cells import Found
+from edgefr.studies.reproductions.transfr import comparison, published, stages, sweeps
+from edgefr.studies.reproductions.transfr.exhibits import EXHIBITS
+from edgefr.studies.reproductions.transfr.recipes import DOMAINS, ROWS, Ask, tasks
+from edgefr.studies.reproductions.transfr.results import cold, level, lost, shown, warm
 from privacy.errors import InputError
 from tests.cli import commands
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from edgefr.sweeps.grid import Point
-from edgefr.sweeps.results import Entry
+from edgefr.studies.sweeps.grid import Point
+from edgefr.studies.sweeps.results import Entry
 
 PROTOCOL = "leave-one-out; sampled ranking: 99 fixed uniform negatives"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefr.sweeps.grid import Axis, Point, product, shown
+from edgefr.studies.sweeps.grid import Axis, Point, product, shown
 from privacy.errors import InputError
 
 

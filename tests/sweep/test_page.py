@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from edgefr.report.web.write import write_report
-from edgefr.sweeps.page import command, sweep_page, usable, write_sweep
-from edgefr.sweeps.results import results
-from edgefr.sweeps.tradeoff import groups
+from edgefr.studies.pages import write_report
+from edgefr.studies.sweeps.page import command, sweep_page, usable, write_sweep
+from edgefr.studies.sweeps.results import results
+from edgefr.studies.sweeps.tradeoff import groups
 from privacy.errors import InputError
 from tests.report.conftest import browser
 from tests.report.test_browser import CONTRAST, OPEN, OUTSIDE, looked_at
@@ -90,7 +90,7 @@ def test_a_sweep_that_did_not_end_is_refused_in_a_line(whole: Made, tmp_path: Pa
 
 
 def test_hostile_words_of_a_sweep_are_shown_and_nothing_more(tmp_path: Path) -> None:
-    from edgefr.sweeps.kept import Kept
+    from edgefr.studies.sweeps.finished import Kept
 
     found = (
         entry({"method": HOSTILE}, 0, judged(0.3, 1.0, True) | {"data": HOSTILE, "protocol": HOSTILE}),

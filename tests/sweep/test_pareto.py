@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefr.sweeps.tradeoff import Scale, pareto
+from edgefr.studies.sweeps.tradeoff import Scale, pareto
 
 EPSILONS = st.one_of(st.sampled_from([0.0, 1.0, 8.0, math.inf, math.nan]), st.floats(0, 100))
 PLACES = st.lists(st.tuples(EPSILONS, st.one_of(st.sampled_from([0.1, 0.2, math.nan]), st.floats(0, 1))), max_size=12)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefr.experiment import load_experiment
+from edgefr.experiment.experiment import load_experiment
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "privacy"
 TRUST = {"cohort-demo": "local", "f3crec-ml-100k": "central", "local-ml-100k": "local"}

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from edgefr.report.pages import Report
-from edgefr.sweeps.page import usable
-from edgefr.sweeps.report import answers, table, tradeoff
-from edgefr.sweeps.results import results, validation
-from edgefr.sweeps.tradeoff import curve_of, draw, groups
+from edgefr.studies.sweeps.page import usable
+from edgefr.studies.sweeps.report import answers, table, tradeoff
+from edgefr.studies.sweeps.results import results, validation
+from edgefr.studies.sweeps.tradeoff import curve_of, draw, groups
 from tests.sweep.summaries import entry, summary
 
 
@@ -210,7 +210,7 @@ def test_the_board_says_how_far_a_sweep_is():
     from rich.console import Console
 
     from edgefr.cli.progress_table import drawn
-    from edgefr.sweeps.run import Standing
+    from edgefr.studies.sweeps.run import Standing
 
     entries = [entry({"rounds": 1}, 0, summary(0.1, 1.0)), entry({"rounds": 1}, 1, summary(0.3, 1.0))]
     standing = Standing(6, 2, [*entries, entry({"rounds": 2}, 0, "x")], [10.0, 20.0, 30.0])

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from edgefr.engine.federation import Federation
-from edgefr.sweeps.grid import Axis
-from edgefr.sweeps.plan import Ask, Plan
-from edgefr.sweeps.run import Job, Options, Sweep, make
+from edgefr.studies.sweeps.grid import Axis
+from edgefr.studies.sweeps.plan import Ask, Plan
+from edgefr.studies.sweeps.run import Job, Options, Sweep, make
 from tests.durable.runs import differences, result
 from tests.noises import KEY
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from edgefr.sweeps.space import Range
+from edgefr.studies.sweeps.space import Range
 from privacy.errors import InputError
 
 

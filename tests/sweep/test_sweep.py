@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from edgefr.sweeps.plan import RECORD
-from edgefr.sweeps.run import alone
+from edgefr.studies.sweeps.plan import RECORD
+from edgefr.studies.sweeps.run import alone
 from privacy.errors import InputError
 from tests.cli.commands import COMMAND, ROOT, environment, hear_interrupts
 from tests.durable.runs import differences, result

@@ -6,7 +6,7 @@ import pytest
 
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
-from edgefr.testing import CHECKS, Broken, check_method, examine
+from edgefr.methods.testing.battery import CHECKS, Broken, check_method, examine
 from privacy.errors import InputError
 from tests.testing.broken import BROKEN, Plain
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import edgefr
-from edgefr.tracking.tracker import TRACKERS, Log, Tracker, of_summary
+from edgefr.simulation.tracking.tracker import TRACKERS, Log, Tracker, of_summary
 from privacy.errors import InputError
 from tests.cli import commands
 
@@ -82,7 +82,7 @@ def test_a_run_that_breaks_off_says_so(tmp_path: Path, monkeypatch: pytest.Monke
     def broken(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("edgefr.trained.save_model", broken)
+    monkeypatch.setattr("edgefr.simulation.runs.saved_model.save_model", broken)
     with TRACKERS.having(Keeping()) as keeping, pytest.raises(KeyboardInterrupt):
         ran(tmp_path / "run", "keeping")
     assert keeping.log.ended == [({}, False)]

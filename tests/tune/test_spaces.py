@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from edgefr.experiment import load_experiment
-from edgefr.methods import METHODS
-from edgefr.reproductions.fcucr.recipes import SESSION_BASED, Ask
-from edgefr.reproductions.fedcar.comparison import TABLE_2, TABLE_3
-from edgefr.reproductions.fedcar.published import DATA
-from edgefr.reproductions.fedcar.recipes import RECIPES, ROWS, Cell
-from edgefr.tuning.rules import Rules
-from edgefr.tuning.space import Base, Space
+from edgefr.experiment.experiment import load_experiment
+from edgefr.experiment.method import METHODS
+from edgefr.studies.reproductions.fcucr.recipes import SESSION_BASED, Ask
+from edgefr.studies.reproductions.fedcar.comparison import TABLE_2, TABLE_3
+from edgefr.studies.reproductions.fedcar.published import DATA
+from edgefr.studies.reproductions.fedcar.recipes import RECIPES, ROWS, Cell
+from edgefr.studies.tuning.rules import Rules
+from edgefr.studies.tuning.space import Base, Space
 
 FOLDER = Path("experiments/spaces")
 PROTOCOL, SESSIONS = Path("experiments/fedcar/protocol.yaml"), Path("experiments/fcucr/protocol.yaml")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-import edgefr.measure
-from edgefr.experiment import load_experiment
+import edgefr.simulation.evaluation.measure
+from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet import load_fleet
-from edgefr.sweeps.search import Trial
-from edgefr.tuning import trial as trials
-from edgefr.tuning.rules import Rules
-from edgefr.tuning.trial import Job, Watched, _Enough, bars
+from edgefr.studies.sweeps.search import Trial
+from edgefr.studies.tuning import trial as trials
+from edgefr.studies.tuning.rules import Rules
+from edgefr.studies.tuning.trial import Job, Watched, _Enough, bars
 
 SMALL = [
     "method=fedmf",

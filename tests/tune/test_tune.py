@@ -14,15 +14,15 @@ import torch
 import yaml
 
 import edgefr
-from edgefr.api import tune
-from edgefr.jobs import Failed
-from edgefr.reproductions.fedcar.recipes import _rules
-from edgefr.sweeps.space import Range
-from edgefr.tuning import run as tuning
-from edgefr.tuning import trial as trials
-from edgefr.tuning.rules import Rules
-from edgefr.tuning.space import Base, Space
-from edgefr.tuning.trial import Job
+from edgefr.studies.jobs import Failed
+from edgefr.studies.reproductions.fedcar.recipes import _rules
+from edgefr.studies.sweeps.space import Range
+from edgefr.studies.tuning import run as tuning
+from edgefr.studies.tuning import trial as trials
+from edgefr.studies.tuning.rules import Rules
+from edgefr.studies.tuning.space import Base, Space
+from edgefr.studies.tuning.trial import Job
+from edgefr.studies.tuning.tune import tune
 from privacy.errors import InputError
 from privacy.files import write_json
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgefr.data.files.lines import Text, check_words
-from edgefr.data.files.opened import Opened
+from edgefr.data.files.table import Opened
 from privacy.errors import InputError
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from edgefr.data.files import names
 from edgefr.data.files.formats import ends, format_of, is_folder, open_table
-from edgefr.data.files.opened import PACKED, bare, files_of, is_there, on_disk
 from edgefr.data.files.options import FileOptions
-from edgefr.data.files.parts import is_part, split_of
+from edgefr.data.files.table import PACKED, bare, files_of, is_there, on_disk
+from edgefr.data.files.table_parts import is_part, split_of
 from privacy.errors import InputError
 
 INTERACTIONS = (

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefr.data.files.opened import PACKED, Opened, bare, is_there, size_of
 from edgefr.data.files.options import FileOptions
+from edgefr.data.files.table import PACKED, Opened, bare, is_there, size_of
 from privacy.errors import InputError
 from privacy.table import Table
 
@@ -26,9 +26,7 @@ class Format:
     reads: tuple[str, ...] = ()
 
 
-FORMATS: Table[Format] = Table(
-    "format of a file", Format, home="edgefr.data.files.formats_known", group="edgefr.formats"
-)
+FORMATS: Table[Format] = Table("format of a file", Format, home="edgefr.data.files.reading", group="edgefr.formats")
 """The formats that `open_table` knows."""
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from edgefr.data.files import build, found
-from edgefr.data.files.opened import Opened, faults
+from edgefr.config.validation import first_fault
 from edgefr.data.files.options import Columns, FileOptions
+from edgefr.data.files.reading import build, found
+from edgefr.data.files.table import Opened, faults
 from edgefr.data.interactions import Dataset
-from edgefr.faults import first_fault
 from privacy.errors import InputError, unknown
 
 if TYPE_CHECKING:

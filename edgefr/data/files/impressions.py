@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefr.data.files.lines import Text
-from edgefr.data.files.opened import Opened, printable
+from edgefr.data.files.table import Opened, printable
 from privacy.errors import InputError
 
 if TYPE_CHECKING:

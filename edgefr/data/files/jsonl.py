@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefr.data.files.formats import Format
-from edgefr.data.files.leaf import is_leaf, open_leaf
+from edgefr.data.files.leaf_json import is_leaf, open_leaf
 from edgefr.data.files.lines import Text
-from edgefr.data.files.opened import BLOCK, Opened, printable, stream
 from edgefr.data.files.options import FileOptions
+from edgefr.data.files.table import BLOCK, Opened, printable, stream
 from privacy.errors import InputError
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefr.data.files.formats import Format
-from edgefr.data.files.opened import MOST_ROWS, Opened, bare, faults, on_disk
 from edgefr.data.files.options import FileOptions
+from edgefr.data.files.table import MOST_ROWS, Opened, bare, faults, on_disk
 from privacy.errors import InputError
 
 if TYPE_CHECKING:

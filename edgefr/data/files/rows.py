@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.data.files import clocks
-from edgefr.data.files.opened import Opened
+from edgefr.data.files import clock_columns as clocks
+from edgefr.data.files.checked_values import blocks, ids, missing, numbers, parts
 from edgefr.data.files.options import FileOptions
+from edgefr.data.files.table import Opened
 from edgefr.data.files.times import Part, Times, joined
-from edgefr.data.files.values import blocks, ids, missing, numbers, parts
 from privacy.errors import InputError
 
 if TYPE_CHECKING:

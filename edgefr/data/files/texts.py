@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgefr.data.files import names
-from edgefr.data.files.opened import Opened, faults, printable
+from edgefr.data.files.checked_values import ids
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.rows import by_appearance
-from edgefr.data.files.values import ids
+from edgefr.data.files.table import Opened, faults, printable
 from edgefr.data.interactions import Catalogue, Dataset
 from privacy.errors import InputError
-from privacy.plain import plain
+from privacy.plain_text import plain
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.data.files.opened import Opened
+from edgefr.data.files.checked_values import converted, decoded, trimmed
 from edgefr.data.files.options import UNITS
-from edgefr.data.files.values import converted, decoded, trimmed
+from edgefr.data.files.table import Opened
 
 if TYPE_CHECKING:
     import pyarrow as pa

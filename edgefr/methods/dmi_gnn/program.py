@@ -15,10 +15,10 @@ from torch import Tensor
 
 from edgefr.methods.dmi_gnn.settings import DMIGNNSettings
 from edgefr.methods.fcucr.layers import dense, dense_shapes
-from edgefr.methods.given import Given
 from edgefr.methods.prefixes import Prefixes, PrefixProgram, identity, unit
 from edgefr.methods.session_graph import KINDS, attended, attention, graph, relations
 from export.batches import Window
+from export.given import Given
 from export.program import Tensors
 
 

@@ -1,7 +1,7 @@
 """This is what a strategy against forgetting does at a block's beginning and at its end.
 
 Owns: the program, the replay and the tensors that a strategy asks for in a block, what clients remember of one. Does
-not own: which round a block hands on, when blocks begin and end (`edgefr.stages.blocks`).
+not own: which round a block hands on, when blocks begin and end (`edgefr.simulation.stages.blocks`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from edge.sampling import Sampler
-from edgefr.data.blocks import Block
+from edgefr.data.splits.blocks import Block
 from edgefr.engine.federation import Federation
+from edgefr.engine.model import Model
 from edgefr.engine.work import MEMORY
-from edgefr.methods.anchored import Anchored, anchors
+from edgefr.experiment.continual import ContinualSettings, Strategy, strategy
 from edgefr.methods.f3crec.memory import (
     ReplayMemory,
     Scores,
@@ -29,14 +30,12 @@ from edgefr.methods.f3crec.memory import (
     remember_errors,
     without_repeats,
 )
-from edgefr.methods.f3crec.settings import ContinualSettings
-from edgefr.methods.f3crec.strategies import Strategy, strategy
-from edgefr.model import Model
+from edgefr.methods.regularised import Anchored, anchors
 from export.program import LocalProgram
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
-    from edgefr.experiment import Experiment
+    from edgefr.experiment.experiment import Experiment
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from edge.replay import PICKS, Replay, Rule, Step, best, ranks
 from edge.sampling import Sampler
 from edgefr.engine.scoring import ModelScorer
 from edgefr.engine.work import MEMORY, Clients, StepDraws, without_memory
-from edgefr.methods.f3crec.settings import ContinualSettings
+from edgefr.experiment.continual import ContinualSettings
 from export.program import LocalProgram, Tensors
 
 ITEMS, LABELS = MEMORY + "items", MEMORY + "labels"

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from cloud.rules.gram import GRAM, gram
-from edge.anew import Normal
+from edge.round_init import Normal
 from edge.sampling import Selection
-from edgefr import purposes
+from edgefr.config import random_streams as purposes
 from edgefr.methods.fcf.settings import FCFSettings
-from edgefr.methods.given import Given
 from edgefr.methods.losses import init_rows
 from export.batches import Batch, inner
+from export.given import Given
 from export.program import LocalProgram, Phase, System, Tensors, TensorSpec
 
 ITEM, USER = "item", "user"

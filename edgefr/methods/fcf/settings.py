@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from edgefr.faults import fault
+from edgefr.config.validation import fault
 
 if TYPE_CHECKING:
-    from edgefr.experiment import Experiment
+    from edgefr.experiment.experiment import Experiment
 
 
 class FCFSettings(BaseModel):
@@ -29,7 +29,7 @@ class FCFSettings(BaseModel):
 
 
 def check(experiment: Experiment) -> None:
-    """Refuse, by `edgefr.faults.fault`, choices of an experiment that do not go with FCF."""
+    """Refuse, by `edgefr.config.validation.fault`, choices of an experiment that do not go with FCF."""
     if experiment.privacy.tensors is not None:
         raise fault("a gradient over the catalogue has two parts, and its server needs both", "privacy", "tensors")
     if experiment.evaluation.tables == "own":

@@ -8,7 +8,7 @@ from edgefr.methods.fcucr.settings import FCUCRSettings
 from privacy.prototypes import Prototypes
 
 if TYPE_CHECKING:
-    from edgefr.experiment import Experiment
+    from edgefr.experiment.experiment import Experiment
 
 
 def messages(settings: FCUCRSettings, experiment: Experiment) -> Prototypes | None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from edgefr import purposes
+from edgefr.config import random_streams as purposes
 from edgefr.methods.fcucr.layers import dense, dense_shapes, norm_shapes
 from export.program import Tensors
 from privacy import keyed

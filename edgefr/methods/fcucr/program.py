@@ -12,21 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import sqrt
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from edgefr import purposes
+from edgefr.config import random_streams as purposes
+from edgefr.methods.fcucr.encoder import Dropping, Encoder
 from edgefr.methods.fcucr.layers import Drop
 from edgefr.methods.fcucr.parts import DISTILL_WEIGHTS, ENCODERS, LOSSES, PROTOTYPE_FORMS, TEACHERS
 from edgefr.methods.fcucr.prediction import AVERAGES
 from edgefr.methods.fcucr.settings import FCUCRSettings
-from edgefr.methods.given import Given
 from edgefr.methods.losses import init_rows
 from export.batches import Batch, Window
+from export.given import Given
 from export.program import Phase, SessionProgram, Tensors, TensorSpec
 from privacy import keyed
 from privacy.errors import InputError
@@ -38,25 +38,6 @@ PREVIOUS = "previous."
 
 KNOWN, SENT = PREVIOUS + "known", "sent"
 """Private tensors: 1 once a client has been in a round; the features of its last step, as they are sent."""
-
-
-class Encoder(Protocol):
-    """A backbone has pure functions over the last dimensions of one client's tensors."""
-
-    def specs(self) -> dict[str, tuple[int, ...]]: ...
-
-    def init(self, seed: int) -> dict[str, Tensor]: ...
-
-    def encode(self, tensors: Tensors, x: Tensor, real: Tensor, times: Tensor) -> Tensor: ...
-
-
-@runtime_checkable
-class Dropping(Protocol):
-    """A backbone with dropout says at which `sites`, and one client's shape there."""
-
-    def sites(self) -> dict[str, tuple[int, ...]]: ...
-
-    def encode(self, tensors: Tensors, x: Tensor, real: Tensor, times: Tensor, drop: Drop | None = None) -> Tensor: ...
 
 
 def encoder_of(settings: FCUCRSettings) -> Encoder:

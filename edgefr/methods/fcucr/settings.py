@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from edgefr.methods.fcucr.parts import DISTILL_WEIGHTS, ENCODERS, LOSSES, PROTOTYPE_FORMS, TEACHERS
-from privacy.belongs import ReadWith, ReadWithout, Settings, named_in
+from privacy.setting_scope import ReadWith, ReadWithout, Settings, named_in
 
 if TYPE_CHECKING:
     from edgefr.methods.fcucr.prediction import Prediction

@@ -12,7 +12,7 @@ from export.batches import Batch
 from export.program import Phase, Tensors
 
 if TYPE_CHECKING:
-    from edgefr.methods.fedcar.compiled import Tensors as Arrays
+    from edgefr.methods.fedcar.compiled_losses import Tensors as Arrays
     from edgefr.methods.fedcar.program import FedCAR
 
 
@@ -27,7 +27,7 @@ def is_compiled(program: FedCAR, tensors: Tensors, batch: Batch) -> bool:
 
 def gradients(program: FedCAR, tensors: Tensors, batch: Batch, phase: Phase) -> dict[str, Tensor]:
     """Return the gradients of a phase's loss by the names of what it trains; only where `is_compiled`."""
-    from edgefr.methods.fedcar import compiled
+    from edgefr.methods.fedcar import compiled_losses as compiled
 
     pairs = batch.pairs
     assert pairs is not None
@@ -55,7 +55,7 @@ def gradients(program: FedCAR, tensors: Tensors, batch: Batch, phase: Phase) -> 
 
 def _arrays(tensors: Tensors) -> Arrays:
     """Return an encoder's tensors as arrays of all clients."""
-    from edgefr.methods.fedcar.compiled import Tensors as Arrays
+    from edgefr.methods.fedcar.compiled_losses import Tensors as Arrays
 
     return Arrays(**{name: _array(value) for name, value in tensors.items()})
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgefr.faults import fault
-from edgefr.methods.fedcar.parts import NEGATIVES, form_of
-from edgefr.methods.fedcar.settings import FedCARSettings
+from edgefr.config.validation import fault
+from edgefr.methods.fedcar.parts import NEGATIVES
+from edgefr.methods.fedcar.settings import FedCARSettings, form_of
 from privacy.prototypes import RELAYED, Prototypes
 
 if TYPE_CHECKING:
-    from edgefr.experiment import Experiment
+    from edgefr.experiment.experiment import Experiment
 
 AT = ("privacy", "tensors")
 
 
 def check(experiment: Experiment) -> None:
-    """Refuse, by `edgefr.faults.fault`, a contrast whose encoder no round trains: nobody would read its messages."""
+    """Refuse, by `edgefr.config.validation.fault`, a contrast whose encoder no round trains: nobody would read its messages."""
     some = experiment.privacy.tensors
     if experiment.model["negative"] != "none" and some is not None and not any(map(_of_encoder, some)):
         raise fault("the contrast trains the encoder, and none of it is here: add some, or model.negative=none", *AT)

@@ -7,15 +7,16 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from edge.sampling import Selection
-from edgefr import purposes
+from edgefr.config import random_streams as purposes
 from edgefr.methods.fedcar.encoder import Encoder
+from edgefr.methods.fedcar.form import Shown
 from edgefr.methods.fedcar.gradients import gradients, is_compiled
-from edgefr.methods.fedcar.parts import NEGATIVES, Shown, form_of
-from edgefr.methods.fedcar.settings import FedCARSettings
-from edgefr.methods.given import Given
+from edgefr.methods.fedcar.parts import NEGATIVES
+from edgefr.methods.fedcar.settings import FedCARSettings, form_of
 from edgefr.methods.losses import init_rows
 from edgefr.methods.scorer import RATE_OF_ITEMS, init_scorer
 from export.batches import Batch, Window, rows_at
+from export.given import Given
 from export.program import Form, LocalProgram, Phase, Tensors, TensorSpec
 
 ENCODER, PREVIOUS, KNOWN, MESSAGE = "encoder.", "previous.", "previous.known", "message"

@@ -6,8 +6,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
+from edgefr.methods.fedcar.form import Form
 from edgefr.methods.fedcar.parts import NEGATIVES, NORMS
-from privacy.belongs import ReadWithout, Settings, named_in
+from privacy.setting_scope import ReadWithout, Settings, named_in
 
 IN_CONTEXT = ReadWithout("context", 0)
 CONTRASTED = ReadWithout("negative", "none")
@@ -77,3 +78,9 @@ class FedCARSettings(Settings):
         if not self.context and self.negative != "none":
             raise ValueError("without a context nothing is contrasted: set negative to none beside context 0")
         return self
+
+
+def form_of(settings: FedCARSettings) -> Form:
+    """Return the form of the encoder by these settings."""
+    s = settings
+    return Form(s.dim, s.context, s.heads, s.feed_forward or s.dim, NORMS[s.norm], s.attention == "projected")

@@ -8,15 +8,15 @@ import numpy as np
 
 from cloud.references.feddcsr import FedDCSR, How, Sequences
 from cloud.references.folds import drawn_folds
-from cloud.references.pooled import Ints, Pooled
+from cloud.references.pooling import Ints, Pooled
 from edge.ragged import Ragged
 from edge.sessions import windows
-from edgefr.data.split import Split
-from edgefr.experiment import Experiment
-from edgefr.methods.central import CentralProgram, Turn
+from edgefr.data.prepared import Prepared
+from edgefr.data.splits.split import Split
+from edgefr.experiment.experiment import Experiment
+from edgefr.methods.central.references import CentralProgram, Turn
 from edgefr.methods.feddcsr.settings import FedDCSRSettings
-from edgefr.methods.given import Given
-from edgefr.prepare import Prepared
+from export.given import Given
 
 
 def build(settings: FedDCSRSettings, given: Given) -> CentralProgram:

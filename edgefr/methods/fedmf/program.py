@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from edgefr import purposes
+from edgefr.config import random_streams as purposes
 from edgefr.methods.fedmf.settings import FedMFSettings
-from edgefr.methods.given import Given
 from edgefr.methods.losses import first_of, form_of, init_rows, init_vectors, learning, scores_of, worth
 from export.batches import Batch, inner
+from export.given import Given
 from export.program import Form, LocalProgram, Phase, Tensors, TensorSpec
 
 

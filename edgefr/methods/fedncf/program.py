@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from edgefr import purposes
+from edgefr.config import random_streams as purposes
 from edgefr.methods.fedncf.settings import FedNCFSettings
-from edgefr.methods.given import Given
 from edgefr.methods.losses import first_of, form_of, init_rows, init_vectors, learning, scores_of, worth
 from edgefr.methods.scorer import RATE_OF_VECTORS, init_scorer, linear_scores
 from export.batches import Batch
+from export.given import Given
 from export.program import Form, LocalProgram, Phase, Tensors, TensorSpec
 
 

@@ -6,12 +6,12 @@ import math
 
 from torch import Tensor
 
-from edgefr import purposes
+from edgefr.config import random_streams as purposes
 from edgefr.methods.fedrap.settings import FedRAPSettings
-from edgefr.methods.given import Given
 from edgefr.methods.losses import first_of, init_rows, learning, scores_of, worth
 from edgefr.methods.scorer import RATE_OF_ITEMS, init_scorer, linear_scores
 from export.batches import Batch
+from export.given import Given
 from export.program import LocalProgram, Phase, Tensors, TensorSpec
 
 

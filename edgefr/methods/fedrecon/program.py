@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edge.anew import Normal
-from edgefr import purposes
+from edge.round_init import Normal
+from edgefr.config import random_streams as purposes
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.fedrecon.settings import FedReconSettings
-from edgefr.methods.given import Given
 from edgefr.methods.objectives import ObjectiveSettings
+from export.given import Given
 from export.program import TensorSpec
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from edgefr.methods.fcucr.program import FCUCR
 from edgefr.methods.fcucr.settings import FCUCRSettings
 from edgefr.methods.fedsasrec.settings import FedSASRecSettings
-from edgefr.methods.given import Given
+from export.given import Given
 
 
 def build(settings: FedSASRecSettings, given: Given) -> FCUCR:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from privacy.belongs import Settings
+from privacy.setting_scope import Settings
 
 
 class FedSASRecSettings(Settings):

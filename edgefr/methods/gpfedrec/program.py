@@ -7,12 +7,12 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from edgefr import purposes
-from edgefr.methods.given import Given
+from edgefr.config import random_streams as purposes
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
 from edgefr.methods.losses import first_of, init_rows, init_vectors, learning, worth
 from edgefr.methods.scorer import RATE_OF_ITEMS, init_linear, init_scorer, linear_scores
 from export.batches import Batch
+from export.given import Given
 from export.program import LocalProgram, Phase, Pull, Tensors, TensorSpec
 
 ITEM, MADE = "item", "received.item"

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from edgefr.faults import fault
+from edgefr.config.validation import fault
 from edgefr.methods.objectives import RoundedSettings
 from edgefr.methods.objectives import check as check_objective
-from privacy.belongs import ReadWith
+from privacy.setting_scope import ReadWith
 
 if TYPE_CHECKING:
-    from edgefr.experiment import Experiment
+    from edgefr.experiment.experiment import Experiment
 
 
 class GPFedRecSettings(RoundedSettings):
@@ -52,7 +52,7 @@ class GPFedRecSettings(RoundedSettings):
 
 
 def check(experiment: Experiment) -> None:
-    """Refuse, by `edgefr.faults.fault`, choices of GPFedRec that do not go with others of an experiment."""
+    """Refuse, by `edgefr.config.validation.fault`, choices of GPFedRec that do not go with others of an experiment."""
     check_objective(experiment)
     model = experiment.model
     if experiment.evaluation.tables == "own" and model["recommends"] == "graph":

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from edgefr.methods.fcucr.layers import MASKED, dense, dense_shapes
-from edgefr.methods.given import Given
 from edgefr.methods.hearint.settings import HearIntSettings
 from edgefr.methods.prefixes import Prefixes, PrefixProgram, identity, mean_of, unit
 from edgefr.methods.session_graph import KINDS, attended, attention, graph, levels, logged, relations
 from export.batches import Window
+from export.given import Given
 from export.program import Tensors
 
 SCALE, ALPHA = 1.0507009873554805, 1.6732632423543772

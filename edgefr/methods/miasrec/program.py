@@ -24,9 +24,9 @@ from edgefr.methods.fcucr.layers import (
     norm_shapes,
     split,
 )
-from edgefr.methods.given import Given
 from edgefr.methods.miasrec.settings import MiaSRecSettings
 from edgefr.methods.prefixes import Prefixes, PrefixProgram, mean_of, unit
+from export.given import Given
 from export.program import Tensors
 
 BELOW = -2.0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from edgefr import purposes
-from edgefr.methods.given import Given
+from edgefr.config import random_streams as purposes
 from edgefr.methods.losses import first_of, form_of, init_rows, learning, scores_of, worth
 from edgefr.methods.pfedrec.settings import PFedRecSettings
 from edgefr.methods.scorer import init_scorer, linear_scores
 from export.batches import Batch
+from export.given import Given
 from export.program import Form, LocalProgram, Phase, Tensors, TensorSpec
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from edgefr.methods.objectives import RoundedSettings
-from privacy.belongs import ReadWith
+from privacy.setting_scope import ReadWith
 
 
 class PFedRecSettings(RoundedSettings):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from edgefr.methods.given import Given
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
+from export.given import Given
 from export.program import LocalProgram
 
 

@@ -50,7 +50,7 @@ class Bert:
     @classmethod
     def open(cls, folder: Path, pooling: str) -> Bert:
         """Open the encoder of a transformers folder in float32. Raises `InputError` for one that is no usable BERT."""
-        from cloud.folder import open_model
+        from cloud.model_folder import open_model
 
         return cls.of(open_model(folder), pooling)
 
@@ -179,7 +179,7 @@ class Reader:
         torch.Size([2, 4])
         """
         from cloud.batches import checked, padded, tokenise
-        from cloud.folder import open_tokenizer
+        from cloud.model_folder import open_tokenizer
 
         bert, texts = Bert.open(folder, pooling), checked(texts)
         if max_tokens > bert.positions:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgefr import purposes
+from edgefr.config import random_streams as purposes
 from edgefr.methods.transfr.bert import Bert, Reader
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings

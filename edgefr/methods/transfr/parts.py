@@ -5,19 +5,17 @@ The tables are here without torch, so that names can be checked before anything 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from privacy.table import Table
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from edgefr.methods.given import Given
-    from edgefr.methods.transfr.program import TransFR
-    from edgefr.methods.transfr.settings import TransFRSettings
+    from export.given import Given
+    from export.program import LocalProgram
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Client:
     """
 
     name: str
-    build: Callable[[TransFRSettings, Given], TransFR]
+    build: Callable[[Any, Given], LocalProgram]
     reads: bool
 
 
@@ -40,7 +38,7 @@ class AdapterInit:
     """
 
     name: str
-    start: Callable[[dict[str, Tensor], Tensor, Sequence[int], TransFRSettings], None]
+    start: Callable[[dict[str, Tensor], Tensor, Sequence[int], Any], None]
 
 
 @dataclass(frozen=True)
@@ -58,44 +56,11 @@ class Head:
     own_adapter: bool = False
 
 
-CLIENTS: Table[Client] = Table("client", Client)
+CLIENTS: Table[Client] = Table("client", Client, home="edgefr.methods.transfr.known")
 """What a client can run."""
 
-ADAPTER_INITS: Table[AdapterInit] = Table("adapter_init", AdapterInit)
+ADAPTER_INITS: Table[AdapterInit] = Table("adapter_init", AdapterInit, home="edgefr.methods.transfr.known")
 """How the adapter can start."""
 
-HEADS: Table[Head] = Table("head_form", Head)
+HEADS: Table[Head] = Table("head_form", Head, home="edgefr.methods.transfr.known")
 """What a client's own head can do to the vectors that all learned together."""
-
-
-def _mlp(settings: TransFRSettings, given: Given) -> TransFR:
-    from edgefr.methods.transfr.program import TransFR
-
-    assert given.text is not None
-    return TransFR(settings, given.text, given.local_epochs, given.source)
-
-
-def _lora(settings: TransFRSettings, given: Given) -> TransFR:
-    from edgefr.methods.transfr.lora import LoRATransFR
-
-    assert given.reader is not None
-    return LoRATransFR(settings, given.reader(), given.text, given.local_epochs, given.source)
-
-
-def _pca(adapter: dict[str, Tensor], text: Tensor, widths: Sequence[int], settings: TransFRSettings) -> None:
-    from edgefr.methods.transfr.adapter import carry_main_directions
-
-    carry_main_directions(adapter, text, widths, settings.adapter_norm)
-
-
-def _plain(vectors: Tensor, out: Tensor) -> Tensor:
-    return out
-
-
-CLIENTS.register(Client("mlp", _mlp, reads=False))
-CLIENTS.register(Client("lora", _lora, reads=True))
-ADAPTER_INITS.register(AdapterInit("pca", _pca))
-ADAPTER_INITS.register(AdapterInit("random", lambda adapter, text, widths, settings: None))
-HEADS.register(Head("residual", operator.add, zero=True))
-HEADS.register(Head("plain", _plain, zero=False))
-HEADS.register(Head("adapter", _plain, zero=False, own_adapter=True))

@@ -7,8 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from edgefr import purposes
-from edgefr.methods.given import Given
+from edgefr.config import random_streams as purposes
 from edgefr.methods.losses import (
     compared,
     first_of,
@@ -24,6 +23,7 @@ from edgefr.methods.losses import (
 from edgefr.methods.transfr.parts import ADAPTER_INITS, CLIENTS, HEADS
 from edgefr.methods.transfr.settings import TransFRSettings
 from export.batches import Batch, inner, rows_at
+from export.given import Given
 from export.program import Layers, LocalProgram, Phase, Tensors, TensorSpec
 from privacy.errors import InputError
 
@@ -201,6 +201,6 @@ class TransFR(LocalProgram):
         return flat.unflatten(-1, rows.shape[-3:-1])
 
 
-def build(settings: TransFRSettings, given: Given) -> TransFR:
+def build(settings: TransFRSettings, given: Given) -> LocalProgram:
     """Build the program by these settings. Clients read an item's vector from a table, or the titles themselves."""
     return CLIENTS[settings.client].build(settings, given)

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from edgefr.encoders import ENCODERS
-from edgefr.faults import fault
+from edgefr.config.validation import fault
+from edgefr.experiment.text_encoder import ENCODERS
 from edgefr.methods import objectives
 from edgefr.methods.objectives import ObjectiveSettings
 from edgefr.methods.transfr.parts import ADAPTER_INITS, CLIENTS, HEADS
-from privacy.belongs import ReadWith, ReadWithout, named_in
+from privacy.setting_scope import ReadWith, ReadWithout, named_in
 
 if TYPE_CHECKING:
-    from edgefr.experiment import Experiment
+    from edgefr.experiment.experiment import Experiment
 
 Width = Annotated[int, Field(ge=1, le=65536)]
 LORA = ReadWith("client", "lora")
@@ -119,7 +119,7 @@ class TransFRSettings(ObjectiveSettings):
 
 
 def check(experiment: Experiment) -> None:
-    """Refuse, by `edgefr.faults.fault`, clients that train an encoder's attention where it has none, and odd losses."""
+    """Refuse, by `edgefr.config.validation.fault`, clients that train an encoder's attention where it has none, and odd losses."""
     objectives.check(experiment)
     if experiment.model["keep"] < 1 and experiment.protocol.name == "blocks":
         raise fault(

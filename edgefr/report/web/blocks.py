@@ -8,7 +8,7 @@ from typing import Any
 
 from edgefr.metrics.continual import MASKS
 from edgefr.report.blocks import block_table
-from edgefr.report.rankings import FULL, ranked
+from edgefr.report.verdict import FULL, ranked
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Section
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefr.fleet.policies import POLICIES
-from edgefr.report.few import FEW
 from edgefr.report.fleet import once
-from edgefr.report.rankings import ranked, ranking_of
+from edgefr.report.small_groups import FEW
 from edgefr.report.tables import count
+from edgefr.report.verdict import ranked, ranking_of
 from edgefr.report.web.chart import Axis, Strip, short
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Section

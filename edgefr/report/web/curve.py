@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from edgefr.report.rankings import FULL, ranked, ranking_of
+from edgefr.report.verdict import FULL, ranked, ranking_of
 from edgefr.report.web.chart import Axis, Chart, Point, levels, line
 from edgefr.report.web.facts import Facts, metrics_of
 from edgefr.report.web.section import Section

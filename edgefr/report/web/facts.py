@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from edgefr.audits.record import FILE as AUDIT
-from edgefr.audits.record import SCHEMA as AUDIT_SCHEMA
+from edgefr.report.audit import FILE as AUDIT
+from edgefr.report.audit import SCHEMA as AUDIT_SCHEMA
 from privacy.errors import InputError
 from privacy.files import sha256_of
 
@@ -32,8 +32,8 @@ class Facts:
 
         Raises `InputError` for a folder that is none.
         """
-        from edgefr.run import Run
-        from edgefr.spent import told
+        from edgefr.simulation.runs.privacy_spent import told
+        from edgefr.simulation.runs.run import Run
 
         return cls(path, told(Run.open(path)))
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefr.report.fairness import fairness_table
-from edgefr.report.few import FEW, FEWEST, WHY
-from edgefr.report.rankings import ranked, ranking_of
+from edgefr.report.small_groups import FEW, FEWEST, WHY
+from edgefr.report.verdict import ranked, ranking_of
 from edgefr.report.web.chart import Axis, Strip
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Section

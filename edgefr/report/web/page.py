@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import edgefr
-from edgefr.report.few import of_few
+from edgefr.report.small_groups import of_few
 from edgefr.report.web import (
-    again,
     blocks,
     bundles,
     costs,
@@ -25,6 +24,7 @@ from edgefr.report.web import (
     transfer,
     verdict,
 )
+from edgefr.report.web import provenance as again
 from edgefr.report.web.answers import answers
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Section

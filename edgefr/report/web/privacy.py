@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from edgefr.data import GIVEN
+from edgefr.data.datasets import GIVEN
 from edgefr.report.bundles import by_default
 from edgefr.report.web.answers import capitals, number
 from edgefr.report.web.chart import Axis, Strip, short
@@ -17,7 +17,7 @@ from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Section
 from privacy.example_plan import render_examples
 from privacy.report import MEANINGLESS
-from privacy.rows import render
+from privacy.report_rows import render
 from privacy.sentence import NOT_YET, TOGETHER, nothing_yet, would_cost
 from privacy.trust import TRUSTS
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from edgefr.report.few import FEW, FEWEST
+from edgefr.report.small_groups import FEW, FEWEST
 from edgefr.report.tables import count
 from edgefr.report.web.chart import Axis, Chart, Line, Point, line, short
 from edgefr.report.web.costs import FAILURES

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edgefr.report.rankings import ranking_of
 from edgefr.report.tables import transfer_table
+from edgefr.report.verdict import ranking_of
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Section
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from edgefr.measure import UNLEARNED, UNLEARNED_IN_CONTEXT
+from edgefr.metrics.names import UNLEARNED, UNLEARNED_IN_CONTEXT
 from edgefr.report import verdict as verdicts
-from edgefr.report.learning import RANKINGS
-from edgefr.report.rankings import ranked
+from edgefr.report.verdict import RANKINGS, ranked
 from edgefr.report.web.chart import Axis, Strip
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Section

@@ -7,10 +7,9 @@ import numpy as np
 import torch
 
 import edgefr
-from cloud.rule import Robust
-from cloud.settings import AggregationSettings
+from cloud.rule import AggregationSettings, Robust
 from cloud.uploads import weighted
-from edgefr.methods import Method
+from edgefr.experiment.method import Method
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.metrics.cutoffs import Metric

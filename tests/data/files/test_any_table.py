@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from edgefr import data
+from edgefr.data import datasets as data
 
 NAME = st.text(st.sampled_from("abAB09é\"'|;,.-_#"), min_size=1, max_size=6).filter(
     lambda name: name.lower() not in ("na", "-") and "::" not in name and not name.isdigit()

@@ -10,7 +10,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from edgefr.data import Dataset, check, load
+from edgefr.data.datasets import check, load
+from edgefr.data.interactions import Dataset
 from privacy.errors import InputError
 from tests.cli.commands import refused
 from tests.cli.conftest import Cli, cache, cli, inside, place  # noqa: F401 - fixtures

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from edgefr.data import load
+from edgefr.data.datasets import load
 from edgefr.data.files import names
 from edgefr.data.files.folder import tables
 from edgefr.data.files.options import Columns, FileOptions

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pytest
 
 import edgefr
-from edgefr.data import Dataset, has_texts, load
+from edgefr.data.datasets import has_texts, load
 from edgefr.data.files.folder import tables
 from edgefr.data.files.formats import FORMATS, Format
 from edgefr.data.files.options import FileOptions
-from edgefr.data.protocols import LeaveOneOut
+from edgefr.data.interactions import Dataset
+from edgefr.data.splits.leave_one_out import LeaveOneOut
 from tests.data.files.written import interactions, items, tensors, write
 
 OPTIONS: dict[str, Any] = {"positive": 2.5, "user_core": 3, "item_core": 3}
@@ -117,7 +118,7 @@ def test_splits_are_the_same_too(expected: dict[str, Any], tmp_path: Path) -> No
 
 def test_blocks_do_not_matter(expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, value in (("lines", "BLOCK", 256), ("jsonl", "BLOCK", 256), ("parquet", "_ROWS_AT_ONCE", 19)):
-        monkeypatch.setattr(f"edgefr.data.files.{module}.{name}", value)
+        monkeypatch.setattr(f"edgefr.data.files.reading.{module}.{name}", value)
     for form in (".csv", ".jsonl", ".parquet"):
         path = write(interactions(), tmp_path / f"ratings{form}")
         beside = write(items(), tmp_path / f"items{form}")

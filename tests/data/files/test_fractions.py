@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from edgefr import data
+from edgefr.data import datasets as data
 from edgefr.data.files.times import Part, joined
 
 TICKS = [6, 1, 9, 3]

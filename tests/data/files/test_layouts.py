@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefr.data import load
+from edgefr.data.datasets import load
 from privacy.errors import InputError
 
 HAD = {"11": ["101", "102", "103", "104"], "12": ["102", "105", "101"], "13": ["103", "104", "106", "101", "102"]}

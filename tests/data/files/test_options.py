@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 
 import edgefr
-from edgefr.data import Dataset, load
-from edgefr.data.protocols import CrossDomain, LeaveOneOut
-from edgefr.data.sessions import SessionsProtocol
+from edgefr.data.datasets import load
+from edgefr.data.interactions import Dataset
+from edgefr.data.splits.leave_one_out import CrossDomain, LeaveOneOut
+from edgefr.data.splits.sessions import SessionsProtocol
 from privacy.errors import InputError
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefr import data
-from edgefr.data.files.opened import BLOCK
+from edgefr.data import datasets as data
+from edgefr.data.files.table import BLOCK
 from edgefr.data.interactions import Dataset
 from privacy.errors import InputError
 
@@ -145,7 +145,7 @@ def test_a_header_that_is_there_is_not_given_again(tmp_path: Path) -> None:
 
 
 REFUSED = """
-from edgefr import data
+from edgefr.data import datasets as data
 from privacy.errors import InputError
 for _ in range(40):
     try:

@@ -8,7 +8,7 @@ import pytest
 
 import edgefr
 from edgefr.data.interactions import Dataset
-from edgefr.data.protocols import LeaveOneOut
+from edgefr.data.splits.leave_one_out import LeaveOneOut
 from privacy.errors import InputError
 
 DAYS = ["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-03", "2024-01-03"]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv, parquet
 
-from edgefr.data import Dataset
+from edgefr.data.interactions import Dataset
 
 ITEMS = 40
 

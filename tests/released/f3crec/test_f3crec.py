@@ -17,14 +17,15 @@ import torch
 from edge import replay as device_replay
 from edge.replay import Rule
 from edge.sampling import EVERYTHING, Examples, Sampler, Selection
-from edgefr import data as datasets
+from edgefr.data import datasets
 from edgefr.data.interactions import Catalogue, assemble
-from edgefr.experiment import Experiment, load_experiment
+from edgefr.data.prepared import Prepared
+from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet import load_fleet
 from edgefr.methods.f3crec.memory import ITEMS, LABELS
-from edgefr.prepare import Prepared, prepare
-from edgefr.reproductions.runs import ideal_fleet
-from edgefr.training import Training
+from edgefr.simulation.loop import Training
+from edgefr.simulation.prepare import prepare
+from edgefr.studies.reproductions.runs import ideal_fleet
 from tests.released.f3crec import make
 
 CASES = make.CASES

@@ -14,18 +14,18 @@ from torch import Tensor
 
 import edgefr
 from cloud.prototypes import KnowledgeBase
-from cloud.settings import AggregationSettings
+from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
 from edge.sessions import Draw, SessionSampler, Windows, windows
-from edgefr.engine import debug, inline
-from edgefr.engine.backend import InProcess
+from edgefr.engine.backends.backend import InProcess
+from edgefr.engine.executors import debug, inline
+from edgefr.engine.executors.sessions import WindowScorer
 from edgefr.engine.federation import Federation
-from edgefr.engine.sequences import WindowScorer
 from edgefr.engine.transfer import REPLY, Transfer
 from edgefr.engine.work import Executor
-from edgefr.methods import METHODS
+from edgefr.experiment.method import METHODS
 from edgefr.methods.fcucr.program import FCUCR
-from edgefr.methods.given import Given
+from export.given import Given
 from privacy.plan import plan
 from privacy.prototypes import Prototypes
 from privacy.settings import PrivacySettings

@@ -12,16 +12,16 @@ from torch import Tensor
 
 from cloud.rules.graph import GraphSettings
 from edge.ragged import Ragged
-from edgefr.engine import debug, inline
+from edgefr.engine.dense_tables import check_laid
+from edgefr.engine.executors import debug, inline
 from edgefr.engine.federation import Federation
-from edgefr.engine.laid import check_laid
 from edgefr.engine.scoring import ModelScorer
 from edgefr.engine.work import Executor
-from edgefr.experiment import load_experiment
-from edgefr.methods import METHODS
-from edgefr.methods.given import Given as Catalogue
+from edgefr.experiment.experiment import load_experiment
+from edgefr.experiment.method import METHODS
 from edgefr.methods.gpfedrec.program import WithLayers
 from export.batches import Batch
+from export.given import Given as Catalogue
 from export.program import LocalProgram, Phase, Tensors
 from privacy.errors import InputError
 from tests.released.given import Arrays, federation, furthest, whole

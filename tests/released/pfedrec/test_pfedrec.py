@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from edge.ragged import Ragged
-from edgefr.engine import debug, inline
+from edgefr.engine.executors import debug, inline
 from edgefr.engine.federation import Federation
 from edgefr.engine.scoring import ModelScorer
-from edgefr.experiment import load_experiment
-from edgefr.methods import METHODS
-from edgefr.methods.given import Given as Catalogue
+from edgefr.experiment.experiment import load_experiment
+from edgefr.experiment.method import METHODS
 from edgefr.methods.pfedrec.program import PFedRec
 from export.batches import Batch
+from export.given import Given as Catalogue
 from export.program import LocalProgram, Phase, Tensors
 from tests.released.given import Arrays, federation, furthest, whole
 from tests.released.zhang import DIM, ITEMS, USERS, played

@@ -1,0 +1,195 @@
+"""This lets a device's update of a round out: it is admitted, charged, made, and handed out once.
+
+    its policy or ledger says no     nothing is charged, and nothing leaves
+    charged, and written down        before any graph sees the device's data
+    what training came to            or noise on zeros, where training failed or was cut off
+    asked again                      the same bytes
+
+Where anything is promised of an update, that it leaves says nothing of what the graphs have met: a round that was
+charged ends in a release whatever they do, since a round without one would tell a bit that no noise covers.
+
+Owns: the order of these things, and what the state says of them. Does not own: training (`edge.local_work`), what an
+update is (`edge.update`), what may leave (`edge.policy`), what it costs (`edge.device_ledger`).
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from edge.device_ledger import Spending
+from edge.policy import event_of
+from edge.update import ClientUpdate
+from privacy.errors import InputError
+
+if TYPE_CHECKING:
+    from edge.bundle import Bundle
+    from edge.learning import Learning
+    from edge.local_work import LocalWork
+    from edge.policy import Policy
+    from edge.state import State, Store
+    from privacy.guarantee import Event
+
+BEGUN = "begun"
+"""Fact of a state: the round that was charged and whose release is not there yet."""
+CUT_OFF = "its training was cut off before it ended"
+
+
+class Withheld(InputError):
+    """A device lets nothing leave: its own policy or ledger says so."""
+
+
+def may_be_clear(state: State) -> bool:
+    """Say whether the release that a state has, or has begun, may leave without masks.
+
+    It was made to, and was in no secure sum.
+    """
+    number = state.facts["learned"] or state.facts.get(BEGUN)
+    return bool(state.facts.get("clear")) and state.facts.get("masked") != number
+
+
+class Releaser(ABC):
+    """This is the part of a device that lets its updates leave."""
+
+    bundle: Bundle
+    policy: Policy
+    store: Store
+    _work: LocalWork
+
+    @property
+    @abstractmethod
+    def learning(self) -> Learning:
+        """Return what the bundle says about learning."""
+
+    @property
+    @abstractmethod
+    def state(self) -> State:
+        """Return the state as it is on the disk."""
+
+    @abstractmethod
+    def _add(self, state: State, interactions: Iterable[str | int], times: Iterable[int] | None) -> None:
+        """Add new interactions to a state."""
+
+    @abstractmethod
+    def _settle(self) -> None:
+        """Note that the device has learned under its bundle."""
+
+    def learn(
+        self, interactions: Iterable[str | int] = (), times: Iterable[int] | None = None, *, masked: bool = False
+    ) -> ClientUpdate:
+        """Add interactions (item ids or numbers), do the local work of the next round, and release the update.
+
+        `times`: when each of them was, unix seconds, for methods that read sessions (None: now). `masked`: it is going
+        to leave under the masks of a secure sum (`edge.sealed_round`).
+
+        Asked again before the server's next update, it hands out the same release: nothing is released twice. It is in
+        the device's own ledger before it is handed out, and where anything is promised before training begins; then
+        whatever becomes of training, a release comes (`work` says why it is noise alone). Raises `InputError` for
+        unknown items, for a release that the device's policy or ledger refuses, for one in the clear that was made for
+        a secure sum, and for a round that was released before an update was undone; where nothing is promised also when
+        there is nothing to learn from, and for training that fails or diverges.
+        """
+        learning = self.learning
+        with self.store.locked():
+            state = self.state
+            self._add(state, interactions, times)
+            number = state.facts["round"] + 1
+            if not masked:
+                self._stays_sealed()
+            if number in (state.facts["learned"], state.facts.get(BEGUN)):
+                self._keeps_its_masks(state, number, masked)
+            if state.facts["learned"] == number:
+                self.store.write(state)
+                return ClientUpdate.of(state.facts["release"], state.part("outbox"))
+            made = self._made(learning, state, number, masked)
+            state.facts |= {"learned": number, "release": made.facts(), "clear": not masked}
+            state.facts.pop(BEGUN, None)
+            state.drop("outbox")
+            state.put("outbox", made.arrays())
+            self.store.write(state)
+            self._settle()
+            return made
+
+    def has_left_masked(self, number: int) -> bool:
+        """Say whether the update of a round was in a secure sum, and so may be in no other."""
+        return bool(self.state.facts.get("masked") == number)
+
+    def leave_masked(self, number: int) -> None:
+        """Write down that the update of a round is about to leave in a secure sum; `Withheld` where it has before.
+
+        Two totals that differ by one device would be its update.
+        """
+        with self.store.locked():
+            state = self.state
+            if state.facts.get("masked") == number:
+                raise Withheld(f"the update of round {number} has left in a secure sum, and leaves in no other")
+            state.facts["masked"] = number
+            self.store.write(state)
+
+    def refuses(self) -> str | None:
+        """Return why no update may leave this device now, in one line, by its own policy and ledger; None: one may."""
+        return self._refuses(self.state)
+
+    # --- parts ----------------------------------------------------------------------------------------------------
+
+    def _made(self, learning: Learning, state: State, number: int, masked: bool) -> ClientUpdate:
+        """Make the release of a round, charged in `state`; of a promise the charge is on the disk before training.
+
+        A round that was charged and cut off is not trained again: what stopped it would stop it for ever. It is
+        released as noise on zeros, and nothing of it has left before.
+        """
+        if state.facts.get(BEGUN) == number:
+            self._allowed(self._unfit())
+            return self._work.nothing(learning, state, number, CUT_OFF)
+        if number in state.tensors["ledger.round"][state.facts.get("renewed", 0) :]:
+            raise InputError(
+                f"round {number} was released before an update was undone or an older state was put back, and no "
+                "round is released twice; take the server's next update first"
+            )
+        self._allowed(self._refuses(state))
+        if not learning.release.promises:
+            made = self._work.release(learning, state, number)
+            self._charge(learning, state, number)
+            return made
+        self._work.load(learning)
+        self._charge(learning, state, number)
+        state.facts |= {BEGUN: number, "clear": not masked}
+        self.store.write(state)
+        return self._work.release(learning, state, number)
+
+    def _charge(self, learning: Learning, state: State, number: int) -> None:
+        """Add the release of a round to the ledger in a state."""
+        spent = Spending.of(state.part("ledger")).after(number, self._event, learning.release.clip, int(time.time()))
+        state.put("ledger", spent.arrays())
+
+    def _keeps_its_masks(self, state: State, number: int, masked: bool) -> None:
+        """Raise `Withheld` where a release that was made for a secure sum would leave in the clear."""
+        if not (masked or may_be_clear(state)):
+            raise Withheld(
+                f"the update of round {number} was made for a secure sum, and leaves under masks alone; "
+                "take the server's next update first"
+            )
+
+    def _stays_sealed(self) -> None:
+        """Raise `Withheld` where nothing may leave but under the masks of a secure sum."""
+        self._allowed(self.policy.refuses_in_the_clear())
+
+    def _allowed(self, why: str | None) -> None:
+        """Raise `Withheld` where there is a reason why nothing may leave."""
+        if why is not None:
+            raise Withheld(f"nothing leaves this device: {why}")
+
+    def _refuses(self, state: State) -> str | None:
+        return self._unfit() or Spending.of(state.part("ledger")).may(self._event, int(time.time()), self.policy)
+
+    def _unfit(self) -> str | None:
+        """Return why nothing of this bundle may leave, whatever has left before, by the policy alone; None: it may."""
+        learning, bundle = self.learning, self.bundle
+        return self.policy.refuses(learning.release, bundle.manifest.privacy, bundle.signed_by, learning.leaving)
+
+    @property
+    def _event(self) -> Event:
+        """Return what one release of this bundle is to an accountant."""
+        return event_of(self.bundle.manifest.privacy)

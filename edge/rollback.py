@@ -1,0 +1,171 @@
+"""A device remembers the newest that it has seen of its publisher, in a file beside its state.
+
+    seen.json       highest serial of a bundle, highest round of this bundle, latest time of the clock, newest keys
+
+It lies beside the state and not in it, so going back to an earlier state (`Device.undo`) takes nothing out of it. What
+is older than it is refused, and what has expired by its time has expired, whatever the clock says now. Whoever had the
+clock wrong for a while removes the file. It has a lock of its own, which is held for a moment and waited for: whoever
+only looks at a device notes the time too, also while another process is at work in its state.
+
+Owns: the file, and what an update's round may be. Does not own: what a bundle must be (`edge.manifest_check`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field
+
+from edge.device_ledger import LATEST
+from edge.keys import KeySet
+from edge.manifest_check import Terms
+from edge.records import Record, Round, Whole
+from edge.signature import Trusted
+from edge.state import SEEN, Store
+from privacy.errors import InputError
+from privacy.files import write_atomic
+from privacy.machine import hold
+
+SCHEMA: Literal["edgefr.seen/1"] = "edgefr.seen/1"
+NAME, LOCK = SEEN, "seen.lock"
+LIMIT = 1 << 16  # bytes
+WAIT_S = 10.0
+"""How long the lock is waited for: who has it writes one small file."""
+MOST_AHEAD = 10_000
+"""Rounds that one update may be ahead of a device: one that said a billion would keep it waiting for ever."""
+
+
+class Seen(Record):
+    """This is the newest that a device has seen; all of it only ever grows, rounds within one bundle.
+
+    >>> Seen(schema_=SCHEMA).after(serial=7, seconds=60).after(serial=3).serial
+    7
+    """
+
+    schema_: Literal["edgefr.seen/1"] = Field(alias="schema", description="format of this file")
+    serial: Whole = Field(0, description="highest serial of a bundle that was taken")
+    seconds: int = Field(0, ge=0, le=LATEST, description="latest time of the clock, unix seconds")
+    bundle: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="id of the bundle whose rounds these are")
+    round: Round = Field(0, description="highest round of an update that was taken")
+    keys: KeySet | None = Field(None, description="the publisher's newest set of keys; null: it has shown none")
+
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        """Return what was seen, nothing where the file is not there; `InputError` where it is damaged."""
+        path = folder / NAME
+        try:
+            if not path.exists():
+                return cls(schema_=SCHEMA)
+            with path.open("rb") as file:
+                return cls.model_validate_json(file.read(LIMIT))
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{path} is damaged, so nobody can tell what is older than what this device has seen; restore it, or "
+                "remove it to begin anew"
+            ) from error
+
+    @property
+    def moment(self) -> datetime:
+        """Return the latest time of the clock."""
+        return datetime.fromtimestamp(self.seconds, UTC)
+
+    def round_of(self, bundle: str) -> int:
+        """Return the highest round that was seen under a bundle."""
+        return self.round if bundle == self.bundle else 0
+
+    def after(
+        self, serial: int = 0, seconds: int = 0, reached: tuple[str, int] | None = None, keys: KeySet | None = None
+    ) -> Self:
+        """Return what has been seen after this too. `reached`: a bundle's id and a round under it.
+
+        A bundle with a serial below the highest is one before it, whose rounds no longer count.
+        """
+        bundle, number = self.bundle, 0
+        if reached is not None and not 0 < serial < self.serial:
+            bundle, number = reached
+        highest = max(number, self.round if bundle == self.bundle else 0)
+        newest = {"serial": max(self.serial, serial), "seconds": min(max(self.seconds, seconds), LATEST)}
+        if keys is None or (self.keys is not None and keys.version < self.keys.version):
+            keys = self.keys
+        return self.model_copy(update={**newest, "bundle": bundle, "round": highest, "keys": keys})
+
+
+def note(
+    folder: Path,
+    serial: int = 0,
+    seconds: int = 0,
+    reached: tuple[str, int] | None = None,
+    keys: KeySet | None = None,
+) -> Seen:
+    """Add to what a device has seen, on its disk; arguments as `Seen.after`.
+
+    It is read and written under a lock, so that nothing is put back that another process notes meanwhile.
+    """
+    with _held(folder):
+        before = Seen.of(folder)
+        found = before.after(serial, seconds, reached, keys)
+        if found != before:
+            write_atomic(folder / NAME, (found.model_dump_json(by_alias=True) + "\n").encode(), mode=0o600)
+    return found
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Keep other processes from changing the file while inside; `InputError` where one does not end."""
+    until = time.monotonic() + WAIT_S
+    while True:
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle = hold(folder / LOCK)
+            break
+        except BlockingIOError as error:
+            if time.monotonic() > until:
+                raise InputError(f"{folder / LOCK} is held by another process; end it, and try again") from error
+            time.sleep(0.01)
+        except OSError as error:
+            raise InputError(f"cannot use {folder} for state: {error.strerror or error}") from error
+    try:
+        for left in folder.glob(f".{NAME}.*.part"):  # of a process that was killed while it wrote
+            left.unlink(missing_ok=True)
+        yield
+    finally:
+        with suppress(OSError):
+            os.close(handle)
+
+
+def terms(store: Store, trusted: Trusted, now: datetime | None) -> Terms:
+    """Return the terms on which a device takes a bundle: no older one than before, and none that has ever expired."""
+    before = Seen.of(store.folder)
+    if store.exists:  # noted before it is asked about, so what has expired once stays so
+        note(store.folder, seconds=unix(now))
+    return Terms(trusted, now, before.serial, before.moment)
+
+
+def check_round(folder: Path, bundle: str, to_round: int, newest: int) -> None:
+    """Check the round that an update of a bundle goes to, where the device is at round `newest`.
+
+    Raises `InputError` for one that is older than what was seen, and for one so far ahead that the device would wait
+    for ever for the next.
+    """
+    highest = Seen.of(folder).round_of(bundle)
+    if to_round < highest:
+        raise InputError(
+            f"the update goes to round {to_round}, but {highest} was seen here; fetch the newest; nothing was changed"
+        )
+    if to_round > newest + MOST_AHEAD:
+        raise InputError(
+            f"the update goes to round {to_round}, more than {MOST_AHEAD:,} after the {newest} of this device; get a "
+            "newer bundle; nothing was changed"
+        )
+
+
+def unix(now: datetime | None) -> int:
+    """Return a time, the clock's where none is given, in unix seconds."""
+    moment = now or datetime.now(UTC)
+    return max(int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()), 0)

@@ -1,0 +1,22 @@
+"""A package hands on names of its modules, each imported when it is first used, so that importing the package is light."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def face(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package that hands on each name from the module that `homes` says.
+
+    >>> face("edgefr.fleet", {"load_fleet": "edgefr.fleet.spec"})("load_fleet").__name__
+    'load_fleet'
+    """
+
+    def handed_on(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module '{package}' has no attribute '{name}'")
+        return getattr(importlib.import_module(homes[name]), name)
+
+    return handed_on

@@ -1,0 +1,98 @@
+"""These strings key the random draws of an experiment; renaming classes, phases or tensors may not touch them.
+
+Every random number is a function of (seed, one of these, round, client, ...), so another string is another result. What
+is renamed keeps its first name here, in `FIRST_NAMES`. Draws that devices make too are keyed in `edge.random_streams`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# Phases of local work, which key what is drawn for their examples.
+FEDERATED = "federated"
+FINE_TUNING = "federated fine-tuning"
+LOCAL_TRAINING = "local training"
+RECONSTRUCTION, RECOMMENDATION = "reconstruction", "recommendation"
+EXAMPLES = "examples"
+ROUND = "round"
+
+# Rounds.
+COHORT = "cohort"
+PROTOTYPE_NOISE = "prototype noise"
+MESSAGE_NOISE, NOMINAL_NOISE, RELAY = "message noise", "nominal noise", "relay"
+
+# First values.
+INIT_USER = "init user"
+INIT_SCORER = "init scorer"
+
+# Data and what is asked of it.
+BLOCKS = "blocks/split"
+DEMO_ITEMS, DEMO_USERS, DEMO_TASTES = "demo/items", "demo/users", "demo/tastes"
+DEMO_DRAWS, DEMO_ATTEMPTS, DEMO_WORDS = "demo/draws", "demo/attempts", "demo/words"
+RANDOM_REFERENCE = "random reference"
+ITEM_MAP = "item map"
+BOOTSTRAP, USERS_KEPT = "bootstrap over users", "users kept"
+
+# The fleet.
+AVAILABILITY, AVAILABILITY_AT_START = "availability", "availability at start"
+CHARGING_HOUR = "charging hour"
+DROPOUT = "dropout"
+DEVICE_SPEED, DEVICE_SCORE = "device speed", "device score"
+ACTIVITY_TIES, ACTIVITY_SCORE = "activity ties", "activity score"
+NETWORK_MEDIAN, NETWORK_CLASS, NETWORK_IN_ROUND = "network median", "network class", "network in round"
+
+# Audits and sweeps.
+AUDITED, AUDIT, LEFT_OUT = "audited", "audit", "left out"
+GAME, COINS, CANARIES = "game", "coins", "canaries"
+SWEEP_SEARCH = "sweep search"
+
+FIRST_NAMES: Mapping[str, str] = {}
+"""The name a tensor, phase, split or attack had at first, by the name it has now."""
+
+
+def init(tensor: str) -> str:
+    """Return what keys a tensor's first values.
+
+    >>> init("item")
+    'init item'
+    """
+    return f"init {_first(tensor)}"
+
+
+def dropped(site: str) -> str:
+    """Return what keys the values that training drops at a place of the program."""
+    return f"dropped values {_first(site)}"
+
+
+def noise(tensor: str) -> str:
+    """Return what keys the noise on a tensor's sum."""
+    return f"noise {_first(tensor)}"
+
+
+def noise_of_steps(phase: str) -> str:
+    """Return what keys the noise of a phase's steps (DP-SGD)."""
+    return f"noise of {_first(phase)}"
+
+
+def records(phase: str, what: str) -> str:
+    """Return what keys the "negatives" or "order" of a phase's records (DP-SGD)."""
+    return f"{_first(phase)} {what} of records"
+
+
+def candidates(split: str, which: str) -> str:
+    """Return what keys the candidates of a split's "valid" or "test" items."""
+    return f"negatives/{_first(split)}/{which}"
+
+
+def session_candidates(asked: str) -> str:
+    """Return what keys the candidates of the sessions that are asked about."""
+    return f"negatives/sessions/{_first(asked)}"
+
+
+def null(attack: str) -> str:
+    """Return what keys the deals that an attack's result is compared with."""
+    return f"null of {_first(attack)}"
+
+
+def _first(name: str) -> str:
+    return FIRST_NAMES.get(name, name)

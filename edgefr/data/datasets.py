@@ -1,0 +1,314 @@
+"""Data sets by name or by path: readers of public archives, of people's own files, and the built-in demo generator.
+
+Owns: names, options and where archives are looked for. Does not own: splits (`protocols`), text vectors
+(`cloud`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from edge.ragged import Ragged
+from edgefr.config.arguments import checked
+from edgefr.data.files import reading as files
+from edgefr.data.files.folder import is_file
+from edgefr.data.interactions import Catalogue, Dataset
+from edgefr.data.readers import (
+    amazon,
+    amazon_pairs,
+    amazon_ratings,
+    demo,
+    hetrec,
+    lastfm_1k,
+    movielens,
+    public_files,
+    retailrocket,
+    tmall,
+    xing,
+)
+from edgefr.data.readers.archive import Public
+from privacy.errors import InputError, unknown
+from privacy.progress import Progress
+from privacy.table import Table
+
+__all__ = ["GIVEN", "READERS", "Catalogue", "Dataset", "Ragged", "Reader", "check", "has_texts", "load", "names"]
+
+GIVEN = "given"
+"""An experiment names its data set so where the caller hands it over."""
+
+Texts = Callable[[Path, Any], bool]
+
+
+class NoOptions(BaseModel):
+    """These are the options of a data set with nothing to choose."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A reader makes a data set of a name: `read(data_dir, options, seed, progress)`.
+
+    `options` are its settings, which are the keys of `data_options`; `public` says where its archive is from (None: it
+    is generated, or is somebody's own, and needs no folder). `texts(data_dir, options)` says, before anything is
+    loaded, whether items have texts. `holds` says in a few words what is in it.
+    """
+
+    name: str
+    options: type[BaseModel]
+    public: Public | None
+    read: Callable[[Path, Any, int, Progress | None], Dataset]
+    texts: Texts = lambda data_dir, options: True
+    holds: str = ""
+
+
+def _fixed(
+    name: str, read: Callable[[Path, Progress | None], Dataset], public: Public, holds: str, texts: bool = True
+) -> Reader:
+    """Return the reader of a data set with nothing to choose."""
+
+    def chosen(data_dir: Path, options: Any, seed: int, progress: Progress | None) -> Dataset:
+        return read(data_dir, progress)
+
+    return Reader(name, NoOptions, public, chosen, lambda *_: texts, holds)
+
+
+def _chosen(
+    name: str,
+    options: type[BaseModel],
+    read: Callable[[Path, Any, Progress | None], Dataset],
+    public: Public,
+    texts: Texts = lambda *_: True,
+    holds: str = "",
+) -> Reader:
+    """Return the reader of a public data set with options."""
+
+    def chosen(data_dir: Path, options: Any, seed: int, progress: Progress | None) -> Dataset:
+        return read(data_dir, options, progress)
+
+    return Reader(name, options, public, chosen, texts, holds)
+
+
+def _category(name: str) -> Reader:
+    """Return the reader of one category of Amazon, "amazon-video" or "amazon-digital-music"."""
+    read, texts = partial(amazon.read_category, name), partial(amazon.category_has_texts, name)
+    about = f"every rating of Amazon's {amazon_ratings.category_of(name)}"
+    return _chosen(name, amazon.CategoryOptions, read, amazon.AMAZON, texts, about)
+
+
+def _not_given(*_: Any) -> Any:
+    raise InputError(
+        f"data set '{GIVEN}' is one that a program hands over, and only the program has it: pass it again by data=, as "
+        "in edgefr.resume(run, data=dataset), or name a file of your own"
+    )
+
+
+def _none(*_: Any) -> bool:
+    return False
+
+
+READERS: Table[Reader] = Table("data set", Reader, group="edgefr.readers")
+"""The data sets that `load` knows."""
+
+for _reader in (
+    Reader("demo", demo.DemoOptions, None, lambda data_dir, *rest: demo.generate(*rest), holds="books, films, made up"),
+    _fixed("ml-100k", movielens.read_100k, movielens.ML_100K, holds="943 users, 1,682 films, 100,000 ratings"),
+    _fixed("ml-1m", movielens.read_1m, movielens.ML_1M, holds="6,040 users, 3,706 rated films, 1,000,209 ratings"),
+    _fixed(
+        "ml-latest-small",
+        movielens.read_latest_small,
+        movielens.ML_LATEST_SMALL,
+        holds="610 users, 9,724 rated films, 100,836 ratings",
+    ),
+    _chosen(
+        "lastfm-2k",
+        hetrec.LastfmOptions,
+        hetrec.read_lastfm_2k,
+        hetrec.LASTFM_2K,
+        holds="186,479 tags that users gave to artists",
+    ),
+    _fixed(
+        "hetrec2011", hetrec.read_movielens_2k, hetrec.MOVIELENS_2K, holds="2,113 users, 10,109 films, 855,598 ratings"
+    ),
+    _chosen(
+        "amazon",
+        amazon.AmazonOptions,
+        amazon.read,
+        amazon.AMAZON,
+        amazon.has_texts,
+        holds="categories as domains, of users and items with many ratings",
+    ),
+    _category("amazon-video"),
+    _fixed(
+        "amazon-arts-office",
+        amazon_pairs.read_arts_office,
+        amazon_pairs.ARTS_OFFICE,
+        holds="9,577 users of both domains, 208,541 interactions",
+    ),
+    _fixed(
+        "amazon-movie-book",
+        amazon_pairs.read_movie_book,
+        amazon_pairs.MOVIE_BOOK,
+        holds="20,502 users, 8,317 of both domains, 269,443 interactions",
+    ),
+    _fixed("xing", xing.read_sessions, xing.XING, texts=False, holds="877 users' 5,982 sessions with job postings"),
+    _chosen(
+        "xing-2017",
+        xing.ChallengeOptions,
+        xing.read_challenge,
+        xing.XING_2017,
+        _none,
+        holds="interactions with job postings",
+    ),
+    _fixed(
+        "retailrocket",
+        retailrocket.read,
+        retailrocket.RETAILROCKET,
+        texts=False,
+        holds="1,407,580 visitors' 2,756,101 events",
+    ),
+    _chosen(
+        "lastfm-1k",
+        lastfm_1k.LastfmOptions,
+        lastfm_1k.read,
+        lastfm_1k.LASTFM_1K,
+        holds="992 listeners' 19,150,868 plays",
+    ),
+    Reader(GIVEN, NoOptions, None, _not_given, _not_given),
+    _fixed("tmall", tmall.read, tmall.TMALL, texts=False, holds="shopping logs"),
+):
+    READERS.register(_reader)
+
+
+for _about in public_files.SETS:
+    READERS.register(
+        _chosen(
+            _about.name,
+            files.FileOptions,
+            partial(public_files.read, _about),
+            _about.public,
+            partial(public_files.has_texts, _about),
+            _about.holds,
+        )
+    )
+
+
+def names() -> list[str]:
+    """Return the names of the data sets that `load` knows."""
+    return [name for name in READERS if name != GIVEN]
+
+
+def is_named(name: str) -> bool:
+    """Say whether a data set is one of `names`, or a category of Amazon's by its name; others are somebody's own.
+
+    >>> is_named("ml-1m"), is_named("amazon-digital-music"), is_named("orders.csv")
+    (True, True, False)
+    """
+    return name in names() or name in amazon_ratings.NAMES
+
+
+def bare_name(name: str) -> str:
+    """Return a data set's name as it may leave this machine: without the folders of a path.
+
+    >>> bare_name("/home/ada/orders.csv"), bare_name("ml-100k")
+    ('orders.csv', 'ml-100k')
+    """
+    return name.replace("\\", "/").rstrip("/").rpartition("/")[2]
+
+
+def reader(name: str) -> Reader:
+    """Return the reader of a data set: by its name, or of a file or folder by its path."""
+    if name not in READERS and is_file(name):
+        return _of_files(name)
+    if name not in READERS and name.startswith("amazon-"):
+        return _category(name)
+    if name not in READERS:
+        raise unknown("data set", name, names())
+    return READERS[name]
+
+
+def _of_files(path: str) -> Reader:
+    """Return the reader of somebody's own file or folder."""
+    return Reader(
+        path,
+        files.FileOptions,
+        None,
+        lambda data_dir, options, seed, progress: files.read(Path(path), options, progress),
+        lambda data_dir, options: files.has_texts(Path(path), options),
+    )
+
+
+def check(name: str, options: dict[str, Any] | None = None) -> None:
+    """Say whether `load` would know the data set and its options; nothing is read. Raises `InputError`.
+
+    >>> check("demo", {"users": 50})
+    """
+    _checked(name, reader(name).options, options or {})
+
+
+def has_texts(name: str, data_dir: str | Path | None = None, options: dict[str, Any] | None = None) -> bool:
+    """Say whether the items of a data set have texts, as far as headers and names of files tell.
+
+    Raises `InputError` as `load`, whose arguments it takes.
+    """
+    found, folder = reader(name), data_dir or os.environ.get("EDGEFR_DATA") or ""
+    return found.texts(Path(folder), _checked(name, found.options, options or {}))
+
+
+@checked
+def load(
+    name: str,
+    data_dir: str | Path | None = None,
+    seed: int = 0,
+    options: dict[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Load the data set of that name, or of a file or folder of one's own by its path.
+
+    `data_dir` holds the public archives (zip or unpacked; default: the environment's EDGEFR_DATA); `seed`
+    matters to "demo" only; `options` are the reader's own. Raises `InputError` for an unknown name or option,
+    an archive that is missing (naming file, public page and licence) or damaged (naming file and row).
+
+    >>> load("demo", options={"users": 50}).statistics()["users"]
+    50
+    """
+    found = reader(name)
+    settings = _checked(name, found.options, options or {})
+    folder = data_dir or os.environ.get("EDGEFR_DATA") or ""
+    if found.public is not None and not folder:
+        raise InputError(
+            f"data set '{name}' is read from a folder and none is named: get it from {found.public.url} "
+            f"(licence: {found.public.licence}) and name its folder by --data-dir or EDGEFR_DATA"
+        )
+    return found.read(Path(folder), settings, seed, progress)
+
+
+def _checked(name: str, model: type[BaseModel], options: dict[str, Any]) -> BaseModel:
+    """Return the options as settings; raise the first thing wrong with them as one line."""
+    try:
+        return model.model_validate(options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            *above, last = first["loc"]
+            raise unknown(f"option of data set '{name}'", str(last), _fields(model, above)) from error
+        if first["type"] == "missing":
+            about = model.model_fields[where].description
+            raise InputError(f"data set '{name}' needs the option {where}: {about}") from error
+        raise InputError(f"option {where} of data set '{name}': {first['msg']}, got {first['input']!r}") from error
+
+
+def _fields(model: type[BaseModel], place: list[Any]) -> Iterable[str]:
+    """Return the names of the settings at a place of others."""
+    for part in place:
+        inner = model.model_fields[str(part)].annotation
+        model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else model
+    return model.model_fields

@@ -1,0 +1,146 @@
+"""A day may stand in one column and the time of day in another: this finds such pairs, and reads the time of day.
+
+Owns: which columns of a table are whole days and which are times of day. Does not own: dates (`times`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from edgefr.data.files import names
+from edgefr.data.files.checked_values import converted, decoded, trimmed
+from edgefr.data.files.options import Columns
+from edgefr.data.files.table import Opened
+from privacy.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DAY = 86_400_000
+"""What a day has of the units in which `of_day` tells the time: milliseconds."""
+
+_DAY = (
+    r"^([0-9]{4}[/-][0-9]{1,2}[/-][0-9]{1,2}|[0-9]{1,2}[/.-][0-9]{1,2}[/.-][0-9]{4}"
+    r"|(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01]))$"
+)
+_CLOCK = r"^([0-9]{1,2}):([0-9]{2})(:([0-9]{2})(\.[0-9]+)?)?$"
+_RULE = "a time of day is HH:MM, HH:MM:SS, an hour, or a number as 1730; data_options.columns.clock=- leaves it alone"
+
+
+def chosen(table: Opened, columns: dict[str, str], told: Columns) -> dict[str, str]:
+    """Return the columns by role, with the time that orders rows best: a moment, else a day and a time of day.
+
+    `told` are the names that options say, which stay. Only the first rows are looked at.
+    """
+    if told.time is not None or "time" not in columns:
+        return columns
+    taken = {name for role, name in columns.items() if role not in ("time", "clock")}
+    times = [name for name in names.usual("time", table.columns) if name not in taken]
+    clocks = [name for name in names.usual("clock", table.columns) if name not in taken]
+    others = times
+    if told.clock is not None:
+        clocks, others = ([columns["clock"]] if "clock" in columns else []), []
+    if len(times) + len(clocks) < 2:
+        return columns
+    wanted = list(dict.fromkeys([*times, *clocks]))
+    with closing(table.read(wanted)) as rows:
+        _, first = next(rows, (0, None))
+    if first is None or not first.num_rows:
+        return columns
+    head = {name: first.column(name).slice(0, 1000) for name in wanted}
+    day = next((name for name in times if _matches(head[name], _DAY)), None)
+    clock = next((name for name in [*clocks, *others] if name != day and is_of_day(name, head[name])), None)
+    moment = next((name for name in times if name not in (day, clock)), None)
+    if moment is not None or day is None:
+        return columns if moment is None else {**columns, "time": moment}
+    return {**columns, "time": day} if clock is None else {**columns, "time": day, "clock": clock}
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    """Return values as text without spaces around it."""
+    import pyarrow as pa
+
+    values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    return trimmed(values.cast(pa.string()))
+
+
+def _matches(values: pa.Array, pattern: str) -> bool:
+    """Say whether all values are there and written so."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        return bool(len(values)) and pc.all(pc.match_substring_regex(_plain(values), pattern)).as_py() is True
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
+
+
+def is_of_day(name: str, values: pa.Array) -> bool:
+    """Say whether values are times of day.
+
+    >>> import pyarrow
+    >>> is_of_day("time", pyarrow.array(["9:05", "23:59"])), is_of_day("time", pyarrow.array([905, 4000]))
+    (True, False)
+    """
+    try:
+        of_day(Opened("", (name,), lambda _: iter(())), 1, name, values)
+    except InputError:
+        return False
+    return names.plain(name) in names.USUAL["clock"] or _matches(values, _CLOCK)
+
+
+def of_day(table: Opened, row: int, column: str, values: pa.Array) -> npt.NDArray[np.int64]:
+    """Return times of day in milliseconds, int64 [n]. Raises `InputError` for what is none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = trimmed(decoded(table, row, column, values, _RULE))
+    if values.null_count:
+        table.refuse(row, column, values.is_null().to_numpy(zero_copy_only=False), values, _RULE)
+    if pa.types.is_time(values.type):
+        values = values.cast(pa.time64("ns")).cast(pa.string())
+    if pa.types.is_nested(values.type) or pa.types.is_temporal(values.type) or pa.types.is_boolean(values.type):
+        raise table.fault(row, column, values[0].as_py(), _RULE)
+    if "string" in str(values.type) and len(values) and ":" in str(values[0].as_py()):
+        bad = pc.invert(pc.match_substring_regex(values, _CLOCK)).to_numpy(zero_copy_only=False)
+        table.refuse(row, column, bad, values, _RULE)
+        padded = pc.replace_substring_regex(values, r"^([0-9]):", r"0\1:")
+        padded = pc.replace_substring_regex(padded, r"^([0-9]{2}:[0-9]{2})$", r"\1:00")
+        padded = pc.replace_substring_regex(padded, r"(\.[0-9]{1,9})[0-9]*$", r"\1")
+        moments = pc.binary_join_element_wise("1970-01-01", padded, " ")
+        read = converted(table, row, column, moments, lambda part: part.cast(pa.timestamp("ns")), _RULE)
+        since: npt.NDArray[np.int64] = read.cast(pa.int64()).to_numpy(zero_copy_only=False) // 1_000_000
+        return since
+    found = converted(table, row, column, values, lambda part: part.cast(pa.int64()), _RULE)
+    return _of_numbers(table, row, column, found.to_numpy(zero_copy_only=False), values)
+
+
+def _of_numbers(
+    table: Opened, row: int, column: str, found: npt.NDArray[np.int64], values: pa.Array
+) -> npt.NDArray[np.int64]:
+    """Return numbers as milliseconds: by the column's name of a frame of time, of hours with minutes, or hours."""
+    name = names.plain(column)
+    if name in ("timeframe", "milliseconds"):
+        table.refuse(row, column, found < 0, values, _RULE)
+        return found
+    hours, minutes = (found, 0 * found) if "min" not in name and "hhmm" not in name else (found // 100, found % 100)
+    table.refuse(row, column, (found < 0) | (hours > 23) | (minutes > 59), values, _RULE)
+    return 3_600_000 * hours + 60_000 * minutes
+
+
+def told(columns: dict[str, str], there: Sequence[str]) -> list[str]:
+    """Return what is said of how the time was chosen, nothing where there was no choice."""
+    if "time" not in columns:
+        return []
+    taken = columns["time"] if "clock" not in columns else f"{columns['time']} with {columns['clock']}"
+    others = [name for name in names.usual("time", there) if name not in columns.values()]
+    if not others and "clock" not in columns:
+        return []
+    hint = f"{', '.join(others)} could be it too (data_options.columns.time=NAME)" if others else ""
+    hint = hint or "data_options.columns.clock=- leaves the time of day alone"
+    return [f"the time is column {taken}; {hint}"]

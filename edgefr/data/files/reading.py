@@ -1,0 +1,124 @@
+"""Data sets out of files that people bring: tables of text, parquet, JSON lines, RecBole's atomic files, data frames.
+
+Owns: reading them, checked and bounded, into the same `Dataset` whatever the format. Does not own: data sets that have
+a name (`edgefr.data`), splits (`edgefr.data.splits.leave_one_out`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgefr.data.files import clock_columns as clocks
+from edgefr.data.files import names
+from edgefr.data.files.assemble import make
+from edgefr.data.files.delimited import ATOMIC, CSV, TSV
+from edgefr.data.files.folder import tables
+from edgefr.data.files.formats import FORMATS, is_folder, open_table
+from edgefr.data.files.jsonl import JSONL
+from edgefr.data.files.options import FileOptions
+from edgefr.data.files.parquet import PARQUET
+from edgefr.data.files.rows import read_rows
+from edgefr.data.files.table import Opened, bare, on_disk
+from edgefr.data.files.table_parts import open_parts, parts_of
+from edgefr.data.files.texts import beside, described
+from edgefr.data.interactions import Dataset
+from privacy.errors import InputError
+from privacy.files import sha256_of
+from privacy.progress import Progress
+
+for _format in (CSV, TSV, PARQUET, JSONL, ATOMIC):
+    FORMATS.register(_format)
+
+
+__all__ = ["FileOptions", "Found", "build", "digest_of", "look", "look_at", "read"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """This is what a look at the headers found: tables, the column of every role, and the columns of texts."""
+
+    interactions: Opened
+    columns: dict[str, str]
+    items: Opened | None
+    texts: tuple[str, ...]
+
+
+def look(path: Path, options: FileOptions) -> Found:
+    """Open a file or a folder and find its columns; first rows are read only where several could be the time.
+
+    Raises `InputError` for what cannot be used.
+    """
+    first, second = tables(path, options)
+    plain = options.model_copy(update={"header": None, "separator": None, "quote": None})
+    table = open_parts(first, options) if is_folder(first) else open_table(first, options)
+    return found(table, None if second is None else open_table(second, plain), options)
+
+
+def look_at(tables: Sequence[Path], items: Path | None, options: FileOptions, listed: Sequence[str] = ()) -> Found:
+    """Open files that are known to be parts of one table, and a file of items, whose columns `listed` may name."""
+    table = open_table(tables[0], options) if len(tables) == 1 else open_parts(tables[0].parent, options, tables)
+    own = FileOptions(encoding=options.encoding, errors=options.errors, header=list(listed) or None)
+    return found(table, None if items is None else open_table(items, own), options)
+
+
+def found(interactions: Opened, items: Opened | None, options: FileOptions) -> Found:
+    """Find the columns of tables that were opened."""
+    there = list(interactions.columns)
+    own = options.columns
+    if items is not None and own.domain is not None and own.domain not in there and own.domain in items.columns:
+        own = own.model_copy(update={"domain": None})  # it is a column of the file of items
+    columns = names.interactions(own, there, interactions.name)
+    columns = columns if options.time == "none" else clocks.chosen(interactions, columns, own)
+    if items is not None:
+        key = names.listed(own.listed, columns["item"], items.columns, items.name)
+        return Found(interactions, columns, items, tuple(names.texts(options.texts, items.columns, items.name, (key,))))
+    if own.listed is not None:
+        raise InputError("data_options.columns.listed is of a file of items, and none is named; set data_options.items")
+    said = () if options.texts is None else names.texts(options.texts, there, interactions.name, ())
+    return Found(interactions, columns, None, tuple(said))
+
+
+def has_texts(path: Path, options: FileOptions) -> bool:
+    """Say whether items have columns of texts; only headers are read."""
+    return bool(look(path, options).texts)
+
+
+def read(path: Path, options: FileOptions, progress: Progress | None = None) -> Dataset:
+    """Read the data set of a file or a folder, whole. Raises `InputError` naming file, row and column."""
+    there = look(path, options)
+    name = bare(path).partition(".")[0] or "data"
+    if progress is not None:
+        progress("read data", 0, 1, name)
+    source = {"archive": str(path), "url": "", "licence": "", "sha256": digest_of(_paths(there)), "notes": ""}
+    dataset = build(name, there, options, source)
+    if progress is not None:
+        progress("read data", 1, 1, name)
+    return dataset
+
+
+def build(name: str, there: Found, options: FileOptions, source: dict[str, Any]) -> Dataset:
+    """Read the tables that were found into a data set."""
+    inside = there.texts if there.items is None else ()
+    rows = read_rows(there.interactions, there.columns, options, inside)
+    if options.columns.time is None:
+        rows.notes.extend(clocks.told(there.columns, there.interactions.columns))
+    source = {**source, "columns": there.columns, "texts": list(there.texts), "ratings": list(rows.ratings)}
+    dataset = make(name, rows, options, source)
+    if there.items is not None:
+        return described(dataset, there.items, there.columns["item"], options)
+    return beside(dataset, rows.texts, rows.item, rows.items) if inside else dataset
+
+
+def digest_of(files: Sequence[Path]) -> str:
+    """Return the digest of one file, or of the digests of several; of a folder its parts are meant."""
+    parts = (part for path in files for part in (parts_of(path) if is_folder(path) else [path]))
+    digests = [sha256_of(path) for path in dict.fromkeys(map(on_disk, parts))]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+def _paths(there: Found) -> list[Path]:
+    return [Path(table.name) for table in (there.interactions, there.items) if table is not None]

@@ -1,0 +1,52 @@
+"""A split is what a protocol hands out: what every user trains on, what is held out and what it is ranked against."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.ragged import Ragged
+from edgefr.data.splits.candidates import Candidates
+
+Items = npt.NDArray[np.int32]
+Which = Literal["valid", "test"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split says what every user trains on and what is held out. Row u of each table is user u of the data set.
+
+    `name`: "main", "source" and "target" of a cross-domain task, or what else a protocol asks. `train` and
+    `history`: items in time order; `history` is what the user has in the other domain and may serve as context
+    (empty rows in the splits "main" and "source"). `valid`, `test`: int32 [users], the held-out item or -1. `pool`:
+    the items that may be drawn and ranked, ascending. `valid_candidates`, `test_candidates`: int32 [n, 1 +
+    negatives], the held-out item in column 0, one row per user of `users("valid")` or `users("test")`; tables too
+    large to keep draw a row when it is asked for. `repeats`: a held-out item may be one that the user has in train,
+    so full ranking leaves nothing out. `avoid`: the held-out items by user where negatives for training avoid them, so
+    that training knows which they are (None: it knows nothing of them).
+    """
+
+    name: str
+    train: Ragged
+    history: Ragged
+    valid: Items
+    test: Items
+    pool: Items
+    valid_candidates: Items | Candidates
+    test_candidates: Items | Candidates
+    repeats: bool = False
+    avoid: Ragged | None = None
+
+    def users(self, which: Which) -> npt.NDArray[np.int64]:
+        """Return the users with a held-out item, ascending, int64 [n]."""
+        return np.flatnonzero(self._targets(which) >= 0)
+
+    def held(self, which: Which) -> Items:
+        """Return the held-out item of each of these users, int32 [n]."""
+        return self._targets(which)[self.users(which)]
+
+    def _targets(self, which: Which) -> Items:
+        return self.valid if which == "valid" else self.test

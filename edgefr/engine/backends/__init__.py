@@ -1,0 +1,4 @@
+"""Where shards are worked on: in this process, in workers, on Ray, or on real devices.
+
+Owns: the contract of a backend and its transport. Does not own: what a shard computes.
+"""

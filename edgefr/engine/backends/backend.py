@@ -1,0 +1,112 @@
+"""A backend runs the shards of a round: here this process does, shard after shard."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from edgefr.engine.aggregate import Leaving, ShardAggregate, Terms, leaving
+from edgefr.engine.compiled import dispatch as formed
+from edgefr.engine.executors import inline
+from edgefr.engine.work import MEMORY, Clients, Executor, LocalWork, Updates
+from export.program import LocalProgram, Tensors, read_by
+
+BLOCK, BLOCKS = 16, 16
+"""A round's shards are cut into blocks of at most `BLOCK` shards, into `BLOCKS` of them if it can be."""
+
+
+def blocks(shards: int) -> list[range]:
+    """Cut a round's shards into blocks of consecutive ones, whoever works and however many they are.
+
+    A block's sum is made by itself before it is added to that of the blocks before it: this decides the order of sums,
+    and with it the last bits of every result.
+
+    >>> [len(block) for block in blocks(3)], [len(block) for block in blocks(33)][:3], len(blocks(1000))
+    ([1, 1, 1], [3, 3, 3], 63)
+    """
+    size = min(BLOCK, max(1, -(-shards // BLOCKS)))
+    return [range(first, min(first + size, shards)) for first in range(0, shards, size)]
+
+
+class Backend(ABC):
+    """A backend runs shards and hands back their releases in the shards' order, whoever did the work."""
+
+    def start(self) -> None:  # noqa: B027 - most are ready
+        """Get ready, if that takes time; work that comes without it starts the backend itself."""
+
+    def first(self, program: LocalProgram, seed: int, clients: int) -> dict[str, torch.Tensor]:
+        """Return the private tensors [clients, *shape] that clients begin with, from where they are to lie."""
+        return program.init_private(seed, torch.arange(clients))
+
+    def kept(self, private: Tensors) -> dict[str, torch.Tensor]:
+        """Return private tensors of all clients from where this backend has them lie, which is the host where it is."""
+        return dict(private)
+
+    @abstractmethod
+    def releases(
+        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[ShardAggregate | Leaving]:
+        """Yield the shards' releases in order, of single ones or of whole blocks (`ShardAggregate.shards` says which).
+
+        `private` are the tensors of all clients, on the host or where the backend keeps them (`kept`): of the latter no
+        new rows are handed back, since they are there when the last release is had. Sums of rows hold until the next
+        release is asked for. On a device releases come while it works at them.
+        """
+
+    @abstractmethod
+    def updates(
+        self, work: LocalWork, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Updates]:
+        """Yield the updates themselves (local training: nothing is released)."""
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Let go of workers, if there are any."""
+
+
+class InProcess(Backend):
+    """This backend runs every shard in this process with `executor`."""
+
+    def __init__(self, executor: Executor):
+        self.executor = executor
+
+    def releases(
+        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[ShardAggregate | Leaving]:
+        for shard, updates in zip(shards, self.updates(work, shared, private, shards), strict=True):
+            yield leaving(updates, work.sampler.train.counts[shard], terms)
+
+    def updates(
+        self, work: LocalWork, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Updates]:
+        for shard in shards:
+            yield self.executor(work, shared, own(work, private, shard), shard)
+
+
+class Inline(InProcess):
+    """This backend runs every shard in this process: compiled where its program has a form, else vectorised."""
+
+    def __init__(self) -> None:
+        super().__init__(inline.run)
+
+    def releases(
+        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[ShardAggregate | Leaving]:
+        if work.device.type != "cpu":
+            yield from super().releases(work, terms, shared, private, shards)
+            return
+        for shard in shards:
+            yield formed.released(work, terms, shared, own(work, private, shard), shard)
+
+
+def read_of(work: LocalWork, private: Tensors) -> dict[str, torch.Tensor]:
+    """Return the private tensors that the work reads, memory included."""
+    used = read_by(work.phases)
+    return {n: v for n, v in private.items() if n in used or (work.memory is not None and n.startswith(MEMORY))}
+
+
+def own(work: LocalWork, private: Tensors, shard: Clients) -> dict[str, torch.Tensor]:
+    """Return what the work reads of the private tensors of a shard's clients."""
+    index = torch.from_numpy(shard)
+    return {name: value.index_select(0, index) for name, value in read_of(work, private).items()}

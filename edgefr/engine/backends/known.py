@@ -1,0 +1,42 @@
+"""A backend is who does the clients' work of a round, one registered object each (`engine.executor` names it)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgefr.config.executors import BACKENDS, BackendKind
+
+if TYPE_CHECKING:
+    from edgefr.config.executors import EngineSection
+    from edgefr.engine.backends.backend import Backend
+
+
+def _inline(engine: EngineSection) -> Backend:
+    from edgefr.engine.backends.backend import Inline
+
+    return Inline()
+
+
+def _debug(engine: EngineSection) -> Backend:
+    from edgefr.engine.backends.backend import InProcess
+    from edgefr.engine.executors import debug
+
+    return InProcess(debug.run)
+
+
+def _workers(engine: EngineSection) -> Backend:
+    from edgefr.engine.backends.processes import Workers
+
+    return Workers(engine.workers)
+
+
+def _ray(engine: EngineSection) -> Backend:
+    from edgefr.engine.backends.ray import OnRay
+
+    return OnRay(engine.ray_address, engine.workers)
+
+
+BACKENDS.register(BackendKind("inline", "vectorised, or compiled", _inline, one_by_one=True))
+BACKENDS.register(BackendKind("processes", "the same in worker processes", _workers))
+BACKENDS.register(BackendKind("ray", "the same on the nodes of a Ray cluster", _ray))
+BACKENDS.register(BackendKind("debug", "one client at a time", _debug, one_by_one=True))

@@ -1,0 +1,111 @@
+"""Blocks of a round's shards are trained in another process, on this machine or another: what it needs, what it does.
+
+Owns: what is told once, what once a round, and the work on a block. Does not own: how it gets there (`processes`,
+`on_ray`), local training (`inline`, `formed`), what leaves a shard (`release`).
+"""
+
+from __future__ import annotations
+
+import traceback
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from edge.ragged import Ragged
+from edgefr.engine.aggregate import ShardAggregate, Terms, summed
+from edgefr.engine.backends.backend import Backend, blocks
+from edgefr.engine.compiled import dispatch as formed
+from edgefr.engine.executors import inline
+from edgefr.engine.work import Clients, LocalWork, Memory, Table, Updates
+from export.program import LocalProgram, Phase, Tensors
+from privacy.errors import InputError
+
+
+class Setting(NamedTuple):
+    """This is what many rounds have in common."""
+
+    program: LocalProgram
+    sampler: Any
+    context: Ragged
+    memory: Memory | None
+
+    @classmethod
+    def of(cls, work: LocalWork) -> Setting:
+        """Return the setting of some work."""
+        return cls(work.program, work.sampler, work.context, work.memory)
+
+
+class Round(NamedTuple):
+    """This is what a round's blocks have in common; `terms` None: nothing is released, updates come back themselves."""
+
+    phases: Sequence[Phase]
+    number: int
+    terms: Terms | None
+    shared: Tensors
+    tables: Mapping[str, Table]
+
+    def work(self, setting: Setting) -> LocalWork:
+        """Return the work of its shards, on the host."""
+        program, sampler, context, memory = setting
+        host = torch.device("cpu")
+        return LocalWork(program, self.phases, sampler, context, self.number, host, memory, self.tables)
+
+
+class Elsewhere(Backend):
+    """This backend hands blocks of shards to other processes; `run` says how, and starts them where they are not."""
+
+    name = ""
+
+    def releases(
+        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[ShardAggregate]:
+        """Yield one release per block, in order."""
+        return self._run(work, terms, shared, private, shards)
+
+    def updates(
+        self, work: LocalWork, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Updates]:
+        """Yield the updates themselves, in order."""
+        return self._run(work, None, shared, private, shards)
+
+    def _run(
+        self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Any]:
+        if work.device.type != "cpu":
+            raise InputError(f"executor {self.name} trains on the CPU, not on {work.device}; set engine.device=cpu")
+        if shards:
+            self.start()
+            yield from self.run(work, terms, shared, private, shards)
+
+    @abstractmethod
+    def run(
+        self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Any]:
+        """Yield what leaves each block, in order; with no terms the updates themselves."""
+
+
+def cut(terms: Terms | None, shards: int) -> list[range]:
+    """Cut a round's shards into what is handed out at a time: blocks, or shards where sums of blocks are not enough."""
+    return blocks(shards) if terms is not None and terms.in_blocks else [range(at, at + 1) for at in range(shards)]
+
+
+def trained(setting: Setting, round_: Round, block: Sequence[tuple[Clients, Tensors]]) -> ShardAggregate | Updates:
+    """Train a block of shards, each its clients and their private tensors [C, ...]; return what leaves it."""
+    work = round_.work(setting)
+    if round_.terms is None:
+        ((clients, private),) = block
+        return inline.run(work, round_.shared, private, clients)
+    parts = [formed.released(work, round_.terms, round_.shared, private, clients) for clients, private in block]
+    return summed(parts, [len(clients) for clients, _ in block])
+
+
+def answer(result: Any) -> tuple[str, Any]:
+    """Return what became of a call of `result`: "done" and its result, "wrong input" or "failed" and the reason."""
+    try:
+        return "done", result()
+    except InputError as error:
+        return "wrong input", str(error)
+    except Exception:
+        return "failed", traceback.format_exc()

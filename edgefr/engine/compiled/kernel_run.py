@@ -1,0 +1,120 @@
+"""Clients of a form are trained in one compiled call, each while it is in cache, from its draws to the shard's sum.
+
+What leaves a client is what `engine.aggregate.release` lets out, in the order of the shard. Contract tests hold all of
+it to the vectorised executor.
+
+Owns: draws, steps, gradients, clip and sum of such clients. Does not own: which programs these are, and what the arrays
+are made of (`engine.formed`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cloud.compiled import compiled
+from edgefr.engine.compiled.kernel_draws import steps_of
+from edgefr.engine.compiled.kernel_training import train
+from privacy.clip import SMALLEST_FACTOR, TARGET, UNTOUCHED
+
+F = np.float32
+
+
+@compiled
+def norm_of(rows: int, l1: bool, by_width: Any, room: Any) -> float:
+    """Return the norm of a client's changes; rows that no step moved are zeros from here on."""
+    d = by_width.shape[0]
+    for k in range(d):
+        by_width[k] = 0
+    for r in range(rows):
+        if not room.moved[r]:
+            for k in range(d):
+                room.change[r, k] = 0
+        elif l1:
+            for k in range(d):
+                by_width[k] += abs(np.float64(room.change[r, k]))
+        else:
+            for k in range(d):
+                by_width[k] += np.float64(room.change[r, k]) * np.float64(room.change[r, k])
+    total = 0.0
+    for k in range(d):
+        total += by_width[k]
+    return total if l1 else np.sqrt(total)
+
+
+@compiled
+def add(
+    rows: int, factor: float, weight: float, step: float, slot: Any, slots: int, found: Any, sums: Any, room: Any
+) -> int:
+    """Add a client's changes, clipped by `factor`, to the sums; on a grid they are rounded toward zero to whole steps.
+
+    Return how many rows there are sums of.
+    """
+    d = sums.shape[1]
+    for r in range(rows):
+        i = room.item[r]
+        if slot[i] == 0:
+            found[slots] = i
+            for k in range(d):
+                sums[slots, k] = 0
+            slots += 1
+            slot[i] = slots
+        s = slot[i] - 1
+        if step > 0:
+            for k in range(d):
+                sums[s, k] += np.trunc(np.float64(room.change[r, k]) * (factor / step)) * step * weight
+        else:
+            for k in range(d):
+                sums[s, k] += np.float64(room.change[r, k]) * (factor * weight)
+    return slots
+
+
+@compiled
+def factor_of(norm: float, clip: float) -> float:
+    """Return what a client's changes are multiplied by, as `privacy.clip.clip_factors`; a clip of 0 is none."""
+    if clip > 0 and norm > clip * UNTOUCHED:
+        factor = clip * TARGET / norm
+        return factor if factor >= SMALLEST_FACTOR else 0.0
+    return 1.0
+
+
+@compiled
+def run(
+    lists: Any,
+    draws: Any,
+    phases: Any,
+    tensors: Any,
+    terms: Any,
+    room: Any,
+    seen: Any,
+    slot: Any,
+    found: Any,
+    sums: Any,
+    norms: Any,
+) -> int:
+    """Train a shard's clients one after another, and add up what they release. Return how many rows have a sum.
+
+    `norms` [C] get their norms before the clip, `found` the rows, `sums` [rows, d] their sums. `seen` and `slot`
+    [items] are zeros, and left so.
+    """
+    d = tensors.rows.shape[1]
+    w, by_w, by_width = np.empty(d, F), np.empty(d, F), np.empty(d, np.float64)
+    slots = 0
+    for c in range(norms.shape[0]):
+        rows, steps = steps_of(c, lists, draws, seen, room)
+        groups = (lists.had_ends[c + 1] - lists.had_ends[c]) * (1 + draws.each) // draws.groups
+        for r in range(rows):
+            room.moved[r] = False
+        train(c, steps, draws, groups, phases, tensors, w, by_w, room)
+        if not terms.leaves:
+            continue
+        norm = norm_of(rows, terms.l1, by_width, room)
+        norms[c] = norm
+        if not norm <= terms.largest:  # so of what is no number
+            continue
+        factor = factor_of(norm, terms.clip) * terms.share
+        slots = add(rows, factor, terms.sizes[c], terms.step, slot, slots, found, sums, room)
+    for s in range(slots):
+        slot[found[s]] = 0
+    return slots

@@ -1,0 +1,362 @@
+"""The executor of example-level DP-SGD takes one client at a time and gradients example by example, through opacus.
+
+    records → a gradient of each (opacus) → clip, sum, mean, noise (float64) → the engine's optimiser
+
+One example, a *record*, is one interaction with the negatives drawn for it: drawn from all items but the record's own,
+and kept together, so that a record's gradient depends on no other interaction of the client. A step takes up to
+batch_size // (1 + negatives) records and divides by that number, not by how many it has: a client with few of them
+takes shorter steps than without DP-SGD, and not longer noise. Every tensor that a phase trains is clipped and noised,
+private ones too, since later gradients follow from them; of a table every row is noised, read or not.
+
+Local training after the rounds leaves no device and is that of `inline`. Owns: records, the step, what may be trained
+so. Does not own: what it guarantees (`privacy.example_plan`), the proof that opacus does what it should (`probe`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from edge.sampling import EVERYTHING, Sampler
+from edgefr.config import random_streams as purposes
+from edgefr.engine.executors import inline
+from edgefr.engine.executors.dp_sgd_probe import probe
+from edgefr.engine.optimisers import Optimiser
+from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained, without_memory
+from export.batches import One
+from export.program import LocalProgram, Phase, SessionProgram, Tensors
+from privacy import keyed
+from privacy.clip import factors_by
+from privacy.errors import InputError
+from privacy.example_plan import ExamplePlan, plan_examples
+from privacy.mechanism import Noise
+from privacy.noise_key import NoiseKey, NoiseStream
+from privacy.settings import PrivacySettings
+
+FLOAT = 4
+AT_ONCE = 2**25
+"""Bytes of gradients that are held at once; more records than that go through opacus in parts."""
+
+EXACT = 2**24
+"""Whole numbers below it are exact in float32, as opacus hands a record's items on."""
+
+
+@dataclass(frozen=True)
+class DPSGD:
+    """This executor (`edgefr.engine.work.Executor`) clips each record's gradient and noises the sum of a step.
+
+    It clips to `clip` and adds noise of standard deviation `sigma` x `clip`, which `key` keys with seed, phase, round
+    and client (default: a key that nobody keeps).
+    """
+
+    clip: float
+    sigma: float
+    key: NoiseKey = field(default_factory=NoiseKey.new)
+
+    def __call__(self, work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) -> Updates:
+        if all(phase.when == "final" for phase in work.phases):
+            return inline.run(work, shared, private, clients)
+        check_program(work.program)
+        if work.memory is not None:
+            raise InputError("privacy.examples protects no replayed interactions; use a strategy without memory")
+        if not isinstance(work.sampler, Sampler):
+            raise InputError("privacy.examples protects interactions one by one, not sessions; use another method")
+        private = without_memory(work.begun(private, clients))
+        terms = self.clip, self.sigma, planned_records(work.sampler), work.device
+        steps = [PrivateSteps(work.program, phase, *terms) for phase in work.phases]
+        ended = []
+        for slot, number in enumerate(clients.tolist()):
+            tensors = {**shared, **{name: value[slot].to(work.device) for name, value in private.items()}}
+            for phase_steps in steps:
+                purpose = purposes.noise_of_steps(phase_steps.phase.name)
+                noise = self.key.stream(work.sampler.seed, purpose, work.round, number)
+                _train(work.sampler, work.round, tensors, phase_steps, number, noise)
+            ended.append(tensors)
+        return _updates(work, shared, ended)
+
+
+class PrivateSteps:
+    """These are the steps of one phase: opacus takes the gradients of the program's loss of a record, and no more.
+
+    Tensors come in whole, as one client has them; records are int64 [n, 1 + negatives], the interaction's item first.
+    `planned`: records of a full step, which sums are divided by.
+    """
+
+    def __init__(
+        self, program: LocalProgram, phase: Phase, clip: float, sigma: float, planned: int, device: torch.device
+    ):
+        try:
+            from opacus.grad_sample.functorch import prepare_layer
+        except ImportError as error:
+            raise InputError("privacy.examples needs opacus: pip install 'edgefr[cloud]'") from error
+        self.program, self.phase, self.clip, self.sigma, self.planned = program, phase, clip, sigma, planned
+        self.device = device
+        self.loss = _RecordLoss(_Setting(program, phase))
+        prepare_layer(self.loss)  # no hooks: they would run the whole batch once more, for nothing
+
+    def step(self, tensors: Tensors, records: Tensor, noise: NoiseStream | None = None) -> dict[str, Tensor]:
+        """Return the noised sum of the records' clipped gradients / `planned`, whole tensors by name.
+
+        `noise` is used up by what the step draws of it, tensor after tensor (None: sigma is 0).
+        """
+        touched, out = self._load(tensors, records), {}
+        for name, total in zip(self.phase.trains, self._sums(records), strict=True):
+            rows = touched if self._is_table(name) else None
+            out[name] = self._whole(total / self.planned, tensors[name], rows, noise)
+        return out
+
+    def each(self, tensors: Tensors, records: Tensor) -> dict[str, Tensor]:
+        """Return every record's own gradient before the clip, [n, *shape] by name."""
+        touched, out = self._load(tensors, records), {}
+        for name, gradients in zip(self.phase.trains, self._gradients(records), strict=True):
+            out[name] = gradients
+            if self._is_table(name):
+                out[name] = tensors[name].new_zeros(len(records), *tensors[name].shape)
+                out[name][:, touched] = gradients
+        return out
+
+    def _load(self, tensors: Tensors, records: Tensor) -> Tensor:
+        """Put a client's tensors into the module, of tables the rows that the records read; these are returned."""
+        touched = records.unique()
+        here = {n: tensors[n][touched] if self._is_table(n) else tensors[n] for n in self.phase.uses}
+        for number, name in enumerate(self.phase.trains):
+            setattr(self.loss, f"tensor{number}", nn.Parameter(here[name].detach()))
+        setting = self.loss.setting
+        setting.fixed = {name: value for name, value in here.items() if name not in self.phase.trains}
+        setting.rows = touched
+        return touched
+
+    def _parts(self, records: Tensor) -> tuple[Tensor, ...]:
+        size = FLOAT * sum(parameter.numel() for parameter in self.loss.parameters())
+        return records.split(max(1, AT_ONCE // max(size, 1)))
+
+    def _sums(self, records: Tensor) -> list[Tensor]:
+        """Return the sum of the records' clipped gradients, of every tensor: float64."""
+        sums = [torch.zeros_like(parameter, dtype=torch.float64) for parameter in self.loss.parameters()]
+        for part in self._parts(records):
+            gradients = [found.double() for found in self._gradients(part)]
+            norms = torch.stack([found.reshape(len(part), -1).norm(dim=1) for found in gradients]).norm(dim=0)
+            factors = factors_by(torch, norms, self.clip)
+            sums = [total + torch.tensordot(factors, found, 1) for total, found in zip(sums, gradients, strict=True)]
+        return sums
+
+    def _gradients(self, records: Tensor) -> list[Tensor]:
+        """Return every record's gradient, of every tensor; what is not finite in them counts as 0."""
+        from opacus.grad_sample.functorch import ft_compute_per_sample_gradient
+
+        places = torch.searchsorted(self.loss.setting.rows, records)
+        given, one = torch.stack([places, records], dim=-1).float(), torch.ones(len(records), device=records.device)
+        with torch.no_grad():  # the gradients need none of their own
+            found = ft_compute_per_sample_gradient(self.loss, [given], one)
+        return [gradients.nan_to_num(0.0, 0.0, 0.0) for gradients in found.values()]
+
+    def _whole(self, mean: Tensor, like: Tensor, rows: Tensor | None, noise: NoiseStream | None) -> Tensor:
+        """Return the noised gradient of a whole tensor; `rows` of a table were read, and others have noise alone."""
+        drawn = np.zeros(tuple(like.shape))
+        if self.sigma:
+            law = Noise("gaussian", self.sigma * self.clip / self.planned)
+            drawn = law.of_sum(1, drawn.shape, cast(NoiseStream, noise))
+        out = torch.from_numpy(drawn).to(mean.device)
+        return (out + mean if rows is None else out.index_add_(0, rows, mean)).to(like.dtype)
+
+    def _is_table(self, name: str) -> bool:
+        return self.program.specs[name].kind == "rows"
+
+
+class _Setting:
+    """A loss reads this beside its parameters. opacus copies the module, and the copy reads the same."""
+
+    def __init__(self, program: LocalProgram, phase: Phase):
+        self.program, self.phase = program, phase
+        self.fixed: Tensors = {}
+        self.rows = torch.zeros(0, dtype=torch.int64)
+
+    def __deepcopy__(self, memo: object) -> _Setting:
+        return self
+
+
+class _RecordLoss(nn.Module):
+    """This has a client's trained tensors as parameters.
+
+    A record is (place among the rows read, item) [1, 1 + k, 2] → loss [1].
+
+    No layers, so no hooks to be fooled: opacus has functorch call it with one record at a time.
+    """
+
+    def __init__(self, setting: _Setting):
+        super().__init__()
+        self.setting = setting
+        for number in range(len(setting.phase.trains)):
+            self.register_parameter(f"tensor{number}", nn.Parameter(torch.zeros(0)))
+
+    def forward(self, records: Tensor) -> Tensor:
+        program, phase = self.setting.program, self.setting.phase
+        tensors = {**self.setting.fixed, **dict(zip(phase.trains, self.parameters(), strict=True))}
+
+        places, items = records.long().unbind(-1)
+        return program.loss(tensors, batch_of(items, places), phase).unsqueeze(0)
+
+
+def batch_of(records: Tensor, places: Tensor | None = None) -> One:
+    """Return records [n, 1 + k] as a batch of one client, whose loss is their mean; `places` index its rows (None:
+
+    items do).
+
+    >>> batch_of(torch.tensor([[7, 1, 2]])).label.tolist()
+    [1.0, 0.0, 0.0]
+    """
+    label = torch.zeros(records.shape, device=records.device)
+    label[:, 0] = 1.0
+    flat, weight = records.flatten(), torch.full(label.shape, 1.0 / records.numel(), device=records.device)
+    return One(flat if places is None else places.flatten(), flat, label.flatten(), weight.flatten())
+
+
+def records_of(sampler: Sampler, client: int, purpose: str, *path: int) -> npt.NDArray[np.int64]:
+    """Return a client's records of an epoch in keyed order, [n, 1 + negatives]: each interaction once, its item first.
+
+    A negative is uniform over the pool without the record's own item. (What `Sampler.epoch` draws avoids all of the
+    client's items, so every example would depend on all of them.) Every item of the client is in the pool.
+    """
+    positives = sampler.train[client].astype(np.int64)
+    chosen, sorted_by = (
+        keyed.fold(keyed.key(sampler.seed, purposes.records(purpose, what), *path), client)
+        for what in ("negatives", "order")
+    )
+    last = len(sampler.pool) - 1
+    index = np.arange(len(positives) * sampler.negatives)
+    drawn = sampler.pool[keyed.integers(chosen, index, max(last, 1))].reshape(len(positives), sampler.negatives)
+    drawn = np.where(drawn == positives[:, None], sampler.pool[last], drawn)  # the last item's turn comes this way
+    order = np.argsort(keyed.bits(sorted_by, np.arange(len(positives))), kind="stable")
+    return np.concatenate([positives[:, None], drawn], axis=1)[order]
+
+
+def planned_records(sampler: Sampler) -> int:
+    """Count the records of a full step: at least one."""
+    return max(1, sampler.batch_size // (1 + sampler.negatives))
+
+
+def _train(
+    sampler: Sampler, round_: int, tensors: dict[str, Tensor], steps: PrivateSteps, client: int, noise: NoiseStream
+) -> None:
+    """Train one phase of one client. `tensors` is updated in place with new tensors (the broadcast is left alone)."""
+    phase = steps.phase
+    tensors.update({name: tensors[name].clone() for name in phase.trains})
+    optimiser = Optimiser(phase.optimiser, phase.lr, {n: tensors[n].shape for n in phase.trains}, phase.beta_2)
+    for done, records in enumerate(_batches(sampler, round_, phase, client), 1):
+        gradients = steps.step(tensors, torch.from_numpy(records).to(steps.device), noise)
+        with torch.no_grad():
+            for name, gradient in gradients.items():
+                optimiser.step(name, tensors[name], gradient, np.array(done))
+
+
+def _batches(sampler: Sampler, round_: int, phase: Phase, client: int) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the records of every step of a phase."""
+    size = planned_records(sampler)
+    for epoch in range(phase.epochs):
+        records = records_of(sampler, client, phase.purpose, round_, epoch)
+        yield from (records[at : at + size] for at in range(0, len(records), size))
+
+
+def _updates(work: LocalWork, shared: Tensors, ended: list[dict[str, Tensor]]) -> Updates:
+    """Return the updates of clients: every row of a table has changed."""
+    dense: dict[str, Tensor] = {}
+    rows: dict[str, RowUpdates] = {}
+    for name in trained(work.program, work.phases, "shared"):
+        changes = torch.stack([after[name] - shared[name] for after in ended])
+        if work.program.specs[name].kind == "dense":
+            dense[name] = changes
+            continue
+        clients, items = (torch.arange(n, device=changes.device) for n in changes.shape[:2])
+        rows[name] = RowUpdates(
+            items.repeat(len(clients)), clients.repeat_interleave(len(items)), changes.flatten(0, 1)
+        )
+    kept = trained(work.program, work.phases, "private")
+    return Updates(dense, rows, {name: torch.stack([after[name] for after in ended]) for name in kept})
+
+
+def plan_for(settings: PrivacySettings, program: LocalProgram, rounds: int) -> ExamplePlan | None:
+    """Say what DP-SGD on the device means for a run of `rounds` rounds; None for plain steps."""
+    if settings.examples is None:
+        return None
+    return plan_examples(settings.examples, settings.delta, max(rounds, 1), uses_per_round(program))
+
+
+def uses_per_round(program: LocalProgram) -> int:
+    """Count how often a round uses an example: once in every epoch of every phase."""
+    return sum(phase.epochs for phase in program.phases if phase.when == "round")
+
+
+def largest_shard(program: LocalProgram, memory_mb: int) -> int:
+    """Clients whose whole updates, with the tensors they are taken from, fit in `memory_mb`."""
+    size = sum(program.specs[name].size for name in trained(program, program.phases, "shared"))
+    return max(1, memory_mb * 2**20 // max(3 * FLOAT * size, 1))
+
+
+def check_program(program: LocalProgram) -> None:
+    """Raises `InputError` for a program whose examples depend on one another, or that opacus is not tried with."""
+    if program.needs_history and program.window is None:
+        raise InputError(
+            "privacy.examples: a mean over the history makes every example depend on all of a client's interactions; "
+            "use model.user_encoder=vector"
+        )
+    if program.transformer is not None:
+        raise InputError("privacy.examples is not for clients that run a language model; use model.client=mlp")
+    if isinstance(program, SessionProgram):
+        raise InputError(f"privacy.examples protects single interactions, and {program.name} reads sessions: use fedmf")
+    if any(phase.which != EVERYTHING or phase.alternates or phase.accumulates for phase in program.phases):
+        raise InputError(f"privacy.examples is for phases that learn from single examples, and not {program.name}'s")
+    for name, spec in program.specs.items():
+        if spec.kind == "rows" and spec.place != "shared":
+            raise InputError(f"privacy.examples: every row of a client's own table {name} would be noise; use fedmf")
+        if spec.kind == "rows" and spec.shape[0] >= EXACT:
+            raise InputError(f"privacy.examples takes fewer than {EXACT} items; tensor {name} has {spec.shape[0]}")
+
+
+def start_up_probe(program: LocalProgram, seed: int, negatives: int, device: torch.device) -> None:
+    """Refuse a program whose gradients opacus does not get right, on four keyed records (see `probe`).
+
+    Tensors are a little off their first values: zeros would hide a wrong gradient. Raises `InputError`.
+    """
+    check_program(program)
+    first = {**program.init_shared(seed), **{n: v[0] for n, v in program.init_private(seed, torch.arange(1)).items()}}
+    tensors: dict[str, Tensor] = {}
+    for name, value in first.items():
+        draws = keyed.generator(seed, f"probe {name}").standard_normal(value.shape, dtype=np.float32)
+        tensors[name] = (value + 0.1 * torch.from_numpy(draws)).to(device)
+    items = [spec.shape[0] for spec in program.specs.values() if spec.kind == "rows"]
+    items += [len(table) for table in program.frozen.values()]
+    drawn = keyed.generator(seed, "probe").permutation(min(items, default=1))
+    records = torch.from_numpy(np.resize(drawn, 4 * (1 + negatives))).view(4, -1).to(device)
+    for phase in (phase for phase in program.phases if phase.when == "round" and phase.epochs):
+        probe(f"{program.name}, phase {phase.name}", _Probed(program, phase, tensors), records)
+
+
+@dataclass(frozen=True)
+class _Probed:
+    """One phase of a program at fixed tensors, as the probe asks for it."""
+
+    program: LocalProgram
+    phase: Phase
+    tensors: Tensors
+
+    def step(self, records: Tensor, clip: float) -> dict[str, Tensor]:
+        return self._steps(records, clip).step(self.tensors, records)
+
+    def each(self, records: Tensor) -> dict[str, Tensor]:
+        return self._steps(records, 1.0).each(self.tensors, records)
+
+    def plain(self, records: Tensor) -> dict[str, Tensor]:
+        leaves = {name: self.tensors[name].detach().requires_grad_() for name in self.phase.trains}
+        tensors = {name: leaves.get(name, self.tensors[name]) for name in self.phase.uses}
+        loss = self.program.loss(tensors, batch_of(records), self.phase)
+        found = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
+        return dict(zip(leaves, found, strict=True))
+
+    def _steps(self, records: Tensor, clip: float) -> PrivateSteps:
+        return PrivateSteps(self.program, self.phase, clip, 0.0, len(records), records.device)

@@ -1,0 +1,462 @@
+"""An experiment is everything that decides a result, in one validated object.
+
+Values come from, strongest last: the general defaults, the method's defaults, the YAML file, `--set key=value`.
+Owns: the schema and how it is read. Does not own: the settings of rooms (each owns its own) or their meaning.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from cloud.fusion import KnowledgeSettings
+from cloud.rule import RULES, AggregationSettings
+from cloud.rules.temporal_mean import TemporalMeanSettings
+from edgefr.config.arguments import checked
+from edgefr.config.documents import Document, PublicModel, text_for, value_of
+from edgefr.config.executors import BACKENDS, EngineSection
+from edgefr.config.section import Section
+from edgefr.config.validation import fault, first_fault
+from edgefr.data.files.options import FileOptions
+from edgefr.data.protocol import PROTOCOLS, ProtocolSettings
+from edgefr.experiment.continual import BETWEEN_BLOCKS, STRATEGIES, ContinualSettings, strategy
+from edgefr.experiment.describe import CHOICES, _leaves, _value
+from edgefr.experiment.method import METHODS, Method, method
+from edgefr.experiment.paths import found_from
+from edgefr.experiment.schema import KINDS
+from edgefr.experiment.sections import EncoderSection, ExportSection, SessionsSection
+from edgefr.experiment.unread_settings import first_refused, read_values
+from edgefr.methods.fcucr.parts import LOSSES
+from edgefr.metrics.settings import EvaluationSection
+from privacy.errors import InputError
+from privacy.prototypes import Prototypes
+from privacy.setting_scope import unread_values
+from privacy.settings import PrivacySettings
+from privacy.table import Choice
+from privacy.trust import TRUSTS
+
+
+class Experiment(Section, PublicModel):
+    """This is one experiment. Unknown keys are refused; `model` is checked against the method's own settings."""
+
+    name: str = Field("demo", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="name of the run folder")
+    method: str = Field("transfr", description="a method of the table: fedmf, pfedrec, fcucr, fedrap, ...")
+    backbone: str | None = Field(None, description="whose local program clients run; none: the method's own")
+    model: dict[str, Any] = Field(default_factory=dict, description="hyper-parameters of the backbone")
+    strategy: str = Field("ft", description="what keeps old knowledge: ft, reg, kd, rlp2, spp, f3crec, its ablations")
+    continual: ContinualSettings = Field(default_factory=ContinualSettings, description="protocol blocks alone")
+    sessions: SessionsSection = Field(default_factory=SessionsSection, description="protocol sessions alone")
+    knowledge: KnowledgeSettings = Field(
+        default_factory=KnowledgeSettings, description="the server's prototypes (fcucr alone)"
+    )
+    fidelity: Literal["ours", "paper", "released"] = Field(
+        "ours",
+        description="ours: the settings we recommend, the paper's where we know no better; paper: what the text says; "
+        "released: what its public code does",
+    )
+    data: str = Field("demo", description="data set: demo, ml-100k, ml-latest-small, lastfm-2k, amazon, ...")
+    data_options: dict[str, Any] = Field(default_factory=dict, description="options of the data set's reader")
+    protocol: ProtocolSettings = Field(default_factory=ProtocolSettings, description="split and candidates")
+    rounds: int = Field(10, ge=0, le=1_000_000, description="federated rounds (T)")
+    local_epochs: int = Field(1, ge=1, le=10_000, description="epochs on a device per round (E)")
+    clients_per_round: float = Field(
+        1.0, gt=0, allow_inf_nan=False, description="cohort: a share of the clients up to 1, or a number above 1"
+    )
+    local_training: Literal["everybody", "cohort"] = Field(
+        "everybody",
+        description="who trains locally after the rounds; cohort: the clients drawn for the last of them, or as many "
+        "of another task (TransFR, Algorithm 1, line 11)",
+    )
+    batch_size: int = Field(256, ge=1, description="examples per optimiser step")
+    negatives: int = Field(4, ge=0, le=1000, description="sampled negatives per positive")
+    seed: int = Field(0, ge=0, le=2**31 - 1, description="every random number of the run follows from it")
+    aggregation: AggregationSettings = Field(default_factory=AggregationSettings, description="the server's rule")
+    encoder: EncoderSection = Field(default_factory=EncoderSection, description="text encoder (methods that read text)")
+    privacy: PrivacySettings = Field(default_factory=PrivacySettings, description="clip, noise, budget")
+    evaluation: EvaluationSection = Field(default_factory=EvaluationSection, description="metrics")
+    engine: EngineSection = Field(default_factory=EngineSection, description="executor and its shards")
+    fleet: dict[str, Any] = Field(default_factory=dict, description="changes to devices.yaml: fleet, fleet.rounds")
+    export: ExportSection = Field(default_factory=ExportSection, description="variants of the bundles")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Experiment:
+        method(self.method)
+        for field, look_up in (("backbone", lambda: self.row), ("strategy", lambda: strategy(self.strategy))):
+            try:
+                look_up()
+            except InputError as error:
+                raise fault(str(error), field) from None
+        self._check_backbone()
+        try:
+            self.model = self.row.settings.model_validate(self.model).model_dump()
+        except ValidationError as error:
+            location, problem = first_fault(error, self.row.settings)
+            raise fault(problem, "model", *location) from None
+        self._check_owner()
+        self.protocol.entry.check(self)
+        self.row.fits(self)
+        self._check_rule()
+        self._check_examples()
+        self._check_reads()
+        self._check_prototypes()
+        refused = first_refused(self)
+        if refused is not None:
+            raise fault(refused[1], *refused[0])
+        if self.clients_per_round > 1 and self.clients_per_round != int(self.clients_per_round):
+            raise fault("it is a share up to 1 (0.2) or a whole number of clients (50)", "clients_per_round")
+        if self.privacy.mechanism != "none" and self.aggregation.by_size:
+            raise fault(
+                "size sends each client's number of examples, which privacy.mechanism does not protect; use uniform",
+                "aggregation",
+                "weights",
+            )
+        return self
+
+    def _check_backbone(self) -> None:
+        """Only methods made of another's local program choose one, and FCUCR's reads sessions."""
+        own = method(self.method)
+        if self.backbone in (None, self.method):
+            return
+        if "backbone" not in own.defaults:
+            raise fault(f"{self.method} has its own: drop it, or set method={self.backbone}", "backbone")
+        if not self.row.lends(own):
+            rows = [row for row in METHODS.values() if row.lends(own)]
+            fit = ", ".join(row.name for row in rows if not (row.own_rows or row.central))
+            raise fault(f"{self.method} has no {self.backbone}: use one of {fit}", "backbone")
+
+    def _check_owner(self) -> None:
+        """Refuse a rule that another method's clients upload for, and any other for theirs."""
+        rule, row = self.aggregation.entry, self.row
+        if rule.personal != row.answered:
+            theirs = " or ".join(name for name, row in METHODS.items() if row.answered)
+            problem = f"rules with an answer for each client are {theirs}'s, which has no other"
+            raise fault(problem, "aggregation", "rule")
+        if rule.grams != row.grams:
+            theirs = " or ".join(name for name, row in METHODS.items() if row.grams)
+            raise fault(f"gram is {theirs}'s, which has no other", "aggregation", "rule")
+
+    def _check_rule(self) -> None:
+        """Refuse a strategy or rule with nothing to look back to, and one whose noise is not accounted for."""
+        looks_back = [name for name, row in PROTOCOLS.items() if row.hands_on]
+        mend = f"set protocol.name={' or '.join(looks_back)}"
+        if self.protocol.name in looks_back:
+            pass
+        elif self.strategy != "ft":
+            raise fault(f"{self.strategy} keeps knowledge between blocks: {mend}", "strategy")
+        elif self.aggregation.entry.looks_back:
+            raise fault(f"{self.aggregation.rule} looks back a block: {mend}", "aggregation", "rule")
+        if self.privacy.mechanism != "none" and not self.aggregation.is_sum:
+            raise fault("its sensitivity is not that of a clipped sum; with noise use mean", "aggregation", "rule")
+
+    def _check_reads(self) -> None:
+        """Refuse a local program that has nothing to read over the protocol, and another's encoder in it."""
+        reads, pools = self.row.reads, self.protocol.entry.pools
+        if self.row.central is not None and not pools:
+            mend = " or ".join(name for name, row in PROTOCOLS.items() if row.pools)
+            raise fault(f"{self.row.name} is a central reference: set protocol.name={mend}", "protocol")
+        if reads not in self.protocol.entry.reads:
+            mend = " or ".join(name for name, row in PROTOCOLS.items() if reads in row.reads)
+            raise fault(f"{self.row.name} learns from {reads}: set protocol.name={mend}", "protocol")
+        if "encoder" in self.model and "backbone" not in self.row.defaults:
+            encoder, what = self.model["encoder"], "method" if self.backbone is None else "backbone"
+            if encoder != self.row.name:
+                raise fault(f"{self.row.name} has its own: drop it, or set {what}={encoder}", "model", "encoder")
+
+    def _check_prototypes(self) -> None:
+        """Refuse what prototypes leave no room for in privacy: the server sees each of them."""
+        sent = self.prototypes
+        if sent is None:
+            if self.privacy.prototype_clip is not None:
+                raise fault("no prototypes are sent: drop it, or set model.prototypes", "privacy", "prototype_clip")
+            return
+        if self.privacy.at_least > 1:
+            problem = f"the server sees every {sent.what}, so a sealed sum hides nobody; set {sent.off}"
+            raise fault(problem, "privacy", "at_least")
+        if self.privacy.clip is None:
+            return
+        if not TRUSTS[self.privacy.trust].sees_uploads:
+            problem = f"the server sees single {sent.what}s, which noise on a sum does not hide; use local"
+            raise fault(f"{problem}, or set {sent.off}", "privacy", "trust")
+        if sent.asked:
+            problem = "every recommendation would send one more prototype, which nothing clips or counts; use false"
+            raise fault(problem, "model", "asks_when_recommending")
+        if sent.queried:
+            raise fault("one more prototype would leave, which nothing clips or counts; use sent", "model", "query")
+        if self.knowledge.replace and self.protocol.returns and self.privacy.mechanism != "none":
+            problem = "it tells the server which session comes back, and so how many a client has; use false"
+            raise fault(problem, "knowledge", "replace")
+
+    def _check_examples(self) -> None:
+        """Refuse DP-SGD on the device where it is not to be had. Which programs it takes is seen when they are made."""
+        if self.privacy.examples is None:
+            return
+        if not self.protocol.entry.counts_examples:
+            problem = f"it is not counted over {self.protocol.name}; use protocol.name=leave-one-out"
+            raise fault(problem, "privacy", "examples")
+        if not BACKENDS[self.engine.executor].one_by_one:
+            raise fault("with privacy.examples clients learn one by one: use inline", "engine", "executor")
+
+    def brief(self) -> list[str]:
+        """Return what differs from where its choices start from."""
+        return [described(self)]
+
+    @property
+    def row(self) -> Method:
+        """Return the row of the table of methods whose local program clients run."""
+        return method(self.backbone or self.method)
+
+    @property
+    def own(self) -> Method:
+        """Return the method's own row of the table, whose defaults and released values it starts from."""
+        return method(self.method)
+
+    @property
+    def settings(self) -> BaseModel:
+        """`model` as the settings of the local program that clients run."""
+        return self.row.settings.model_validate(self.model)
+
+    @property
+    def prototypes(self) -> Prototypes | None:
+        """Return what clients send beside their updates; None: nothing."""
+        return self.row.sent(self.settings, self)
+
+    @property
+    def over_blocks(self) -> ContinualSettings:
+        """Return `continual` with what nobody asked for: as the released code has it where that is what is run."""
+        released = self.row.between_blocks if self.fidelity == "released" else {}
+        left = [name for name in BETWEEN_BLOCKS if getattr(self.continual, name) is None]
+        return self.continual.model_copy(update={name: released.get(name, BETWEEN_BLOCKS[name]) for name in left})
+
+    @property
+    def total_rounds(self) -> int:
+        """Return the rounds in which updates leave devices, of all stages."""
+        return 0 if self.row.central is not None else self.rounds * self.protocol.learned
+
+    @property
+    def drawn_negatives(self) -> int:
+        """Return the negatives that clients draw for a positive: none where the loss reads the whole catalogue."""
+        return 0 if self.learns_from_all else self.negatives
+
+    @property
+    def learns_from_all(self) -> bool:
+        """Say whether the loss reads the whole catalogue, and so no negatives."""
+        return self.row.reads == "sessions" and LOSSES[self.model["loss"]].whole
+
+    @property
+    def draws_noise(self) -> bool:
+        """Say whether a run draws by its noise key: on updates, on the steps of DP-SGD, or for what it relays."""
+        relays = self.prototypes is not None and self.prototypes.through == "relay"
+        return self.privacy.law is not None or self.privacy.examples is not None or relays
+
+    def cohort_size(self, clients: int) -> int:
+        """Return the clients per round out of `clients`, at least 1."""
+        wanted = self.clients_per_round * clients if self.clients_per_round <= 1 else self.clients_per_round
+        return max(1, min(clients, round(wanted)))
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change is a value for one field by its dotted name, laid over the file.
+
+    `source`: what errors about it call it.
+    """
+
+    field: str
+    value: Any
+    source: str
+
+    @classmethod
+    def parse(cls, text: str) -> Change:
+        """Read `key=value` of `--set`: text as it stands where the field is text, else YAML. Raises `InputError`.
+
+        >>> Change.parse("aggregation.beta=0.9").value, Change.parse("data_options.time=%d/%m/%Y").value
+        (0.9, '%d/%m/%Y')
+        """
+        key, sign, value = text.partition("=")
+        parts = [part.strip() for part in key.split(".")]
+        if not sign or not all(parts):
+            raise InputError(f"--set takes key=value, got '{text}'; for example --set rounds=5")
+        schema = FileOptions if parts[0] == "data_options" else Experiment
+        told = text_for(schema, parts[1:] if schema is FileOptions else parts, value)
+        source = f"--set {text}"
+        return cls(
+            ".".join(parts),
+            value_of(value, source, "the value is not YAML; quote it") if told is None else told.value,
+            source,
+        )
+
+
+@checked
+def load_experiment(
+    path: str | Path | Experiment | None = None, overrides: Sequence[str | Change] = (), **values: Any
+) -> Experiment:
+    """Read an experiment file, apply `key=value` overrides and named values (None is ignored), validate it whole.
+
+    An experiment in place of a file is taken as it is, to be changed; another method starts from its own `model`.
+    Raises `InputError` naming file, line and field.
+
+    >>> load_experiment(overrides=["rounds=3", "model.user_encoder=mean"]).rounds
+    3
+    """
+    if isinstance(path, Experiment):
+        document = Document(read_values(path), "experiment")
+    else:
+        document = Document.read(path) if path is not None else Document({}, "experiment")
+        if path is not None:
+            found_from(Path(path).parent, document.values)
+    changes = [Change.parse(change) if isinstance(change, str) else change for change in overrides]
+    named = {key: value for key, value in values.items() if value is not None}
+    sources = {change.field: change.source for change in changes}
+    asked = {change.field: change.value for change in changes} | named
+    if isinstance(path, Experiment) and asked.get("method", path.method) != path.method:
+        document.values.pop("model", None)
+    _fill_defaults(document, asked, sources)
+    for change in changes:
+        parts = change.field.split(".")
+        if parts[-1] == "name" and len(parts) > 1:  # a section of another kind starts from its own defaults
+            document.values.pop(parts[0], None)
+        _fill(document.values, parts[:-1] if parts[-1] == "name" else parts)
+        document.put(change.field, copy.deepcopy(change.value), source=change.source)
+    for key, value in named.items():
+        document.put(key, value, source=f"--{key.split('.')[-1].replace('_', '-')}")
+    _drop_unread(document.values)
+    return document.validate(Experiment)
+
+
+def _fill_defaults(document: Document, changes: Mapping[str, Any], sources: Mapping[str, str]) -> None:
+    """Put what method, backbone and strategy start from under what the document says; `changes` may choose them."""
+
+    def chosen(field: str, default: str | None = None) -> str:
+        return str(changes.get(field, document.values.get(field, default)))
+
+    try:
+        row = method(chosen("method", "transfr"))
+    except InputError as error:
+        where = sources["method"] if "method" in sources else document.where(("method",))
+        raise InputError(f"{where}: {error}") from None
+    fidelity = chosen("fidelity", "ours")
+    rule = changes.get("aggregation.rule")
+    if rule is not None:  # so that what a method starts from for another rule is left alone
+        document.values["aggregation"] = {**(document.values.get("aggregation") or {}), "rule": rule}
+    for values in row.released_values(_protocol(changes, document.values, row)) if fidelity == "released" else ():
+        _under(document.values, values)
+    client = row.clients.get(str(_in_section(changes, document.values, "model", "client")), {})
+    _under(document.values, client)
+    if fidelity == "ours":
+        _under(document.values, row.ours)
+    if fidelity == "paper" and not client:
+        _under(document.values, row.as_written)
+    _under(document.values, row.defaults)
+    protocol = PROTOCOLS.get(str(_in_section(changes, document.values, "protocol", "name")))
+    _under(document.values, protocol.defaults if protocol is not None else {})
+    backbone = METHODS.get(chosen("backbone"))
+    if backbone is not None:
+        ported = backbone.released_over.get(_protocol(changes, document.values, row), {})
+        _under(document.values, ported if fidelity == "released" else {})
+        _under(document.values, backbone.ours if fidelity == "ours" else {})
+        _under(document.values, backbone.defaults)
+    kept = STRATEGIES.get(chosen("strategy"))
+    if kept is None:
+        return
+    if fidelity == "paper":
+        _under(document.values, kept.as_written)
+    own = document.values.get("aggregation")
+    if "strategy" in changes and isinstance(own, dict) and own.get("rule", "mean") in ("mean", "temporal-mean"):
+        _give_way(own, str(kept.server.get("rule", "mean")))
+    _under(document.values, {"aggregation": kept.server} if kept.server else {})
+
+
+def _give_way(aggregation: dict[str, Any], rule: str) -> None:
+    """Take out what the file's strategy asked of the server, and what its rule read, for the new one's `rule`."""
+    reads = RULES[rule].settings.model_fields
+    for key in ["rule", "itemwise", *(key for key in TemporalMeanSettings.model_fields if key not in reads)]:
+        aggregation.pop(key, None)
+
+
+def _drop_unread(values: dict[str, Any]) -> None:
+    """Drop what a method starts from of its model and its server where another setting has it that nothing reads it."""
+    named = values.get("method") or Experiment.model_fields["method"].default
+    own, row = METHODS.get(str(named)), METHODS.get(str(values.get("backbone") or named))
+    if own is None or row is None:
+        return
+    released = own.released_values(_protocol({}, values, own))
+    chosen_by = {"released": released, "ours": [own.ours, row.ours], "paper": [own.as_written]}
+    followed = chosen_by.get(values.get("fidelity", "ours"), [])
+    server = values.get("aggregation")
+    rule = RULES.get(str((server if isinstance(server, dict) else {}).get("rule", "mean")))
+    for section, schema in (("model", row.settings), ("aggregation", None if rule is None else rule.settings)):
+        chosen = values.get(section)
+        if schema is None or not isinstance(chosen, dict):
+            continue
+        for given in (part.get(section, {}) for part in (*followed, own.defaults, row.defaults)):
+            for name in unread_values(schema, chosen).keys() & given.keys():
+                if chosen.get(name) == given[name]:
+                    chosen.pop(name, None)
+
+
+def _protocol(changes: Mapping[str, Any], values: Mapping[str, Any], row: Method) -> str:
+    """Return the name of the protocol that is asked for, or that a method has where nobody asks."""
+    asked = _in_section(changes, values, "protocol", "name")
+    own = asked or row.defaults.get("protocol", {}).get("name") or ProtocolSettings.model_fields["name"].default
+    return str(own)
+
+
+def _in_section(changes: Mapping[str, Any], values: Mapping[str, Any], section: str, field: str) -> Any:
+    """Return a field of a section after the changes, None where nobody says."""
+    whole = changes.get(section, values.get(section))
+    return changes.get(f"{section}.{field}", whole.get(field) if isinstance(whole, Mapping) else None)
+
+
+def _under(values: dict[str, Any], defaults: Mapping[str, Any]) -> None:
+    """Add what `values` leaves out, section by section. A section of another kind (`name`, `rule`) is left alone."""
+    for key, default in defaults.items():
+        own = values.get(key)
+        if isinstance(default, Mapping) and isinstance(own, dict):
+            if all(own.get(kind, default.get(kind)) == default.get(kind) for kind in KINDS if kind in default):
+                _under(own, default)
+        elif key not in values or (own is None and isinstance(default, Mapping)):  # a null that was given is an answer
+            values[key] = copy.deepcopy(dict(default) if isinstance(default, Mapping) else default)
+
+
+def _fill(values: dict[str, Any], path: Sequence[str]) -> None:
+    """Sections on the way to `path` that `values` leaves out get their defaults, so that one field can change."""
+    schema: type[BaseModel] = Experiment
+    for name in path[:-1]:
+        field = schema.model_fields.get(name)
+        default = None if field is None else field.get_default(call_default_factory=True)
+        if not isinstance(default, BaseModel):
+            return
+        if values.get(name) is None:  # which entry of a table a section is of, its other keys say
+            values[name] = {} if isinstance(default, Choice) else default.model_dump()
+        if not isinstance(values[name], dict):
+            return
+        values, schema = values[name], type(default)
+
+
+def described(experiment: Experiment) -> str:
+    """Return the experiment in words: `key=value` as `--set` takes them, of what is not as by default.
+
+    Example: ``described(load_experiment(overrides=["rounds=3"])) == "<Experiment 'demo': rounds=3>"``
+    """
+    own, start = _leaves(read_values(experiment)), _leaves(read_values(_started(experiment)))
+    chosen = _leaves(read_values(_started(None)))
+    apart = {name: value for name, value in own.items() if name not in start or start[name] != value}
+    apart |= {name: own[name] for name in CHOICES if own.get(name) != chosen.get(name)}
+    ordered = [name for name in CHOICES if name in apart] + [name for name in apart if name not in CHOICES]
+    said = ", ".join(f"{name}={_value(apart[name])}" for name in ordered if name != "name")
+    return f"<Experiment '{experiment.name}': {said or 'as by default'}>"
+
+
+def _started(experiment: Experiment | None) -> Experiment:
+    """Return the experiment that somebody gets who makes the same choices alone."""
+
+    values = {} if experiment is None else _leaves(experiment.model_dump(include={n.split(".")[0] for n in CHOICES}))
+    try:
+        return load_experiment(**{name: values[name] for name in CHOICES if values.get(name) is not None})
+    except InputError:  # these choices need another one, of data for example
+        return load_experiment()

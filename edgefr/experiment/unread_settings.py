@@ -1,0 +1,263 @@
+"""A setting belongs to what reads it: where nothing does it is refused, and no run writes it down.
+
+A setting that another one of its own section decides about says so beside its type (`privacy.setting_scope`). This table
+holds the others, which a choice elsewhere in the experiment decides about: protocol, method, strategy, prototypes. A
+value that is no other than the default is let through: it changes nothing, and older files name every setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from edgefr.data.protocol import PROTOCOLS
+from edgefr.experiment.continual import ContinualSettings, readers
+from edgefr.experiment.text_encoder import ENCODERS
+from privacy.setting_scope import default_of, unread_fields
+
+if TYPE_CHECKING:
+    from edgefr.experiment.experiment import Experiment
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row says of settings (a section stands for all in it) whose they are and whether an experiment reads them.
+
+    `here` says what the experiment has in the owner's place, and `mend` what to set to have the owner.
+    """
+
+    names: tuple[str, ...]
+    owner: str
+    reads: Callable[[Experiment], bool]
+    here: Callable[[Experiment], str]
+    mend: str = ""
+
+
+def _protocol(e: Experiment) -> str:
+    return f"protocol is {e.protocol.name}"
+
+
+def _method(e: Experiment) -> str:
+    return f"{'method' if e.backbone is None else 'backbone'} is {e.row.name}"
+
+
+def _central(e: Experiment) -> str:
+    return f"{e.row.name} is a central reference, which pools everybody's data"
+
+
+def _strategy_row(name: str) -> Row:
+    return Row(
+        (f"continual.{name}",),
+        f"strategy {' or '.join(readers(name))}",
+        lambda e: e.strategy in readers(name),
+        lambda e: f"strategy is {e.strategy}",
+    )
+
+
+def _protocol_row(name: str) -> Row:
+    """Return the row of a setting that is read over some protocols alone."""
+    owners = " or ".join(protocol.name for protocol in PROTOCOLS.values() if name in protocol.own)
+    reads: Callable[[Experiment], bool] = lambda e: name in e.protocol.entry.own  # noqa: E731
+    return Row((name,), f"protocol {owners}", reads, _protocol, f"protocol.name={owners}")
+
+
+ROWS: tuple[Row, ...] = (
+    *(_strategy_row(name) for name in ContinualSettings.model_fields if readers(name)),
+    Row(
+        (
+            *("rounds", "local_epochs", "clients_per_round", "aggregation", "privacy", "fleet", "export"),
+            *("engine.executor", "engine.workers", "engine.ray_address", "engine.shard_size", "engine.memory_mb"),
+            *("evaluation.keep", "evaluation.tables"),
+        ),
+        "federated methods",
+        lambda e: e.row.central is None,
+        _central,
+    ),
+    Row(
+        ("protocol.negatives_avoid_held_out",),
+        "federated methods",
+        lambda e: e.row.central is None or "negatives_avoid_held_out" not in type(e.protocol).model_fields,
+        _central,
+    ),
+    Row(
+        ("local_training",),
+        "methods whose clients train locally after the rounds",
+        lambda e: e.row.central is None and e.row.stages[1] is not None,
+        _method,
+    ),
+    Row(
+        ("evaluation.judged_by",),
+        "runs that keep their best round",
+        lambda e: e.evaluation.keep == "best" or e.row.central is not None,
+        lambda e: f"evaluation.keep is {e.evaluation.keep}",
+        "evaluation.keep=best",
+    ),
+    Row(
+        ("batch_size", "negatives", "evaluation.every"),
+        "references that learn from batches",
+        lambda e: e.row.central is None or e.row.central.batches,
+        _method,
+    ),
+    Row(
+        ("batch_size", "negatives", "local_epochs"),
+        "methods that learn from batches with sampled negatives",
+        lambda e: e.row.batches,
+        _method,
+    ),
+    Row(
+        ("negatives",),
+        "losses of sampled negatives",
+        lambda e: not e.learns_from_all or e.negatives == e.own.defaults.get("negatives"),
+        lambda e: f"model.loss is {e.model['loss']}",
+        "model.loss=softmax",
+    ),
+    Row(
+        ("knowledge",),
+        "methods that send prototypes",
+        lambda e: e.prototypes is not None and e.prototypes.through == "knowledge",
+        lambda e: "none are sent",
+        "model.prototypes",
+    ),
+    Row(
+        ("knowledge.replace",),
+        "protocol.stream cyclic",
+        lambda e: e.protocol.returns,
+        lambda e: "no session comes back",
+        "protocol.stream=cyclic",
+    ),
+    Row(
+        ("encoder", "export.vocabulary", "export.students"),
+        "methods that read text",
+        lambda e: e.row.needs_text,
+        _method,
+    ),
+    Row(
+        ("export.vocabulary", "export.students"),
+        "encoders that are language models",
+        lambda e: ENCODERS[e.encoder.kind].language_model,
+        lambda e: f"encoder.kind is {e.encoder.kind}",
+        "encoder.kind=student",
+    ),
+    Row(
+        ("export.vocabulary", "export.students"),
+        "clients that read vectors of a frozen encoder",
+        lambda e: e.model.get("client") != "lora",
+        lambda e: "model.client is lora",
+        "model.client=mlp",
+    ),
+    Row(
+        ("evaluation.curve_ranking",),
+        "protocols that hold out one item of a user",
+        lambda e: not e.protocol.entry.validates_once,
+        _protocol,
+    ),
+    Row(
+        ("continual.item_rate",),
+        "methods whose item rows have a learning rate times a number of items",
+        lambda e: "item_lr" in e.row.settings.model_fields and e.model.get("item_lr") is None,
+        lambda e: "model.item_lr is set" if e.model.get("item_lr") is not None else _method(e),
+    ),
+    Row(("batch_size",), "methods that learn from sets of items", lambda e: e.row.reads == "items", _method),
+    Row(("export",), "methods that have bundles", lambda e: not e.row.own_rows, _method),
+    Row(
+        ("privacy.trust",),
+        "runs that clip or add noise",
+        lambda e: e.privacy.clip is not None or e.privacy.mechanism != "none",
+        lambda e: "this one does neither",
+    ),
+    Row(
+        ("privacy.delta",),
+        "runs with noise",
+        lambda e: e.privacy.mechanism != "none" or e.privacy.examples is not None,
+        lambda e: "privacy.mechanism is none",
+        "privacy.mechanism",
+    ),
+    Row(
+        ("fidelity",),
+        "methods whose released code differs",
+        lambda e: e.fidelity != "released" or e.protocol.entry.released(e),
+        _method,
+    ),
+)
+"""In the order in which they are asked: the first that does not read a setting says why."""
+
+
+def unread(experiment: Experiment) -> dict[Path, str]:
+    """Return the settings that nothing reads in this experiment, as far as a section at a time, and why.
+
+    Example: ``unread(load_experiment(overrides=["method=fedmf"]))["encoder",]``
+    """
+    out: dict[Path, str] = {}
+    read_over_some = dict.fromkeys(name for protocol in PROTOCOLS.values() for name in protocol.own)
+    for row in (*map(_protocol_row, read_over_some), *ROWS):
+        if not row.reads(experiment):
+            mend = f", or set {row.mend}" if row.mend else ""
+            for name in row.names:
+                why = f"belongs to {row.owner}, and {row.here(experiment)}: drop it{mend}"
+                out.setdefault(tuple(name.split(".")), why)
+    for path, model in _sections(experiment):
+        out |= {(*path, name): why for name, why in unread_fields(model).items()}
+    return out
+
+
+def first_refused(experiment: Experiment) -> tuple[Path, str] | None:
+    """Return the first setting that was set and that nothing reads, and why; None where there is none."""
+    for path, why in unread(experiment).items():
+        value, default = _at(experiment, path)
+        for changed in _differences(value, default):
+            return (*path, *changed), why
+    return None
+
+
+def read_values(experiment: Experiment) -> dict[str, Any]:
+    """Return the experiment as plain values, without the settings that nothing reads: what a run writes down."""
+    values = experiment.model_dump()
+    for path in unread(experiment):
+        at: Any = values
+        for name in path[:-1]:
+            at = at.get(name) if isinstance(at, dict) else None
+        if isinstance(at, dict):
+            at.pop(path[-1], None)
+    return values
+
+
+def _sections(experiment: Experiment) -> Iterator[tuple[Path, BaseModel]]:
+    """Yield every section of an experiment and its place; the model's settings among them."""
+    yield ("model",), experiment.settings
+    waiting: list[tuple[Path, BaseModel]] = [((), experiment)]
+    while waiting:
+        path, model = waiting.pop(0)
+        if path:
+            yield path, model
+        for name in type(model).model_fields:
+            value = getattr(model, name)
+            if isinstance(value, BaseModel):
+                waiting.append(((*path, name), value))
+
+
+def _at(experiment: Experiment, path: Path) -> tuple[Any, Any]:
+    """Return a setting, or a section of them, and what it is by default."""
+    if path[0] == "model":
+        settings = experiment.settings
+        if path[1] not in type(settings).model_fields:  # another method's
+            return None, None
+        return getattr(settings, path[1]), default_of(type(settings).model_fields[path[1]])
+    value: Any = experiment
+    for name in path[:-1]:
+        value = getattr(value, name)
+    return getattr(value, path[-1]), default_of(type(value).model_fields[path[-1]])
+
+
+def _differences(value: Any, default: Any) -> Iterator[Path]:
+    """Yield where a setting, or a section of them, is not what it is by default."""
+    if isinstance(value, BaseModel) and isinstance(default, type(value)):
+        for name in type(value).model_fields:
+            for at in _differences(getattr(value, name), getattr(default, name)):
+                yield (name, *at)
+    elif value != default:
+        yield ()

@@ -1,0 +1,134 @@
+"""EMCDR learns vectors in each of two domains, and how users' vectors of one become those of the other."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from cloud.references.cmf import CMF, Joint
+from cloud.references.ease import Ease
+from cloud.references.emcdr import EMCDR, AfterSource, Fit
+from cloud.references.factors import Factors
+from cloud.references.folds import Folds, drawn_folds
+from cloud.references.neumf import NeuMF, forward, layers
+from cloud.references.pooling import Pooled
+from edgefr.data.prepared import Prepared
+from edgefr.experiment.experiment import Experiment
+from edgefr.methods.central.references import CentralProgram, Turn, batches, pooled, pooled_target
+from edgefr.methods.central.settings import (
+    CMFSettings,
+    EaseSettings,
+    EMCDRSettings,
+    MFSettings,
+    NeuMFSettings,
+    PMFSettings,
+)
+from export.batches import Batch
+from export.given import Given
+from export.program import Tensors, TensorSpec
+
+
+def cmf_program(settings: CMFSettings, given: Given) -> CentralProgram:
+    """Return what scores: inner products, of a model per fold."""
+    return CentralProgram("cmf", given.items, settings.folds * settings.dim)
+
+
+def cmf_learner(settings: CMFSettings, experiment: Experiment, prepared: Prepared) -> tuple[Turn, ...]:
+    """Return the turns: a model for each fold of cold users, then one that knows what everybody has in the target."""
+    source, target = prepared.splits.values()
+    fold = drawn_folds(experiment.seed, len(prepared.dataset.users), settings.folds)
+
+    def of(left_out: np.ndarray | None) -> CMF:
+        joint = Joint.of(pooled(experiment, prepared), pooled_target(experiment, prepared, left_out))
+        s = settings
+        return CMF(joint, s.loss, s.dim, s.init_scale, batches(s, experiment), s.source_weight)
+
+    width = settings.folds * settings.dim
+    cold = Folds([of(fold == number) for number in range(settings.folds)], fold, width)
+    warm = Folds([of(None)], np.zeros_like(fold), width)
+    return Turn(cold, target, also=(source,)), Turn(warm, target, also=(source,), model=1)
+
+
+def ease_program(settings: EaseSettings, given: Given) -> CentralProgram:
+    """Return what scores: a user's vector is 1 at the items it has, an item's the weights of all others for it."""
+    return CentralProgram("ease", given.items, given.items)
+
+
+def ease_learner(settings: EaseSettings, experiment: Experiment, prepared: Prepared) -> Ease:
+    """Return what solves for the experiment's training interactions."""
+    return Ease(pooled(experiment, prepared), settings.ridge)
+
+
+def mf_program(settings: PMFSettings, given: Given) -> CentralProgram:
+    """Return what scores: inner products."""
+    return CentralProgram("mf", given.items, settings.dim)
+
+
+def mf_learner(settings: MFSettings, experiment: Experiment, prepared: Prepared) -> Factors:
+    """Return what learns from the experiment's training interactions."""
+    return factors(settings, settings.loss, experiment, pooled(experiment, prepared))
+
+
+def pmf_learner(settings: PMFSettings, experiment: Experiment, prepared: Prepared) -> Factors:
+    """Return what learns from them by squared error."""
+    return factors(settings, "squared", experiment, pooled(experiment, prepared))
+
+
+def factors(settings: PMFSettings, loss: str, experiment: Experiment, found: Pooled) -> Factors:
+    """Return what learns vectors from some interactions."""
+    return Factors(found, loss, settings.dim, settings.init_scale, batches(settings, experiment))
+
+
+class NeuMFScores(CentralProgram):
+    """This scores as NeuMF does: vectors of GMF and of the MLP lie side by side."""
+
+    pointwise = False
+
+    def __init__(self, settings: NeuMFSettings, items: int):
+        super().__init__("neumf", items, settings.dim + settings.tower[0] // 2)
+        self.dim = settings.dim
+        self.dense = layers(settings.tower, settings.dim)
+        self.specs = {**self.specs, **{name: TensorSpec(shape, "shared") for name, shape in self.dense.items()}}
+
+    def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
+        return forward({name: tensors[name] for name in self.dense}, user, vectors, self.dim)
+
+
+def neumf_program(settings: NeuMFSettings, given: Given) -> NeuMFScores:
+    """Return what scores."""
+    return NeuMFScores(settings, given.items)
+
+
+def neumf_learner(settings: NeuMFSettings, experiment: Experiment, prepared: Prepared) -> NeuMF:
+    """Return what learns from the experiment's training interactions."""
+    s, data = settings, pooled(experiment, prepared)
+    return NeuMF(data, s.dim, s.tower, s.init_scale, batches(s, experiment))
+
+
+def emcdr_program(settings: EMCDRSettings, given: Given) -> CentralProgram:
+    """Return what scores: inner products, of the source's model and of one of the target per fold."""
+    return CentralProgram("emcdr", given.items, (1 + settings.folds) * settings.dim)
+
+
+def emcdr_learner(settings: EMCDRSettings, experiment: Experiment, prepared: Prepared) -> tuple[Turn, ...]:
+    """Return the turns: the source's model, the target's for each fold of cold users with mappings, the target's whole.
+
+    A mapping, and the model it maps to, never meet what its fold's users have in the target. Who has items there and
+    tells the last model of them needs no mapping.
+    """
+    s, (source, target) = settings, prepared.splits.values()
+    users = len(prepared.dataset.users)
+    fold, width = drawn_folds(experiment.seed, users, s.folds), (1 + s.folds) * s.dim
+
+    def of(found: Pooled) -> Factors:
+        return factors(s, s.loss, experiment, found)
+
+    whole = np.zeros_like(fold)
+    both = (source.train.counts > 0) & (target.train.counts > 0)
+    apart = [of(pooled_target(experiment, prepared, fold == number)) for number in range(s.folds)]
+    how = Fit(s.ridge, s.hidden, s.mapping_steps, s.mapping_lr, experiment.seed)
+    return (
+        Turn(Folds([of(pooled(experiment, prepared))], whole, width), source),
+        Turn(EMCDR(apart, fold, width, both, s.mapping, how), target),
+        Turn(AfterSource([of(pooled_target(experiment, prepared))], whole, width), target, model=1),
+    )

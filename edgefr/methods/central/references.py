@@ -1,0 +1,118 @@
+"""A central reference has scores but no clients: what its programs have in common, and how its learner is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from cloud.references.pooling import Pooled
+from cloud.references.reference import Batches, Reference
+from edgefr.config.validation import fault
+from edgefr.data.prepared import Prepared
+from edgefr.data.splits.leave_one_out import CrossDomain
+from edgefr.data.splits.split import Split
+from edgefr.experiment.experiment import Experiment
+from edgefr.methods.central.settings import NeuMFSettings, PMFSettings
+from export.batches import Batch, inner
+from export.program import LocalProgram, Phase, Tensors, TensorSpec
+
+
+class CentralProgram(LocalProgram):
+    """This scores by the inner product of a user's vector and an item's; nobody trains it on a device.
+
+    Its tensors are made by the learner (`cloud.references`).
+    """
+
+    pointwise = True
+    needs_history = False
+    phases: tuple[Phase, ...] = ()
+
+    def __init__(self, name: str, items: int, width: int):
+        self.name = name
+        self.frozen: dict[str, Tensor] = {}
+        self.specs = {"item": TensorSpec((items, width), "shared", "rows"), "user": TensorSpec((width,), "private")}
+
+    def init_shared(self, seed: int) -> dict[str, Tensor]:
+        return {}
+
+    def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
+        return {}
+
+    def vectors(self, tensors: Tensors, batch: Batch) -> Tensor:
+        return batch.rows(tensors["item"])
+
+    def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
+        return batch.own(tensors["user"])
+
+    def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
+        return inner(user, vectors)
+
+    def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
+        raise TypeError(f"{self.name} is a central reference: no client trains it")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A turn is what one learner does for a reference: it learns, and a model is tested.
+
+    Its best epoch is told by validation items of `over`, and the model is tested there and on the splits of `also`. It
+    knows no item of those that are `unseen`, where all are alike to it. `model`: which of the method's models
+    (`Method.stages`) it is, 0 or 1.
+    """
+
+    learner: Reference
+    over: Split
+    also: tuple[Split, ...] = ()
+    unseen: tuple[Split, ...] = ()
+    model: int = 0
+
+
+def turns(experiment: Experiment, prepared: Prepared) -> tuple[Turn, ...]:
+    """Return the turns of a central reference; one that learns in one domain has one, and no item of another."""
+    made = experiment.row.learner(experiment, prepared)
+    if not isinstance(made, Reference):
+        return made
+    first, *others = prepared.splits.values()
+    return (Turn(made, first, unseen=tuple(others)),)
+
+
+def across(experiment: Experiment) -> None:
+    """Refuse, by `edgefr.config.validation.fault`, a reference that learns from two domains where there are not two."""
+    if not isinstance(experiment.protocol, CrossDomain):
+        raise fault(f"{experiment.row.name} learns from two domains: set protocol.name=cross-domain", "protocol")
+    if len(experiment.protocol.targets) > 1:
+        raise fault(f"{experiment.row.name} learns from two domains: name one target", "protocol.target")
+
+
+def batches(settings: PMFSettings | NeuMFSettings, experiment: Experiment) -> Batches:
+    """Return how a reference learns from batches."""
+    s, e = settings, experiment
+    return Batches(s.epochs, s.patience, e.batch_size, e.negatives, s.lr, s.l2)
+
+
+def pooled(experiment: Experiment, prepared: Prepared) -> Pooled:
+    """Return everybody's training interactions of the split that is learned from; held-out items are not among them."""
+    task, users = prepared.train_split, len(prepared.dataset.users)
+    user, item = task.train.rows.astype("int64"), task.train.values.astype("int64")
+    items = len(prepared.dataset.catalogue)
+    return Pooled(user, item, users, items, task.pool.astype("int64"), experiment.seed)
+
+
+def pooled_target(experiment: Experiment, prepared: Prepared, left_out: np.ndarray | None = None) -> Pooled:
+    """Return the training interactions of the other domain, without those of users who are `left_out`, bool [users].
+
+    Users who are in that domain alone are not among the split's, which are tested: all that they have there trains.
+    """
+    data, split, items = prepared.dataset, prepared.splits["target"], len(prepared.dataset.catalogue)
+    users = len(data.users)
+    alone = np.ones(users, bool)
+    alone[data.user[np.isin(data.item, prepared.train_split.pool)]] = False
+    rows = alone[data.user] & np.isin(data.item, split.pool)
+    user = np.concatenate([split.train.rows, data.user[rows]]).astype("int64")
+    item = np.concatenate([split.train.values, data.item[rows]]).astype("int64")
+    user, item = np.divmod(np.unique(user * items + item), items)
+    if left_out is not None:
+        user, item = user[~left_out[user]], item[~left_out[user]]
+    return Pooled(user, item, users, items, split.pool.astype("int64"), experiment.seed, "target")

@@ -1,0 +1,160 @@
+"""A bundle is made of a case, and devices that hold it learn and recommend: what was simulated is what is shipped.
+
+Owns: that comparison. Does not own: tracing and its gate (`export.steps`), devices (`edge`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from edge.device import Device
+from edge.learning import ReleaseRecord
+from edge.policy import OPEN
+from edge.recommender import Recommender
+from edgefr.engine.executors import inline
+from edgefr.engine.optimisers import RULES
+from edgefr.methods.testing.cases import NEGATIVES, ROUND, SEED, Case, SessionCase, SetCase
+from edgefr.methods.testing.closeness import after_training, assert_same
+from export.bundle import Provenance, Targets, export_bundles
+from export.clients import Users
+from export.learning import LearningSpec, unlearnable
+from export.model import Names, TrainedModel
+from export.parity import Reference
+from export.variants import ClassLimits
+
+CLASS, BATCH = "laptop", 16
+PLAIN = ReleaseRecord(clip=None, norm="l2", noise=None, scale=0.0, weights="uniform")
+
+
+class Shipment:
+    """A shipment is the bundle of a case, in a folder that goes away with it."""
+
+    def __init__(self, case: Case):
+        self.case, self.folder = case, TemporaryDirectory(prefix="edgefr-check-")
+        self.model = model_of(case)
+        learning = None if unlearnable(case.program) else learning_of()
+        targets = Targets({CLASS: ClassLimits(8000, 20)}, {CLASS: case.clients.tolist()}, with_users=True)
+        key = Ed25519PrivateKey.generate()
+        made = Provenance("2026-01-01T00:00:00+00:00")
+        export_bundles(Path(self.folder.name) / "bundles", self.model, targets, made, learning=learning, key=key)
+
+    @property
+    def bundle(self) -> Path:
+        """Return the folder of the bundle."""
+        return Path(self.folder.name) / "bundles" / CLASS
+
+    def device(self, client: int) -> Device:
+        """Return a new device of one client."""
+        return Device(self.bundle, Path(self.folder.name) / f"device-{client}", user=f"u{client}", policy=OPEN)
+
+
+def learning_of() -> LearningSpec:
+    """Say that devices draw as the case's clients do."""
+    optimisers = {name: rule.step for name, rule in RULES.items()}
+    return LearningSpec(optimisers, NEGATIVES, BATCH, SEED, ROUND - 1, PLAIN)
+
+
+def model_of(case: Case) -> TrainedModel:
+    """Return the case's first values as a model to ship."""
+    shared, private = case.begun(case.clients, wide=False)
+    names = Names([f"u{n}" for n in case.clients], *([f"i{n}" for n in range(case.items)] for _ in range(2)))
+    pool = list(range(case.shown))
+    if isinstance(case, SessionCase):
+        items, times = case.sessions()
+        return TrainedModel(case.program, shared, private, names, case.seen(), history=items, times=times, pool=pool)
+    assert isinstance(case, SetCase)
+    train = case.train()
+    history = train if case.program.needs_history else None
+    return TrainedModel(case.program, shared, private, names, train, history=history, pool=pool)
+
+
+def why_not(case: Case) -> str | None:
+    """Say why no bundle can be made of the program; None where one can."""
+    if any(spec.kind == "rows" and spec.place != "shared" for spec in case.program.specs.values()):
+        return "it has item rows of each client's own, which no bundle holds"
+    return None
+
+
+@cache
+def shipment(case: Case) -> Shipment:
+    """Return the shipment of a case, made when it is first asked for."""
+    return Shipment(case)
+
+
+def learners(case: Case) -> list[int]:
+    """Return three clients who have something to learn from, the busiest among them."""
+    everyone = [int(client) for client in case.clients if not isinstance(case, SetCase) or client != case.idle]
+    return [everyone[0], everyone[len(everyone) // 3], case.busiest]
+
+
+def bundle(case: Case) -> str | None:
+    """Ask whether a bundle can be made, whose steps train as torch's and whose scores are torch's."""
+    refused = why_not(case)
+    if refused is not None:
+        return refused
+    made = shipment(case)
+    reference = Reference(case.program, made.model.shared, Users.of(made.model))
+    recommender = Recommender(made.bundle)
+    for client in learners(case):
+        assert_same(recommender.scores(f"u{client}"), torch.from_numpy(reference.scores(client)), name="scores")
+    return None
+
+
+def device(case: Case) -> str | None:
+    """Ask whether a device learns what the simulator's client does."""
+    refused = why_not(case) or unlearnable(case.program)
+    if refused is not None:
+        return refused
+    some, made = np.array(learners(case)), shipment(case)
+    shared, private = case.begun(some, wide=False)
+    todo = case.work(batch=BATCH)
+    expected = case.outcome(todo, inline.run(todo, shared, private, some), some)
+    for slot, client in enumerate(some.tolist()):
+        one = made.device(client)
+        release = one.learn(case.train()[client]) if isinstance(case, SetCase) else one.learn()
+        allowed: dict[str, Any] = after_training(todo.phases, one.work["steps"], shared, private)
+        found = learned(case, release, one.state.part("private"))
+        assert_same_together(found, {name: value[slot] for name, value in expected.items()}, allowed)
+    return None
+
+
+def assert_same_together(
+    found: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], allowed: Mapping[str, Any]
+) -> None:
+    """Fail unless all tensors of a client are the same; what float32 lets stray after Adam is a share of all values.
+
+    A stray in a tensor of fewer than a hundred values would else be a fault.
+    """
+    for name, value in expected.items():
+        assert found[name].shape == value.shape, f"{name}: {tuple(found[name].shape)} instead of {tuple(value.shape)}"
+    try:
+        assert_same(*(torch.cat([part[name].flatten() for name in expected]) for part in (found, expected)), **allowed)
+    except AssertionError:
+        for name, value in expected.items():
+            assert_same(found[name], value, name=name, **allowed)  # which it is
+        raise
+
+
+def learned(case: Case, release: Any, private: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    """Return what a device sent and what it keeps, by the names of an outcome."""
+    out = {f"private {name}": torch.from_numpy(value) for name, value in private.items()}
+    at, flat = 0, torch.from_numpy(release.update)
+    changed = {name for phase in case.program.phases if phase.when == "round" for name in phase.trains}
+    for name, spec in case.program.specs.items():
+        if name not in changed or spec.place != "shared":
+            continue
+        if spec.kind == "dense":
+            out[name], at = flat[at : at + spec.size].view(spec.shape), at + spec.size
+        else:
+            out[name] = torch.zeros(case.shown, spec.shape[1])
+            items, values = release.rows[name]
+            out[name][torch.from_numpy(items.astype(np.int64))] = torch.from_numpy(values)
+    return out if release.prototype is None else {**out, "message": torch.from_numpy(release.prototype)}

@@ -1,0 +1,273 @@
+"""Several runs on one page: their answers, curves, costs and privacy beside each other, and what they differ in."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from edgefr.report.small_groups import of_few
+from edgefr.report.tables import count, seed_tables
+from edgefr.report.verdict import RANKINGS, ranked
+from edgefr.report.web import costs, verdict
+from edgefr.report.web import provenance as again
+from edgefr.report.web.answers import BAD, GOOD, NEUTRAL, Answer, answers, capitals, number
+from edgefr.report.web.chart import Axis, Chart, Point, Strip, line, short
+from edgefr.report.web.facts import Facts, metrics_of
+from edgefr.report.web.page import page
+from edgefr.report.web.section import Section
+from privacy.sentence import NOT_YET, nothing_yet
+
+LEAD = "Several runs beside each other: which of them learns, on which devices, at which privacy, and at what cost."
+
+
+@dataclass(frozen=True)
+class Row:
+    """This is one run: its name, what it is, its verdict, and how much better it is than the best without learning."""
+
+    name: str
+    title: str
+    seed: int
+    answer: str
+    words: str
+    value: str
+    best: str
+    said: str
+    strip: Strip | None
+    epsilon: str
+    share: str
+    costs: tuple[str, str, str]
+
+
+def runs_page(every: Sequence[Facts]) -> str:
+    """Return the page of several runs, in the order they are given."""
+    names = _names(every)
+    makers = (_seeds, _overview, _curves, _costs, _settings, _verdicts, _again)
+    found = [maker(every, names) for maker in makers]
+    titles = list(dict.fromkeys(facts.title for facts in every))
+    title = titles[0] if len(titles) == 1 else f"{count(len(every), 'run')}: {', '.join(titles[:3])}"
+    head: dict[str, Any] = {"kind": "runs", "name": ", ".join(names), "lead": LEAD, "answers": _answers(every)}
+    head["few"] = of_few(facts.summary for facts in every)
+    return page(title, head, [one for one in found if one is not None])
+
+
+def _answers(every: Sequence[Facts]) -> list[Answer]:
+    """Return the answers of all runs together: in how many learning helped, and from where to where the rest goes."""
+    helped = [any(one.answer == verdict.YES for one in verdict.found_in(f.summary)[:1]) for f in every]
+    words = f"In {sum(helped)} of {count(len(every), 'run')}"
+    tone = GOOD if all(helped) else NEUTRAL if any(helped) else BAD
+    out = [
+        Answer("Does learning help?", words, "Each is beside its own references, with an interval over users.", tone)
+    ]
+    federated = [f.summary for f in every if f.federated]
+    if not federated:
+        return out
+    epsilons = sorted(number(s["privacy"]["eps_guaranteed"]) for s in federated if not nothing_yet(s["privacy"]))
+    ends = list(dict.fromkeys("∞" if math.isinf(e) else short(e) for e in (*epsilons[:1], *epsilons[-1:])))
+    words = f"epsilon {' to '.join(ends)}" if ends else capitals(NOT_YET)
+    out.append(Answer("At which privacy?", words, "Guaranteed to a person; ∞ is no guarantee."))
+    spent = [value for s in federated for value, unit in costs.typical(s["fleet"]) if unit == "s"]
+    if spent:
+        ends = list(dict.fromkeys(short(value) for value in (min(spent), max(spent))))
+        out.append(Answer("At what cost?", f"{' to '.join(ends)} s", "Of a typical device in one round, simulated."))
+    return out
+
+
+def _names(every: Sequence[Facts]) -> list[str]:
+    """Return names that tell the runs apart: of their folders, with the folders above where these are the same."""
+    depth = 1
+    while depth < 6:
+        names = ["/".join(facts.path.resolve().parts[-depth:]) for facts in every]
+        if len(set(names)) == len(names):
+            return names
+        depth += 1
+    return [f"{name} ({place})" for place, name in enumerate(names, 1)]
+
+
+def _seeds(every: Sequence[Facts], names: Sequence[str]) -> Section | None:
+    """Return mean and standard deviation, where the runs differ in their seed alone."""
+    from edgefr.report.over_seeds import over_seeds
+
+    differing = {field for field, _ in _differences(every)}
+    if differing != {"seed"}:
+        return None
+    return Section("measures", "Over seeds", {"sheets": seed_tables(over_seeds([f.summary for f in every]))})
+
+
+def _overview(every: Sequence[Facts], names: Sequence[str]) -> Section:
+    """Return a row per run."""
+    found = [next(iter(verdict.found_in(facts.summary)), None) for facts in every]
+    bests = [one.best[1] for one in found if one is not None and one.known]
+    axis = Axis.over([end for best in bests for end in (best["low"], best["high"])], most=4)
+    rows = [_row(facts, name, one, axis) for facts, name, one in zip(every, names, found, strict=True)]
+    alike = {(f.summary["data"], f.summary["protocol"]) for f in every}
+    metrics = {(one.record["metric"], one.record["ranking"]) for one in found if one is not None}
+    values = {
+        "rows": rows,
+        "axis": axis,
+        "alike": len(alike) == 1 and len(metrics) <= 1,
+        "compare": _compare(every),
+    }
+    return Section("overview", "Side by side", values)
+
+
+def _compare(every: Sequence[Facts]) -> str | None:
+    """Return the command that compares the runs, as typed in the folder that holds them all.
+
+    None where no two have a seed in common: then there is nothing that the same users and draws are asked by.
+    """
+    seeds = [facts.summary["seed"] for facts in every]
+    if len(set(seeds)) == len(seeds):
+        return None
+    paths = [facts.path.resolve() for facts in every]
+    above = os.path.commonpath([path.parent for path in paths])
+    return shlex.join(["edgefr", "compare", *(os.path.relpath(path, above) for path in paths)])
+
+
+def _row(facts: Facts, name: str, found: verdict.Found | None, axis: Axis) -> Row:
+    s, told = facts.summary, answers(facts.summary)[0]
+    known = found is not None and bool(found.known)
+    best_name, best = found.best if found is not None and known else ("–", None)
+    fleet = s["fleet"]
+    share = f"{fleet['contributed'] / fleet['invited']:.0%}" if fleet.get("invited") else "–"
+    said = "–" if best is None else verdict.interval(best)
+    return Row(
+        name,
+        facts.title,
+        s["seed"],
+        "unknown" if found is None else found.answer,
+        told.words,
+        "–" if found is None else found.reached,
+        "–" if best is None else f"{verdict.named(best_name)} {best['value']:.4f}",
+        said,
+        None if best is None else axis.strip(best["difference"], best["low"], best["high"], f"{name}: {said}"),
+        _epsilon(s["privacy"]),
+        share,
+        _typical(fleet),
+    )
+
+
+def _typical(fleet: dict[str, Any]) -> tuple[str, str, str]:
+    """Return seconds, joules and MB of a typical device in a round, dashes where there are none."""
+    found = {unit: short(value) for value, unit in (costs.typical(fleet) if fleet else [])}
+    return found.get("s", "–"), found.get("J", "–"), found.get("MB", "–")
+
+
+def _epsilon(report: dict[str, Any]) -> str:
+    if not report:
+        return "–"
+    if nothing_yet(report):
+        return "nothing yet"
+    value = number(report["eps_guaranteed"])
+    return short(value) if math.isfinite(value) else "∞"
+
+
+def _curves(every: Sequence[Facts], names: Sequence[str]) -> Section | None:
+    """Return the learning curves in one figure, of runs with the metric of the first on the same items."""
+    found = [_curve(facts) for facts in every]
+    first = next((curve for curve in found if curve is not None), None)
+    if first is None:
+        return None
+    metric, ranking, *_ = first
+    shown = [
+        (name, place, curve[3])
+        for place, (name, curve) in enumerate(zip(names, found, strict=True))
+        if curve is not None and curve[:3] == first[:3]
+    ]
+    x = Axis.over([row["round"] for *_, rows in shown for row in rows], whole=True, tight=True)
+    y = Axis.over([row["value"] for *_, rows in shown for row in rows])
+    lines = tuple(line(name, place, _points(name, metric, rows), x, y) for name, place, rows in shown)
+    how = RANKINGS[ranking]
+    about = f"{metric} on validation items ({how}) after each round that was measured"
+    left = len(every) - len(shown)
+    chart = Chart(about, "round", ranked(metric, how), x, y, lines)
+    return Section("curves", "How do they learn?", {"chart": chart, "left": left})
+
+
+def _curve(facts: Facts) -> tuple[str, str, str, list[dict[str, Any]]] | None:
+    """Return metric, ranking, protocol and points of a run's curve; None over blocks, and where none was measured."""
+    if "continual" in facts.summary:
+        return None
+    rows = [row for row in metrics_of(facts.rows, group="all", which="valid") if row["round"] is not None]
+    if not any(row["round"] for row in rows):
+        return None
+    found = verdict.found_in(facts.summary)
+    metrics = [row["metric"] for row in rows]
+    wanted = found[0].record["metric"] if found and found[0].record["metric"] in metrics else metrics[0]
+    rows = [row for row in metrics_of(rows, metric=wanted) if row["on"] == rows[0]["on"]]
+    return wanted, rows[0]["ranking"], f"{facts.summary['data']}: {facts.summary['protocol']}", rows
+
+
+def _points(name: str, metric: str, rows: Sequence[dict[str, Any]]) -> list[Point]:
+    return [
+        Point(row["round"], row["value"], f"{name}, round {row['round']}: {metric} {row['value']:.4f}") for row in rows
+    ]
+
+
+def _costs(every: Sequence[Facts], names: Sequence[str]) -> Section | None:
+    """Return the median seconds and joules of a round, by device class and run."""
+    fleets = [facts.summary["fleet"] for facts in every]
+    classes = {n: row["label"] for fleet in fleets for n, row in fleet.get("classes", {}).items()}
+    if not classes:
+        return None
+    rows = []
+    for name, label in classes.items():
+        cells = [fleet.get("classes", {}).get(name) for fleet in fleets]
+        rows.append((label, [_cell(row, "seconds") for row in cells], [_cell(row, "energy_j") for row in cells]))
+    return Section("classes", "What do they cost the devices?", {"names": names, "rows": rows})
+
+
+def _cell(row: dict[str, Any] | None, quantity: str) -> str:
+    value = ((row or {}).get(quantity) or {}).get("p50")
+    return "–" if value is None else short(value)
+
+
+def _settings(every: Sequence[Facts], names: Sequence[str]) -> Section:
+    """Return the settings in which the experiments differ."""
+    return Section("settings", "What do they differ in?", {"names": names, "rows": _differences(every)})
+
+
+def _differences(every: Sequence[Facts]) -> list[tuple[str, list[str]]]:
+    """Return (field, its value in each run) of the fields that are not the same in all."""
+    found = [dict(_leaves("", yaml.safe_load(facts.experiment))) for facts in every]
+    fields = list(dict.fromkeys(field for one in found for field in one))
+    rows = [(field, [one.get(field, "–") for one in found]) for field in fields]
+    return [(field, values) for field, values in rows if len(set(values)) > 1]
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield every value of an experiment with its dotted name, as text."""
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _leaves(f"{name}.{key}" if name else str(key), inner)
+    else:
+        yield name, "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _verdicts(every: Sequence[Facts], names: Sequence[str]) -> Section | None:
+    """Return the whole verdict of each run, folded."""
+    shown = []
+    for facts, name in zip(every, names, strict=True):
+        section = verdict.section(facts)
+        if section is not None:
+            shown.append((name, section.values))
+    return Section("verdicts", "Each beside what needs no learning", {"runs": shown}) if shown else None
+
+
+def _again(every: Sequence[Facts], names: Sequence[str]) -> Section:
+    """Return protocol, command and digests of each run."""
+    rows = [
+        {
+            "name": name,
+            "command": again.command(facts),
+            "protocol": facts.summary["protocol"],
+            "digests": facts.digests(),
+        }
+        for facts, name in zip(every, names, strict=True)
+    ]
+    return Section("commands", "How were they made?", {"rows": rows, "versions": every[0].summary["versions"]})

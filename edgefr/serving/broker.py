@@ -1,0 +1,295 @@
+"""The round broker stands between a server and its devices: one round lies open, takes releases, and closes.
+
+Owns: which round is open and for whom, what was taken, what is refused and why. Does not own: HTTP (`server`), what a
+round is made of (`backend`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
+
+from edge.connection import BAD, CONFLICT, Task
+from edge.learning import Learning
+from edge.sum_messages import Step
+from edge.update import ClientUpdate, read_update
+from edgefr.serving.admission import Refused, reading
+from edgefr.serving.norm_bound import Reach
+from edgefr.serving.round_status import Tell, awaited, untold
+from edgefr.serving.secure_sums import SealedRound
+
+UNKNOWN = 404
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The round broker counts releases taken, requests refused, and bytes of releases and of updates.
+
+    `too_long`: releases among the refused that are longer than clip and noise can make them.
+    """
+
+    uploads: int = 0
+    refused: int = 0
+    too_long: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+
+def _nobody() -> None:
+    """Do nothing: nobody hears."""
+
+
+def _nowhere(device: str, number: int, content: bytes) -> None:
+    """Keep a release in memory alone."""
+
+
+class RoundBroker:
+    """This hands rounds to devices and takes their releases, from any number of threads.
+
+    `bundles`: the bundle of every device that is known, by its user's name; `learning`: how all of them learn; `items`:
+    size of the catalogue, which no client has more interactions than.
+
+    One thread opens rounds and collects; others ask for tasks and submit releases, and wait for what `heard` tells:
+    it is called whenever a round opens, or the last has ended. `keep` is called with a release before its device is
+    told that it was taken.
+    """
+
+    def __init__(self, bundles: Mapping[str, str], learning: Learning, items: int):
+        self.bundles, self.learning, self.items = dict(bundles), learning, items
+        self.counts, self.heard, self.keep = Counts(), _nobody, _nowhere
+        self.reach = Reach.of(learning)
+        self._changed = threading.Condition()
+        self._task: Task | None = None
+        self._updates: Mapping[str, bytes] = {}
+        self._cohort: frozenset[str] = frozenset()
+        self._resting: frozenset[str] = frozenset()
+        self._sealed: SealedRound | None = None
+        self._started: set[str] = set()
+        self._arrived: dict[str, ClientUpdate] = {}
+        self._keeping: set[str] = set()  # whose release is being put on the disk
+        self._taken: dict[str, tuple[int, bytes]] = {}  # by device the last round taken and its digest
+        self._seen: set[str] = set()
+        self._told: set[str] = set()
+
+    # --- the rounds' side -----------------------------------------------------------------------------------------
+
+    def open(
+        self,
+        number: int,
+        updates: Mapping[str, bytes],
+        cohort: Collection[str],
+        resting: Collection[str] = (),
+        sealed: SealedRound | None = None,
+    ) -> None:
+        """Open a round for the devices in `cohort`. `updates`, by bundle, take them to where they start.
+
+        `resting` are told that it goes on without them. `sealed`: what their uploads are summed by, masked; nothing is
+        taken in the clear then.
+        """
+        with self._changed:
+            self._task, self._updates = Task(number, b"", done=False), updates
+            self._cohort, self._arrived = frozenset(cohort), {}
+            self._resting, self._started, self._sealed = frozenset(resting), set(), sealed
+        if sealed is not None:
+            sealed.heard = lambda: self.heard()
+        self.heard()
+
+    def put_back(self, contents: Mapping[str, bytes]) -> None:
+        """Take releases of the open round again that were taken before the server was killed."""
+        with self._changed:
+            task = self._task
+            assert task is not None
+            found = {device: content for device, content in contents.items() if device in self._cohort}
+        for device, content in found.items():
+            release = self._read(device, task.round, content)
+            with self._changed:
+                self._started.add(device)
+                self._arrived[device] = release
+                self._taken[device] = task.round, hashlib.sha256(content).digest()
+                self._changed.notify_all()
+
+    def collect(self, timeout_s: float, tell: Tell = untold) -> dict[str, ClientUpdate]:
+        """Wait for the whole cohort, no longer than `timeout_s`, and close the round; the releases by device.
+
+        `tell` hears how many are there.
+        """
+        asked = len(self._cohort)
+        awaited(
+            self._changed,
+            lambda: self._arrived.keys() == self._cohort,
+            lambda: len(self._arrived),
+            timeout_s,
+            lambda there: tell(there, asked, ""),
+        )
+        with self._changed:
+            self._all_kept()
+            self._cohort = frozenset()
+            return self._arrived
+
+    def close(self) -> frozenset[str]:
+        """End the round, if one is open; the devices that took up its work. No other can take it up from now on."""
+        with self._changed:
+            self._cohort, sealed = frozenset(), self._sealed
+        if sealed is not None:
+            sealed.close()
+        return frozenset(self._started)
+
+    def finish(self, number: int, updates: Mapping[str, bytes], grace_s: float) -> None:
+        """No more rounds: `updates` are the last word. Waits until all that ever asked have theirs, or `grace_s`."""
+        with self._changed:
+            self._task, self._updates = Task(number, b"", done=True), updates
+            self.heard()
+            self._changed.wait_for(lambda: self._seen <= self._told, grace_s)
+
+    # --- the devices' side ----------------------------------------------------------------------------------------
+
+    def task(self, device: str, after: int) -> Task | None:
+        """Return the open round, if it is above `after` and the device is in its cohort; else None.
+
+        Whoever has to rest is given the round without its content.
+        """
+        self._know(device)
+        with self._changed:
+            self._seen.add(device)
+            task = self._task
+            if task is not None and (task.done or (task.round > after and device in self._cohort)):
+                bundle = self.bundles[device]
+                task = replace(task, content=self._updates[bundle], bundle=bundle)
+                if task.done:
+                    return task
+                self._started.add(device)
+                return task if self._sealed is None else replace(task, seat=self._sealed.seat(device))
+            if task is not None and task.round > after and device in self._resting:
+                return Task(task.round, b"", done=False, rest=True)
+            return None
+
+    def handed(self, device: str, task: Task) -> None:
+        """Count a task whose content has left the server."""
+        with self._changed:
+            self.counts = replace(self.counts, bytes_down=self.counts.bytes_down + len(task.content))
+            if task.done:
+                self._told.add(device)
+                self._changed.notify_all()
+
+    def in_the_clear(self, device: str) -> None:
+        """Raise `Refused` where no release is taken: nothing of one is read then."""
+        self._know(device)
+        if self._sealed is not None:
+            raise Refused(CONFLICT, "uploads of this round are summed under masks (POST /sum), and none is taken here")
+
+    def expects(self, device: str, number: int, digest: bytes) -> None:
+        """Raise `Refused` where no release of this digest can be taken: nothing of one is read then."""
+        self.in_the_clear(device)
+        with self._changed:
+            if self._taken.get(device) != (number, digest):
+                self._in_time(device, number)
+
+    def expects_step(self, device: str, number: int, step: Step, digest: bytes) -> int:
+        """Return how many bytes a device may send now in a step. Raises `Refused` where nothing of it is read."""
+        return self._sum(device, number).expects(device, step, digest)
+
+    def take_step(self, device: str, number: int, step: Step, content: bytes) -> None:
+        """Take what a device sends in a step of the open round's secure sum. Raises `Refused`."""
+        if self._sum(device, number).take(device, step, content):
+            with self._changed:
+                counts = self.counts
+                uploads = counts.uploads + (step == "vector")
+                self.counts = replace(counts, uploads=uploads, bytes_up=counts.bytes_up + len(content))
+
+    def step_ended(self, device: str, number: int, step: Step) -> bool:
+        """Say whether a step of a secure sum has ended. Raises `Refused` where it goes on without this device."""
+        return self._sum(device, number).ended(device, step)
+
+    def step(self, device: str, number: int, step: Step) -> bytes | None:
+        """Return what a step of the open round's secure sum came to; None: it has not ended. Raises `Refused`."""
+        return self._sum(device, number).answer(device, step)
+
+    def told_step(self, content: bytes) -> None:
+        """Count what a step came to, which has left the server."""
+        with self._changed:
+            self.counts = replace(self.counts, bytes_down=self.counts.bytes_down + len(content))
+
+    def _sum(self, device: str, number: int) -> SealedRound:
+        self._know(device)
+        with self._changed:
+            if self._sealed is None or self._sealed.round != number:
+                raise Refused(CONFLICT, f"no sum of round {number} is open")
+            return self._sealed
+
+    def submit(self, device: str, number: int, content: bytes) -> None:
+        """Take a device's release of the open round; the same one again is no fault. Raises `Refused`."""
+        self.in_the_clear(device)
+        digest = hashlib.sha256(content).digest()
+        with self._changed:
+            if self._taken.get(device) == (number, digest):
+                return
+        release = self._read(device, number, content)
+        with self._changed:
+            self._changed.wait_for(lambda: device not in self._keeping)
+            if self._taken.get(device) == (number, digest):  # the same one was being read at the same time
+                return
+            self._in_time(device, number)
+            self._keeping.add(device)
+        kept = False
+        try:
+            self.keep(device, number, content)  # without the lock, for which whoever asks would wait
+            kept = True
+        finally:
+            with self._changed:
+                self._keeping.discard(device)
+                if kept:
+                    self._add(device, release)
+                    self._taken[device], counts = (number, digest), self.counts
+                    self.counts = replace(counts, uploads=counts.uploads + 1, bytes_up=counts.bytes_up + len(content))
+                self._changed.notify_all()
+
+    def _add(self, device: str, release: ClientUpdate) -> None:
+        """Take a release that was kept into the open round."""
+        self._started.add(device)  # also one that comes back with what it had learned, and asks for nothing
+        self._arrived[device] = release
+
+    def _all_kept(self) -> None:
+        """Wait until what is being kept is there; the caller has the lock."""
+        self._changed.wait_for(lambda: not self._keeping)
+
+    def _in_time(self, device: str, number: int) -> None:
+        """Raise `Refused` for a round that is not open for a device, or of which it has sent a release."""
+        if self._task is None or self._task.done or self._task.round != number or device not in self._cohort:
+            raise Refused(CONFLICT, f"round {number} is not open for this device")
+        if device in self._arrived:
+            raise Refused(CONFLICT, f"another release of round {number} was taken from this device")
+
+    def prometheus(self) -> str:
+        """Return the counts in the text format of Prometheus."""
+        with self._changed:
+            counts, task = asdict(self.counts), self._task
+            left = self._cohort - self._arrived.keys() if self._sealed is None else self._sealed.waiting
+            now = {"round": 0 if task is None else task.round, "waited_for": len(left)}
+        lines = [f"# TYPE edgefr_{name}_total counter\nedgefr_{name}_total {value}" for name, value in counts.items()]
+        lines += [f"# TYPE edgefr_{name} gauge\nedgefr_{name} {value}" for name, value in now.items()]
+        return "\n".join(lines) + "\n"
+
+    def refuse(self) -> None:
+        """Count a refusal."""
+        with self._changed:
+            self.counts = replace(self.counts, refused=self.counts.refused + 1)
+
+    def _know(self, device: str) -> None:
+        if device not in self.bundles:
+            raise Refused(UNKNOWN, "this server has no such device; its user has another class or none")
+
+    def _read(self, device: str, number: int, content: bytes) -> ClientUpdate:
+        with reading("not a release of this bundle"):
+            release = read_update(content, self.learning, self.bundles[device])
+        if release.round != number:
+            raise Refused(BAD, f"it is a release of round {release.round}, not of {number}")
+        sized = self.learning.release.weights == "size"
+        if sized and not 1 <= (release.examples or 0) <= self.items:
+            raise Refused(BAD, f"it says {release.examples} interactions, of {self.items} items there are")
+        if self.reach is not None and not self.reach.holds(release):
+            with self._changed:
+                self.counts = replace(self.counts, too_long=self.counts.too_long + 1)
+            raise Refused(BAD, "it is longer than the clip and its noise can make it; nothing of it is taken")
+        return release

@@ -1,0 +1,99 @@
+"""A user leaves: what a server has of a person is deleted, and it is said what cannot be.
+
+The order matters: the key is refused first, and the name goes last, so that a call that was cut off is made again. The
+ledger counts on under the client's number, which nobody can trace to a name any more. What was released cannot be taken
+back, so an epsilon that forgot it would promise more than is kept, also to the others.
+
+Owns: what of a person lies where in a run. Does not own: keys (`keys`), releases on the disk (`answers`), the ledger
+(`edgefr.simulation.runs.lineage`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from edgefr.serving.keys import Keys
+from edgefr.serving.log import FILE as LOG
+from edgefr.serving.log import without
+from edgefr.serving.releases import Answers
+from edgefr.simulation.runs.layout import CHECKPOINT, PRIVATE
+from edgefr.simulation.runs.lineage import Lineage
+from edgefr.simulation.runs.run import Run
+from export.folder import USERS
+from privacy.errors import InputError, unknown
+from privacy.files import write_atomic, write_json
+
+
+@dataclass(frozen=True)
+class Left:
+    """This is what forgetting came to: the name that is left, and the served rounds that the client took part in.
+
+    `bundles`: folders of the run that hold bundles with users, this one among them.
+    """
+
+    pseudonym: str
+    rounds: int
+    bundles: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> list[str]:
+        """Return what cannot be taken back, or is kept for a reason, a line each."""
+        return [
+            f"what {self.rounds} served rounds learned of them is in the server's tensors, and on all devices that "
+            "have these: training takes nothing back",
+            f"the ledger counts on under {self.pseudonym}: what was released stays released, and an epsilon that "
+            "forgot it would promise too much",
+            "the run's own checkpoint has what simulation made of the data set: simulate anew without them to be rid "
+            "of it; copies of the run, of its data and of bundles with users are elsewhere",
+            *(
+                f"{bundle} is a bundle with users, and has them: delete it, or export it anew"
+                for bundle in self.bundles
+            ),
+        ]
+
+
+def forget(run: Run, user: str) -> Left:
+    """Delete what a run has of a user: keys, codes, releases on the disk, rows of metrics, lines of the log, the name.
+
+    A server that is at work refuses the key from the next request on. Raises `InputError` for a user who is unknown,
+    or forgotten already.
+    """
+    names = json.loads((run.path / CHECKPOINT / "names.json").read_text(encoding="utf-8"))
+    users: list[str] = names["users"]
+    if user not in users:
+        raise unknown("user", user, users)
+    client = users.index(user)
+    keys, pseudonym = Keys(run.path), f"forgotten-{client}"
+    keys.look()
+    if user == pseudonym or pseudonym in users:
+        raise InputError(f"{pseudonym} stands for somebody who has left already")
+    keys.forget(user, pseudonym)
+    Answers(run.path).forget(user)
+    _without_rows(run, user)
+    without(run.path / LOG, user)
+    users[client] = pseudonym
+    write_json(run.closed(CHECKPOINT) / "names.json", names, mode=0o600)
+    rounds = [(closed or opened).clients for opened, closed in Lineage.of(run.path).rounds]
+    return Left(pseudonym, sum(client in asked for asked in rounds), tuple(_bundles_with(run, user)))
+
+
+def _bundles_with(run: Run, user: str) -> list[str]:
+    """Return the folders of bundles in a run's folder that have a user's vector, history and name."""
+    forms = {json.dumps(user, ensure_ascii=ascii_).encode() for ascii_ in (True, False)}
+    found = [path for path in run.path.rglob(USERS) if any(form in path.read_bytes() for form in forms)]
+    return sorted(path.parents[1].relative_to(run.path).as_posix() for path in found)
+
+
+def _without_rows(run: Run, user: str) -> None:
+    """Take a user's rows out of the metrics of single users."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    path = run.path / PRIVATE / "users.parquet"
+    if not path.exists():
+        return
+    table = pq.read_table(path)
+    left = table.filter(pc.not_equal(table["user"], user))
+    if len(left) < len(table):
+        write_atomic(path, lambda file: pq.write_table(left, file), mode=0o600)

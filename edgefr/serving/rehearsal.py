@@ -1,0 +1,285 @@
+"""A rehearsal sets some of a run's users, as device processes of this host with the real server, beside the simulator.
+
+Everything happens in a copy of the run, so that its lineage, its keys and its clients' budgets stay as they are: the
+copy's bundle carries the simulated users, whom its devices go on as, and its rounds invite all of them. What failed in
+the simulation fails on the way between device and server (`links`).
+
+Owns: the copy, what is compared and written. Does not own: rounds (`serving`, `twin`), processes (`processes`).
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.bundle import Bundle, open_bundle
+from edge.device import Device
+from edge.policy import OPEN, Policy
+from edgefr.data.splits.leave_one_out import LeaveOneOut
+from edgefr.experiment.experiment import Experiment
+from edgefr.fleet import load_fleet
+from edgefr.serving import shadow as simulated
+from edgefr.serving.keys import Keys
+from edgefr.serving.links import Links
+from edgefr.serving.origin import Origins
+from edgefr.serving.processes import Processes, Seat
+from edgefr.serving.serve import Served, fewest_answers, ledger_of, origins_of, serve
+from edgefr.serving.shadow import Twin
+from edgefr.simulation.bundle_checks import check_federated
+from edgefr.simulation.bundles import export_run
+from edgefr.simulation.runs.device_users import fleet_of, users_of_class
+from edgefr.simulation.runs.folder import free_folder
+from edgefr.simulation.runs.lineage import Journal
+from edgefr.simulation.runs.run import Run
+from edgefr.simulation.runs.saved_model import open_model
+from privacy.errors import InputError, unknown
+from privacy.files import write_json
+from privacy.progress import Progress
+
+MOST = 64  # processes of about 100 MB each
+LONGEST_S = 300.0  # of a round: a device bears with its link for so long
+START_S = 60.0  # for a device to enrol and ask for its first round
+ELSEWHERE = ("served*", "rehearsed*", "bundles*", "figures", "*.html", "events.jsonl", "private")
+"""What a rehearsal needs nothing of."""
+
+
+class Copy(Run):
+    """This is the copy of a run whose rounds invite everybody who rehearses."""
+
+    @property
+    def experiment(self) -> Experiment:
+        """Return the experiment, with everybody invited."""
+        return super().experiment.model_copy(update={"clients_per_round": 1.0})
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """This is what a rehearsal leaves in `path`, the content of its `summary.json`."""
+
+    path: Path
+    summary: dict[str, Any]
+
+
+def rehearse(
+    run: Run,
+    bundle_class: str,
+    rounds: int,
+    devices: int,
+    *,
+    timeout_s: float = 20.0,
+    min_answers: int | None = None,
+    out: Path | None = None,
+    progress: Progress | None = None,
+) -> Rehearsed:
+    """Rehearse `rounds` rounds with `devices` of a class's users, each a process, and say what the simulator said.
+
+    All of them are invited to every round. A round waits `timeout_s` for them, and the fleet's deadline lasts as long:
+    the clock is scaled. The run stays as it is, but for `summary.json` in `out` (default: RUN/rehearsed, or the first
+    of rehearsed-2, ... that is free).
+
+    Raises `InputError` for more devices than there are users of the class or processes are started, for a method whose
+    devices keep nothing of their user, and as `serve`.
+
+    >>> rehearse(Run("runs/demo"), "laptop_x86", 3, 6).summary["largest_difference"]  # doctest: +SKIP
+    4e-08
+    """
+    check_federated(run.experiment, "round that devices could go on with")
+    if not isinstance(run.experiment.protocol, LeaveOneOut):
+        raise InputError("a rehearsal simulates rounds over one split: rehearse a run of protocol.name=leave-one-out")
+    target = free_folder(run.path / "rehearsed") if out is None else out
+    if target.exists():
+        raise InputError(f"{target} is there already; give another --out (nothing was changed)")
+    if not timeout_s <= LONGEST_S:
+        raise InputError(f"a rehearsed round waits {LONGEST_S:g} s at most, and its clock is scaled; lower --timeout")
+    clients, fewest = _chosen(run, bundle_class, devices), fewest_answers(min_answers, devices)
+    with tempfile.TemporaryDirectory(prefix="edgefr-rehearsal-") as made:
+        folder = Path(made)
+        copy = _copied(run, folder / "run")
+        export_run(copy, with_users=True, only=bundle_class, progress=progress)
+        origins, numbers = origins_of(copy, bundle_class, clients), np.array(clients, np.int64)
+        with Journal.locked(copy.path) as journal:
+            ledger = ledger_of(copy, journal, origins, rounds)
+            said = simulated.simulate_rounds(copy, numbers, rounds, ledger, fewest)
+        stage = _Stage(copy, copy.path / "bundles" / bundle_class, origins, said, folder / "devices", timeout_s)
+        try:
+            served = serve(
+                copy,
+                bundle_class,
+                rounds,
+                timeout_s=timeout_s,
+                min_answers=fewest,
+                out=folder / "served",
+                ready=stage.open,
+                progress=progress,
+                clients=clients,
+                waits=True,
+            )
+        finally:
+            stage.close()
+        summary = {"class": bundle_class, "devices": devices, "rounds": rounds, "first_round": said.first}
+        summary |= stage.compared(numbers, served)
+    write_json(target / "summary.json", summary)
+    return Rehearsed(target, summary)
+
+
+@dataclass
+class _Stage:
+    """This is where a rehearsal plays: links and processes, from when the server listens to its end."""
+
+    run: Run
+    bundle: Path
+    origins: Origins
+    said: Twin
+    folder: Path
+    timeout_s: float
+
+    def __post_init__(self) -> None:
+        self.processes = Processes(self.bundle, self.folder)
+        self.links: Links | None = None
+        self.began = self.ended = 0.0  # all devices wait for the first round; all have the last word
+
+    @property
+    def scale(self) -> float:
+        """Return the real seconds of a virtual one."""
+        return self.timeout_s / load_fleet(self.run.path / "devices.yaml").rounds.deadline_s
+
+    def open(self, url: str) -> None:
+        """Start a device for every user, and return when all of them wait for the first round."""
+        users, model = self.origins.users, open_model(self.run).model
+        own, keys = simulated.own_items(model), Keys(self.run.path)
+        fates = {(number, users[client]): fate for (number, client), fate in self.said.fates.items()}
+        self.links = links = Links(url, fates, self.scale, self.said.first, self.processes.kill)
+        addresses, codes = links.start(list(users.values())), keys.issue(list(users.values()))
+        for client, user in users.items():
+            items = [model.names.items[item] for item in own[client]]
+            self.processes.start(Seat(user, client, addresses[user], codes[user], items))
+        until = time.monotonic() + START_S + len(users)
+        while (links.asked | self.processes.failed.keys()) < set(users.values()) and time.monotonic() < until:
+            time.sleep(0.05)
+        self.began = time.perf_counter()
+
+    def close(self) -> None:
+        """End all of it."""
+        self.ended = time.perf_counter()
+        self.processes.stop(self.timeout_s)
+        if self.links is not None:
+            self.links.stop()
+
+    def compared(self, clients: npt.NDArray[np.int64], served: Served) -> dict[str, Any]:
+        """Return what the simulator said beside what happened."""
+        assert self.links is not None
+        said, users, traffic = self.said, self.origins.users, self.links.traffic
+        model, bundle = open_model(self.run).model, open_bundle(self.bundle)
+        bytes_of = [
+            {
+                "client": client,
+                "simulated_up": said.bytes_up.get(client, 0),
+                "up": traffic[users[client]].up,
+                "simulated_down": said.bytes_down.get(client, 0),
+                "down": traffic[users[client]].down,
+            }
+            for client in clients.tolist()
+        ]
+        missing, cohorts = served.summary["missing"], _cohorts(said)
+        return {
+            "time_scale": self.scale,
+            "default_policy": _default_policy(bundle),
+            "simulated": {
+                "metrics": simulated.measured(self.run, clients, simulated.scores_of(model, said)),
+                "answers": said.answers,
+                "withheld_rounds": said.withheld,
+                "failures": said.failures,
+                "bytes_up": sum(said.bytes_up.values()),
+                "bytes_down": sum(said.bytes_down.values()),
+                "virtual_seconds": sum(said.seconds),
+            },
+            "happened": {
+                "metrics": simulated.measured(self.run, clients, self._scores),
+                "answers": [asked - away for asked, away in zip(cohorts, missing, strict=True)],
+                "withheld_rounds": served.summary["withheld_rounds"],
+                "late": sum(one.late for one in traffic.values()),
+                "killed": sum(self.processes.killed.values()),
+                "ended_early": sorted(set(self.processes.failed.values())),
+                "bytes_up": sum(one.up for one in traffic.values()),
+                "bytes_down": sum(one.down for one in traffic.values()),
+                "seconds": round(self.ended - self.began, 3),
+            },
+            "largest_difference": simulated.difference(said, served.shared),
+            "clients": bytes_of,
+            "privacy": served.summary["privacy"],
+        }
+
+    def _scores(self, clients: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """Return the scores of devices as their states are now."""
+        states = [self.processes.state(client) for client in clients.tolist()]
+        return np.stack([Device(self.bundle, state, policy=OPEN).scores() for state in states])
+
+
+def _cohorts(said: Twin) -> list[int]:
+    """Return how many were invited to each round; nobody where all had spent their budget."""
+    rounds = range(said.first, said.first + len(said.answers))
+    return [sum(number == asked for asked, _ in said.fates) for number in rounds]
+
+
+def _default_policy(bundle: Bundle) -> str | None:
+    """Return why a device with the default policy would let nothing leave; None: it would."""
+    learning = bundle.config.learning
+    assert learning is not None
+    return Policy().refuses(learning.release, bundle.manifest.privacy, bundle.signed_by, learning.leaving)
+
+
+def _chosen(run: Run, bundle_class: str, devices: int) -> list[int]:
+    """Return the clients that rehearse: the first of the class. Raises `InputError` where there are too few."""
+    classes = fleet_of(run, open_model(run)).classes
+    if bundle_class not in classes:
+        raise unknown("device class", bundle_class, classes)
+    there = sorted(users_of_class(run, bundle_class))
+    most = min(len(there), MOST)
+    if not 1 <= devices <= most:
+        raise InputError(
+            f"{len(there)} users of {run.path} have a device of class {bundle_class}, and {MOST} processes are started "
+            f"at most; give --rehearse a number from 1 to {most}"
+        )
+    specs = open_model(run).model.program.specs
+    if any(spec.reset == "round" for spec in specs.values()):
+        raise InputError(
+            f"devices of {run.experiment.row.name} keep nothing of their user from round to round, so nothing could be "
+            "measured on them after a rehearsal"
+        )
+    return there[:devices]
+
+
+def _copied(run: Run, target: Path) -> Copy:
+    """Copy what a rehearsal needs of a run: its model, its ledger and its lineage; none of its secrets."""
+    shutil.copytree(run.path, target, ignore=shutil.ignore_patterns(*ELSEWHERE))
+    return Copy(target)
+
+
+def table(summary: dict[str, Any]) -> Sequence[tuple[str, str, str]]:
+    """Return the rows of a rehearsal's table: what, what the simulator said, what happened."""
+    said, happened, each = summary["simulated"], summary["happened"], summary["devices"]
+    rows = [(name, f"{value:.4f}", f"{happened['metrics'][name]:.4f}") for name, value in said["metrics"].items()]
+
+    def shown(values: list[int]) -> str:
+        return ", ".join(map(str, values)) or "none"
+
+    rows += [(f"answers of {each}, by round", shown(said["answers"]), shown(happened["answers"]))]
+    rows += [("rounds withheld", shown(said["withheld_rounds"]), shown(happened["withheld_rounds"]))]
+    failed = ", ".join(f"{count} {name}" for name, count in said["failures"].items()) or "none"
+    rows += [("failures", failed, f"{happened['killed']} killed, {happened['late']} too late")]
+    for way, what in (("up", "sent by"), ("down", "fetched by")):
+        simulated_bytes, moved = (f"{part[f'bytes_{way}'] / each:,.0f}" for part in (said, happened))
+        rows += [(f"bytes {what} a client", simulated_bytes, moved)]
+    rows += [("seconds", f"{said['virtual_seconds']:,.1f} (virtual)", f"{happened['seconds']:,.1f}")]
+    rows += [("largest difference of a shared value", "", f"{summary['largest_difference']:.2g}")]
+    rows += [("a device's default policy", "", summary["default_policy"] or "lets releases leave")]
+    rows += [("ended early", "", line) for line in happened["ended_early"]]
+    return rows

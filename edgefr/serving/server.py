@@ -1,0 +1,197 @@
+"""The HTTP server of a `RoundBroker` is uvicorn in a thread of its own, over the pages and within limits.
+
+Owns: where a server is open, its start and its end. Does not own: connections and their limits (`connections`), pages
+(`pages`), what is asked and answered (`broker`).
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge.connection import LOOPBACK
+from edge.remote import release_limit
+from edgefr.serving.admission import Gate
+from edgefr.serving.broker import RoundBroker
+from edgefr.serving.delivery import Delivery
+from edgefr.serving.keys import Keys
+from edgefr.serving.log import Log
+from privacy.errors import InputError
+from privacy.machine import files_allowed
+
+STOP_S = 5  # for answers that are under way when a server stops
+HEADER_BYTES = 1 << 14
+BACKLOG = 4096
+FILES = 256  # open files that are kept for all but connections
+
+
+@dataclass(frozen=True)
+class Access:
+    """This says where a server is open.
+
+    `cert` and `key`: files of its TLS certificate (PEM), both or neither; a server that other hosts reach has them.
+    `client_ca`: file of the authority (PEM) one of whose certificates every device has to show. `connections`: at a
+    time, and no more than there may be open files, less some that all else needs.
+
+    >>> Access().host
+    '127.0.0.1'
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    cert: Path | None = None
+    key: Path | None = None
+    connections: int = 20_000
+    client_ca: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.cert is None) != (self.key is None):
+            raise InputError("TLS needs a certificate and its key: give both --tls-cert and --tls-key")
+
+    @property
+    def needs_tls(self) -> bool:
+        """Say whether all comes by TLS: other hosts reach it, or devices show certificates."""
+        return self.open or self.client_ca is not None
+
+    @property
+    def open(self) -> bool:
+        """Say whether other hosts reach it."""
+        return self.host not in LOOPBACK
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return what TLS needs; None without it.
+
+        Raises `InputError` for files that are no certificate and key, and where other hosts would come without TLS.
+        """
+        if self.cert is None:
+            if self.needs_tls:
+                what = "devices show certificates to" if self.client_ca is not None else "other hosts reach"
+                raise InputError(f"{what} {self.host}: give a certificate and its key as well")
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(self.cert, self.key)
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot use {self.cert} and {self.key} for TLS: {error}") from error
+        if self.client_ca is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            try:
+                context.load_verify_locations(self.client_ca)
+            except (OSError, ValueError) as error:
+                raise InputError(f"{self.client_ca} is no authority's certificate in PEM: {error}") from error
+        return context
+
+
+class Server:
+    """This is a server at work in a thread of its own, from `start` to `stop`.
+
+    It hands out `delivery`, and writes to `log` what happens.
+    """
+
+    def __init__(
+        self,
+        broker: RoundBroker,
+        keys: Keys,
+        access: Access,
+        delivery: Delivery | None = None,
+        log: Log | None = None,
+    ):
+        try:
+            import uvicorn
+
+            from edgefr.serving.connections import Guarded, Uvicorn
+            from edgefr.serving.pages import Pages
+        except ImportError as error:
+            raise InputError(f"serving needs {error.name}; install it with: pip install 'edgefr[serve]'") from error
+        self.broker, self.gate, self.access, self.tls = broker, Gate(keys), access, access.context()
+        self.pages = Pages(broker, self.gate, release_limit(broker.learning), delivery or Delivery(), log or Log())
+        self.socket = _bound(access)
+        self.server_address = self.socket.getsockname()
+        config = uvicorn.Config(
+            self.pages.app(),
+            http=Guarded,
+            loop="asyncio",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            headers=[("connection", "close")],
+            backlog=BACKLOG,
+            h11_max_incomplete_event_size=HEADER_BYTES,
+            timeout_graceful_shutdown=STOP_S,
+        )
+        config.load()
+        config.ssl = self.tls
+        self.uvicorn = Uvicorn(config, self.pages, room(access.connections, files_allowed()))
+        self.thread = threading.Thread(target=self.uvicorn.run, kwargs={"sockets": [self.socket]}, daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Return where it is reached."""
+        host = f"[{self.access.host}]" if ":" in self.access.host else self.access.host
+        return f"{'http' if self.tls is None else 'https'}://{host}:{self.server_address[1]}"
+
+    def start(self) -> None:
+        """Listen, and tell the pages whenever the broker has something new."""
+        self.broker.heard = self.pages.wake
+        self.thread.start()
+        while not self.uvicorn.started and self.thread.is_alive():
+            time.sleep(0.005)
+
+    def stop(self) -> None:
+        """Answer whoever waits, let answers that are under way arrive, and end."""
+        self.uvicorn.should_exit = True
+        self.thread.join()
+        self.socket.close()
+        self.pages.close()
+
+
+def room(wanted: int, files: int | None) -> int:
+    """Return how many connections there may be where the process may have so many open files (None: any number).
+
+    >>> room(20_000, 1024)
+    768
+    """
+    return wanted if files is None else min(wanted, max(files - FILES, files // 2))
+
+
+def _bound(access: Access) -> socket.socket:
+    """Return a socket on the server's address, which it has again when it starts again. Raises `OSError`."""
+    made = socket.socket(socket.AF_INET6 if ":" in access.host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((access.host, access.port))
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+@contextmanager
+def listening(
+    broker: RoundBroker, keys: Keys, access: Access, delivery: Delivery | None = None, log: Log | None = None
+) -> Iterator[Server]:
+    """Yield a server at work; arguments as those of `Server`.
+
+    Raises `InputError` for an address that cannot be used.
+    """
+    try:
+        server = Server(broker, keys, access, delivery, log)
+    except OSError as error:
+        raise InputError(f"cannot listen on {access.host} port {access.port}: {error.strerror or error}") from error
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()

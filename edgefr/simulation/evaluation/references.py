@@ -1,0 +1,199 @@
+"""These references learn nothing. A model that does not beat them has learned nothing worth shipping."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from edge.ragged import Ragged
+from edgefr.config import random_streams as purposes
+from edgefr.data.splits.sessions import Sessions
+from edgefr.data.splits.split import Items, Split, Which
+from edgefr.data.splits.task import Task
+from edgefr.simulation.evaluation.ranking import Scorer, Unknown, columns
+from privacy import keyed
+
+
+def popularity(split: Split) -> Scorer:
+    """Score = how many of the split's users have the item in train; the same for every user.
+
+    In the target split of a cross-domain task that is the target's own popularity, which cold start may not
+    see.
+    """
+    return popularity_of(split.train, split.pool)
+
+
+def popularity_of(train: Ragged, pool: npt.NDArray[np.integer]) -> Scorer:
+    """Score an item by how often it is in `train`, any user's; the same for every user.
+
+    For blocks, what of them counts is the caller's choice (the block's own training items, or everything so far).
+
+    `train` holds item numbers, at most once per user and block; `pool` the items that are ranked, ascending.
+
+    >>> popularity_of(Ragged.from_lists([[1, 4], [4]]), np.array([1, 3, 4]))(np.array([7]), None).tolist()
+    [[1.0, 0.0, 2.0]]
+    """
+    counts = np.bincount(train.values, minlength=int(pool[-1]) + 1).astype(np.float64)
+    ranked = counts[pool]
+
+    def score(users: npt.NDArray[np.int64], items: npt.NDArray[np.int32] | None) -> np.ndarray:
+        if items is None:
+            return np.broadcast_to(ranked, (len(users), len(ranked)))
+        return counts[items]
+
+    return score
+
+
+def text_mean(vectors: npt.NDArray[np.float32], split: Task, train: bool = True) -> Scorer:
+    """Score an item by how near its text is to the user's.
+
+    That is the inner product of the item's text vector with the mean of those of the user's items, all of unit length.
+
+    `vectors` is float32 [items of the catalogue, f]. The user's items are those of `split.train` and
+    `split.history`; ``train=False`` leaves the former out, which is cold start. The order over items is that
+    of the cosine, since a user's mean is not normalised. Users with no items score 0 everywhere.
+    """
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit = vectors / np.where(length > 0, length, 1)
+    ranked = unit if len(split.pool) == len(unit) else unit[split.pool]
+
+    def score(users: npt.NDArray[np.int64], items: npt.NDArray[np.int32] | None) -> np.ndarray:
+        parts = [split.history.take(users)] + ([split.train.take(users)] if train else [])
+        total = sum(_row_sums(unit, part) for part in parts)
+        count = sum(part.counts for part in parts)
+        user = total / np.maximum(count, 1)[:, None].astype(unit.dtype)
+        if items is None:
+            return user @ ranked.T
+        return np.einsum("nkf,nf->nk", unit[items], user)
+
+    return score
+
+
+def _row_sums(table: np.ndarray, rows: Ragged) -> np.ndarray:
+    """Return the sum of the table's rows named by each ragged row: [n, f]."""
+    out = np.zeros((len(rows), table.shape[1]), table.dtype)
+    filled = rows.counts > 0
+    if filled.any():
+        out[filled] = np.add.reduceat(table[rows.values], rows.offsets[:-1][filled], axis=0)
+    return out
+
+
+def random(seed: int, split: Task) -> Scorer:
+    """Score = a number in [0, 1) of (seed, user, item): the floor."""
+    key = keyed.key(seed, purposes.RANDOM_REFERENCE)
+
+    def score(users: npt.NDArray[np.int64], items: npt.NDArray[np.int32] | None) -> np.ndarray:
+        return keyed.uniform(keyed.fold(key, users)[:, None], split.pool[None, :] if items is None else items)
+
+    return score
+
+
+def unknown(seed: int, split: Task) -> Unknown:
+    """Score as a model that knows no item of the split: all are tied, and its lists are those of chance."""
+    return Unknown(random(seed, split))
+
+
+def ties_by_chance(score: Scorer, seed: int, split: Split) -> Scorer:
+    """Let the ties of a scorer of whole numbers fall by chance, the same way whenever it is asked.
+
+    Without it all are against the target.
+    """
+    chance = random(seed, split)
+
+    def broken(users: npt.NDArray[np.int64], items: Items | None) -> np.ndarray:
+        return score(users, items) + chance(users, items)
+
+    return broken
+
+
+def seen_first(score: Scorer, seen: Ragged, split: Split) -> Scorer:
+    """Put every item in the user's row of `seen` [users] before all others; within either, by `score`."""
+
+    def first(users: npt.NDArray[np.int64], items: Items | None) -> np.ndarray:
+        scores = np.asarray(score(users, items), np.float64)
+        width = scores.max(axis=1, keepdims=True) - scores.min(axis=1, keepdims=True)
+        return scores + holds(seen, users, items, split) * (1 + width)
+
+    return first
+
+
+def seen_then_popularity(split: Split, seen: Ragged | None = None) -> Scorer:
+    """Rank what the user has had, by popularity, then everything else by popularity.
+
+    `seen` [users] is what counts as had (default: the training items); `edgefr.simulation.evaluation.repeats.had` knows the session
+    that is asked about as well. Scores are whole numbers.
+    """
+    return seen_first(popularity(split), split.train if seen is None else seen, split)
+
+
+def with_popularity(score: Scorer, weight: float, split: Split) -> Scorer:
+    """Return `score` of unit spread over the split's pool, plus `weight` times log(1 + users who had the item)."""
+    counts = popularity(split)
+
+    def scored(users: npt.NDArray[np.int64], items: Items | None) -> np.ndarray:
+        pool = np.asarray(score(users, None), np.float64)
+        mean, spread = pool.mean(axis=1, keepdims=True), pool.std(axis=1, keepdims=True)
+        own = pool if items is None else np.asarray(score(users, items), np.float64)
+        return (own - mean) / np.where(spread > 0, spread, 1.0) + weight * np.log1p(counts(users, items))
+
+    return scored
+
+
+def with_history(score: Scorer, bonus: float, seen: Ragged, split: Split) -> Scorer:
+    """`score` plus `bonus` on every item in the user's row of `seen` [users]: a scorer that knows what was had."""
+
+    def scored(users: npt.NDArray[np.int64], items: Items | None) -> np.ndarray:
+        return np.asarray(score(users, items)) + bonus * holds(seen, users, items, split)
+
+    return scored
+
+
+def holds(seen: Ragged, users: npt.NDArray[np.int64], items: Items | None, split: Split) -> npt.NDArray[np.bool_]:
+    """Say which of the items [n, k] (None: of the split's pool) are in the user's row of `seen` [users], bool [n, k].
+
+    >>> from types import SimpleNamespace
+    >>> split = SimpleNamespace(pool=np.array([2, 5, 7]))
+    >>> holds(Ragged.from_lists([[1], [7, 2]]), np.array([1]), None, split).tolist()
+    [[True, False, True]]
+    """
+    own = seen.take(users)
+    if items is None:
+        out = np.zeros((len(users), len(split.pool)), bool)
+        at = columns(split.pool, own.values)
+        out[own.rows[at >= 0], at[at >= 0]] = True
+        return out
+    bound = 1 + max(int(items.max(initial=0)), int(own.values.max(initial=0)))
+    return np.isin(np.arange(len(users))[:, None] * bound + items, own.rows * bound + own.values)
+
+
+def last_item_cooccurrence(split: Split, sessions: Sessions, which: Which) -> Scorer:
+    """Score an item by how many training sessions, anybody's, hold it together with the last item before the target.
+
+    Ties go by popularity. That last item is in all of its own sessions, so it comes first.
+
+    Scores are whole numbers. Users without a session of `which` get popularity alone.
+    """
+    each = sessions.items.take(sessions.train.values)
+    bound = int(split.pool[-1]) + 1
+    session, item = np.divmod(np.unique(each.rows * bound + each.values), bound)  # every item once per session
+    inside = Ragged.from_sorted(session, columns(split.pool, item), len(each))
+    by_item = np.argsort(item, kind="stable")
+    holding = Ragged.from_sorted(item[by_item], session[by_item], bound)
+    popular = popularity(split)
+    ends, held = sessions.items.offsets[1:], sessions.held(which)
+
+    def row(user: int) -> npt.NDArray[np.float64]:
+        if held[user] < 0:
+            return np.zeros(len(split.pool))
+        together = inside.take(holding[int(sessions.items.values[ends[held[user]] - 2])])
+        return np.bincount(together.values, minlength=len(split.pool)).astype(np.float64)
+
+    def score(users: npt.NDArray[np.int64], items: Items | None) -> np.ndarray:
+        out = np.array(popular(users, items), np.float64)
+        above = 1.0 + len(split.train)  # no item is more popular than that
+        for at, user in enumerate(users):
+            counts = row(int(user))
+            out[at] += above * (counts if items is None else counts[columns(split.pool, items[at])])
+        return out
+
+    return score

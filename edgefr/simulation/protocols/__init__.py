@@ -1,0 +1,12 @@
+"""These lines are the table of protocols that ship: each is in a file of its own."""
+
+from edgefr.data.protocol import PROTOCOLS
+from edgefr.simulation.protocols.blocks import OverBlocks
+from edgefr.simulation.protocols.cross_domain import AcrossDomains
+from edgefr.simulation.protocols.leave_one_out import ByLeavingOneOut
+from edgefr.simulation.protocols.sessions import OverSessions
+
+PROTOCOLS.register(ByLeavingOneOut())
+PROTOCOLS.register(AcrossDomains())
+PROTOCOLS.register(OverBlocks())
+PROTOCOLS.register(OverSessions())

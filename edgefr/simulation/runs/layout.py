@@ -1,0 +1,17 @@
+"""Names of files and folders in a run."""
+
+from __future__ import annotations
+
+LEDGER = "ledger.parquet"
+
+
+PRIVATE = "private"
+"""The part of a run's folder that never leaves it."""
+
+
+CHECKPOINT = "checkpoint"
+"""The folder of a run with its tensors and users' own items, which its owner alone may open."""
+
+
+LOCK = "run.lock"
+"""The file that stands in a run's folder while somebody is at work there; a kill may leave it, and nobody minds."""

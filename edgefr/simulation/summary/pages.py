@@ -1,0 +1,25 @@
+"""Pages are written: of a run, of several runs beside each other, of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgefr.report.web.facts import Facts
+from edgefr.report.web.page import run_page
+from edgefr.report.web.side_by_side import runs_page
+from privacy.files import write_atomic
+
+FILE = "report.html"
+MOST_RUNS = 24
+"""Runs that one page can show beside each other."""
+
+
+def write_page(facts: Facts, out: Path | None = None) -> Path:
+    """Write the page of one run (default: into its folder)."""
+    return write_atomic(out or facts.path / FILE, run_page(facts))
+
+
+def write_runs(paths: Sequence[Path], out: Path) -> Path:
+    """Write one page of several finished runs. Raises `InputError` for a folder that is none."""
+    return write_atomic(out, runs_page([Facts.read(path) for path in paths]))

@@ -1,0 +1,216 @@
+"""`summary.json` says what came out of a run, under which protocol, on what, and how far to trust it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgefr.engine.executors.dp_sgd import plan_for
+from edgefr.engine.footprint import Travel
+from edgefr.metrics.names import CONTEXT, UNLEARNED_IN_CONTEXT
+from edgefr.report.over_seeds import versions
+from edgefr.simulation.summary.fairness import with_fairness
+from edgefr.simulation.summary.learning import Learning, learning
+from privacy.example_plan import report_examples
+from privacy.report import report as privacy_report
+from privacy.setting_scope import unread_fields
+
+if TYPE_CHECKING:
+    from edgefr.simulation.loop import Training
+
+CENTRAL = "central reference: pools everybody's data; no federation, no privacy"
+
+
+def summarise(
+    sim: Training, results: dict[str, Any], seconds: float, peak_rss_mb: float, bundles: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the whole summary as JSON values.
+
+    `results`: what its protocol says of the run, which may ask the model; `seconds`: wall time of the run; `bundles`:
+    one row per device class.
+    """
+    e = sim.experiment
+    return {
+        "schema": "edgefr.summary/1",
+        "experiment": e.name,
+        "method": e.method,
+        "backbone": e.row.name,
+        "strategy": e.strategy,
+        "fidelity": e.fidelity,
+        "data": e.data,
+        "dataset": {**sim.prepared.dataset.statistics(), "source": sim.prepared.dataset.source},
+        "protocol": sim.prepared.protocol,
+        "seed": e.seed,
+        "rounds": 0 if e.row.central is not None else e.rounds,
+        **results,
+        **(_federated(sim) if e.row.central is None else _central(sim)),
+        "engine": _engine(sim, seconds, peak_rss_mb),
+        "encoder": None if sim.prepared.text is None else sim.prepared.text.report,
+        "bundles": bundles,
+        "versions": versions(),
+    }
+
+
+def _federated(sim: Training) -> dict[str, Any]:
+    """Return the parts that speak of privacy and of the fleet."""
+    return {"privacy": _privacy(sim), "fleet": with_fairness(sim.fleet.summary(), sim) | {"travel": _travel(sim)}}
+
+
+def _travel(sim: Training) -> dict[str, float]:
+    """Return the bytes that a client moves: once, before its first round, and down and up in every round.
+
+    `fetched_once`: the clients that did fetch what is fetched once. What some rounds send beside their update is left
+    out here, and counted in the fleet's spreads and totals.
+    """
+    travel = Travel.of(sim.federation.program, sim.federation.plan.project)
+    return {**asdict(travel), "fetched_once": sim.participation.fetched(sim.clients)}
+
+
+def _central(sim: Training) -> dict[str, Any]:
+    """Return what a central reference has in their place: its turns, and the splits of which it knows no item."""
+    from edgefr.simulation.stages.central import Central
+
+    turns = [{"split": d["name"], "epochs": d["round"], "best_epoch": d["best_round"]} for d in sim.done]
+    unseen = [split.name for stage in sim.schedule if isinstance(stage, Central) for split in stage.of.unseen]
+    return {"central": {"note": CENTRAL, "turns": turns, "unseen": unseen}, "privacy": {}, "fleet": {}}
+
+
+def summarise_splits(sim: Training) -> dict[str, Any]:
+    """Return the parts that speak of splits and stages of one model."""
+    splits = list(sim.prepared.splits)
+    stages, full = sim.measured.table(), sim.measured.table(ranking="full")
+    compared = _compared(sim)
+    last = sim.stages[-1]
+    block = {"metrics": stages[splits[-1]][last], **_kept(sim), **_engine_speed(sim)}
+    helped = {split: list(_learning(sim, split, stages[split])) for split in splits}
+    return {
+        "stage": last,
+        "split": splits[-1],
+        "metrics": block["metrics"],
+        "metrics_full_ranking": full.get(splits[-1], {}).get(last, {}),
+        "blocks": [block],
+        "stages": {s: {n: m for n, m in t.items() if n not in compared} for s, t in stages.items()},
+        "references": {s: {n: m for n, m in t.items() if n in compared} for s, t in stages.items()},
+        "full_ranking": {"users": _full_users(sim), **full},
+        "validation": sim.measured.table(which="valid"),
+        "transfer": _transfer(stages, last),
+        "learning": {split: {one.stage: one.record() for one in found} for split, found in helped.items()},
+        "verdicts": {split: [str(one) for one in found] for split, found in helped.items()},
+    }
+
+
+def _kept(sim: Training) -> dict[str, Any]:
+    """Return which round was kept, and its validation, where the best one is."""
+    first = sim.done[0]
+    if not sim.schedule[0].keeps_best:
+        return {}
+    return {"best_round": first["best_round"], "validation": first["best"] if np.isfinite(first["best"]) else None}
+
+
+def _compared(sim: Training) -> list[str]:
+    """Return the names of the references of all stages, once each."""
+    return list(dict.fromkeys(name for stage in sim.schedule for name in stage.compared))
+
+
+def _full_users(sim: Training) -> int:
+    tested = (row for row in sim.measured.rows if row["round"] is None)
+    return next((row["users"] for row in tested if row["ranking"] == "full"), 0)
+
+
+def _learning(sim: Training, split: str, stages: Collection[str]) -> Iterator[Learning]:
+    """Yield what each learned stage is worth on a split beside all that needs no learning."""
+    learned = [name for name in stages if name in (*sim.stages, CONTEXT)]
+    names = [name for name in stages if name not in learned]
+    for stage in learned:
+        cold = stage == sim.stages[0] and CONTEXT in learned  # is not asked to beat its like with the target's items
+        others = [name for name in names if not (cold and name == UNLEARNED_IN_CONTEXT)]
+        found = learning(sim.measured, stage, others, [split], sim.rounds) if stage in stages else None
+        if found is not None:
+            yield found
+
+
+def _transfer(stages: dict[str, dict[str, dict[str, float]]], last: str) -> dict[str, Any] | None:
+    """Return TransFR Tables 5 and 6: source, target and delta = (source - target) / source after local training.
+
+    A reference that learns nothing more in the source has one model of it. Of several targets each has its own two.
+    """
+    targets = {name: stages[name][last] for name in stages if name.split()[0] == "target"}
+    if "source" not in stages or not targets:
+        return None
+    source = stages["source"].get(last, next(iter(stages["source"].values())))
+    out: dict[str, Any] = {metric: {"source": value} for metric, value in source.items() if value > 0}
+    for metric, row in out.items():
+        for name, target in targets.items():
+            row |= {name: target[metric], name.replace("target", "delta"): 1 - target[metric] / source[metric]}
+    return out
+
+
+def _privacy(sim: Training) -> dict[str, Any]:
+    """Return the privacy report.
+
+    With a ledger, taking part is having been asked for a release; else, having released. Where something is guaranteed
+    nothing is said of the updates' own norms: that would be exact and without noise.
+    """
+    counters, ledger = sim.federation.counters, sim.participation.ledger
+    took_part = (counters.participation if ledger is None else ledger.releases())[sim.clients]
+    norms = {} if sim.federation.plan.guarantees else norms_of(sim)
+    report = privacy_report(
+        sim.experiment.privacy,
+        sim.federation.plan,
+        int(took_part.max(initial=0)),
+        float(np.median(took_part)) if len(took_part) else 0.0,
+        len(sim.clients),
+        norms.get("p90_norm"),
+        norms.get("clipped_share"),
+        ledger=ledger,
+        closed=counters.closed,
+        smallest=counters.smallest,
+    )
+    return {**report, "examples": _examples(sim)}
+
+
+def norms_of(sim: Training) -> dict[str, float]:
+    """Return what the updates were before the clip: the 90th percentile of their norms, and how many it cut."""
+    counters = sim.federation.counters
+    norms = counters.norms
+    if not norms.count:
+        return {}
+    clipped = {} if sim.experiment.privacy.clip is None else {"clipped_share": counters.clipped / norms.count}
+    return {"p90_norm": float(np.quantile(norms.values, 0.9)), **clipped}
+
+
+def _examples(sim: Training) -> dict[str, Any] | None:
+    """Return the privacy of single interactions; None without DP-SGD on the device."""
+    e, took_part = sim.experiment, sim.federation.counters.participation[sim.clients]
+    plan = plan_for(e.privacy, sim.federation.program, e.rounds)
+    if plan is None:
+        return None
+    median = float(np.median(took_part)) if len(took_part) else 0.0
+    return report_examples(plan, int(took_part.max(initial=0)), median, e.negatives)
+
+
+def _engine_speed(sim: Training) -> dict[str, float]:
+    counters = sim.federation.counters
+    return {
+        "clients_per_second": counters.clients / counters.seconds if counters.seconds else 0.0,
+        "train_seconds": counters.seconds,
+        "eval_seconds": sim.measured.seconds,
+    }
+
+
+def _engine(sim: Training, seconds: float, peak_rss_mb: float) -> dict[str, Any]:
+    section = sim.experiment.engine
+    return {
+        **_engine_speed(sim),
+        "client_updates": sim.federation.counters.clients,
+        "dropped_updates": sim.federation.counters.dropped,
+        "wall_seconds": seconds,
+        "peak_rss_mb": peak_rss_mb,
+        "executor": section.executor,
+        **({"workers": section.workers} if "workers" not in unread_fields(section) else {}),
+        "shard_size": section.shard_size,
+        "device": str(sim.federation.device),
+    }

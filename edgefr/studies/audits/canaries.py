@@ -1,0 +1,265 @@
+"""Planted clients go through the run's own code: whoever knows what went in knows what is noise in what came out.
+
+A way is how something leaves devices: the sum that a server opens (`Sum`), the bytes of a device's upload (`bytes`),
+the steps of DP-SGD (`steps`). Owns: planted updates, what a way is, the sum. Does not own: what is asked of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from cloud.rule import AggregationSettings
+from edge.ragged import Ragged
+from edge.sampling import Sampler
+from edgefr.engine.backends.backend import InProcess
+from edgefr.engine.cohort import Group
+from edgefr.engine.federation import Federation
+from edgefr.engine.noise import NoiseSource, RealNoise, SimulatedNoise
+from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
+from export.batches import Batch
+from export.program import LocalProgram, Phase, Tensors, TensorSpec
+from privacy.compress import Projection
+from privacy.noise_key import NoiseKey
+from privacy.noise_tests import Law
+from privacy.plan import Plan
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+PLAIN = AggregationSettings(rule="mean", server_lr=1.0, weights="uniform")
+"""The rule under which the server's tensors move by exactly what one client uploaded."""
+PROJECTED = "projected"
+PUBLIC = NoiseKey(bytes(16))
+"""Keys the simulated noise of audits, so that an audit can be repeated; no run has it."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """This is what a planted client learned: changes of dense tensors, and items whose rows changed, and how."""
+
+    dense: Mapping[str, Floats] = field(default_factory=dict)
+    rows: Mapping[str, tuple[Ints, Floats]] = field(default_factory=dict)
+
+    def whole(self, name: str, shape: tuple[int, ...]) -> Floats:
+        """Return all of a tensor's change, zeros where nothing changed."""
+        if name in self.dense:
+            return self.dense[name]
+        out = np.zeros(shape)
+        if name in self.rows:
+            out[self.rows[name][0]] = self.rows[name][1]
+        return out
+
+    def times(self, factor: float) -> Known:
+        """Return this with every change multiplied."""
+        rows = {name: (items, values * factor) for name, (items, values) in self.rows.items()}
+        return Known({name: value * factor for name, value in self.dense.items()}, rows)
+
+
+class Still(LocalProgram):
+    """This is a program with the shared tensors of another one that learns nothing of its own: `known` is planted.
+
+    A step of gradient descent at rate 1 on each of `examples` examples, one an item, changes tensors by `known`.
+    """
+
+    name = "planted"
+    pointwise = True
+
+    def __init__(self, specs: Mapping[str, TensorSpec], known: Known | None = None, examples: int = 1):
+        self.frozen, self.specs, self.examples = {}, specs, examples
+        self.known = {n: torch.from_numpy((known or Known()).whole(n, s.shape)).float() for n, s in specs.items()}
+        names = tuple(specs)
+        self.phases = (Phase("planted", names, names, 1, "sgd", dict.fromkeys(names, 1.0)),)
+
+    def init_shared(self, seed: int) -> dict[str, Tensor]:
+        return {name: torch.zeros(spec.shape) for name, spec in self.specs.items()}
+
+    def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
+        return {}
+
+    def vectors(self, tensors: Tensors, batch: Batch) -> Tensor:
+        return batch.label.unsqueeze(-1)
+
+    def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
+        return vectors
+
+    def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
+        return vectors.squeeze(-1)
+
+    def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
+        total = batch.label.sum() * 0.0
+        for name, spec in self.specs.items():
+            if spec.kind == "dense":
+                total = total - (tensors[name] * self.known[name]).sum() / self.examples
+            else:
+                total = total - (batch.rows(tensors[name]) * batch.frozen(self.known[name])).sum()
+        return total
+
+
+class Way(ABC):
+    """A way is how something of clients leaves their devices.
+
+    `specs`: the tensors that leave. `law` of the noise on every value of one client (`together`: of the sum of all);
+    None where no noise is promised. `clip` bounds what leaves in `norm` (None: nothing does). `seed` and `key` key
+    simulated noise. `projects`: the values that leave instead of the tensors (None: the tensors do).
+    """
+
+    name: str
+    specs: Mapping[str, TensorSpec]
+    law: Law | None
+    clip: float | None
+    norm: str
+    seed: int
+    key = PUBLIC
+    together = False
+    projects: int | None = None
+
+    @abstractmethod
+    def seen(self, clients: Sequence[Known], number: int, *, who: int = 0, noise: bool = True) -> dict[str, Floats]:
+        """Return what an adversary sees of these clients in round `number`: whole tensors, or one projected vector.
+
+        Where `together`, that is their sum; else there is one of them, and `who` says which.
+        """
+
+    @abstractmethod
+    def meant(self, clients: Sequence[Known], number: int) -> dict[str, Floats]:
+        """Return what would be seen if nothing was clipped and there was no noise."""
+
+    def tight(self) -> Way:
+        """Return the way on which an update far beyond the clip leaves with all of its length."""
+        return self
+
+    def noise(self, known: Known, number: int, who: int = 0) -> dict[str, Floats]:
+        """Return what the noise of round `number` was, if `known` is within the clip."""
+        seen, meant = self.seen([known], number, who=who), self.meant([known], number)
+        return {name: seen[name] - meant[name] for name in seen}
+
+
+class Planted(InProcess):
+    """These are clients who upload what they were given, through the release of every run."""
+
+    def __init__(self, program: LocalProgram, clients: Sequence[Known]):
+        self.program, self.clients = program, clients
+
+    def updates(
+        self, work: LocalWork, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+    ) -> Iterator[Updates]:
+        for shard in shards:
+            some, dense, rows = [self.clients[n] for n in shard.tolist()], {}, {}
+            for name, spec in self.program.specs.items():
+                if spec.kind == "dense":
+                    values = np.stack([known.whole(name, spec.shape) for known in some])
+                    dense[name] = torch.from_numpy(values.astype(np.float32))
+                else:
+                    rows[name] = _rows(name, spec.shape[1], some)
+            yield Updates(dense, rows, {})
+
+
+def _rows(name: str, width: int, clients: Sequence[Known]) -> RowUpdates:
+    none = np.zeros(0, np.int64), np.zeros((0, width))
+    each = [known.rows.get(name, none) for known in clients]
+    slots = np.repeat(np.arange(len(each)), [len(items) for items, _ in each])
+    items, values = (np.concatenate([part[n] for part in each]) for n in (0, 1))
+    return RowUpdates(torch.from_numpy(items), torch.from_numpy(slots), torch.from_numpy(values.astype(np.float32)))
+
+
+class Sum(Way):
+    """This is the sum of a cohort as `Federation.round` opens it: clipped, rounded and noised by the run's own code.
+
+    Under local trust a cohort of one is a single upload. A projection is taken back to the numbers that were sent.
+    """
+
+    name = "sum"
+
+    def __init__(self, plan: Plan, specs: Mapping[str, TensorSpec], seed: int = 0):
+        self.plan, self.specs, self.seed, self.norm, self.clip = plan, specs, seed, plan.norm, plan.clip
+        self.together, self.projects = True, plan.project
+        noise = plan.noise
+        self.law = Law.of_noise(noise)
+
+    def law_of(self, clients: int) -> Law | None:
+        """Return the law of the noise on the sum of so many clients."""
+        each = self.plan.where == "each upload"
+        return None if self.law is None else self.law.summed(clients if each else 1)
+
+    def seen(self, clients: Sequence[Known], number: int, *, who: int = 0, noise: bool = True) -> dict[str, Floats]:
+        return next(self.over(clients, [number], noise))
+
+    def over(
+        self, clients: Sequence[Known], numbers: Iterable[int], noise: bool = True, weight: float = 1.0
+    ) -> Iterator[dict[str, Floats]]:
+        """Yield what is seen of these clients in each of several rounds; a `weight` below 1 is of old updates."""
+        server, count = self._federation(clients, noise), len(clients)
+        start, everyone = server.shared, np.arange(count)
+        rows = Ragged(np.zeros(count, np.int32), np.arange(count + 1))
+        sampler = Sampler(rows, np.arange(2), 2, 0, 1, self.seed)
+        for number in numbers:
+            server.shared = start
+            server.round(number, [Group(everyone, number, start, weight)], sampler, rows)
+            yield self._sent({name: server.shared[name].double().numpy() * count for name in self.specs}, number)
+
+    def _sent(self, whole: dict[str, Floats], number: int) -> dict[str, Floats]:
+        """Return the numbers that were sent: of a projection one value for each of its own."""
+        if self.projects is None:
+            return whole
+        projection = self._projection(number)
+        flat = np.concatenate([value.ravel() for value in whole.values()]) * projection.signs
+        return {PROJECTED: flat[np.unique(projection.buckets, return_index=True)[1]]}
+
+    def meant(self, clients: Sequence[Known], number: int) -> dict[str, Floats]:
+        total = {n: sum((c.whole(n, s.shape) for c in clients), np.zeros(s.shape)) for n, s in self.specs.items()}
+        if self.projects is None:
+            return total
+        return {PROJECTED: self._projection(number).forth(np.concatenate([v.ravel() for v in total.values()]))}
+
+    def _projection(self, number: int) -> Projection:
+        assert self.projects is not None
+        size = sum(spec.size for spec in self.specs.values())
+        return Projection.of_round(self.seed, number, size, self.projects)
+
+    def _federation(self, clients: Sequence[Known], noise: bool) -> Federation:
+        program = Still(self.specs)
+        return Federation(
+            program,
+            clients=len(clients),
+            seed=self.seed,
+            shard_size=max(1, len(clients)),
+            aggregation=PLAIN,
+            plan=replace(self.plan, at_least=1) if noise else quiet(self.plan),
+            device=torch.device("cpu"),
+            backend=Planted(program, clients),
+            noise=self._source(),
+        )
+
+    def _source(self) -> NoiseSource:
+        return SimulatedNoise(self.key, self.seed)
+
+
+class RealSum(Sum):
+    """This is the same sum with the exact noise that real updates are summed with."""
+
+    name = "real sum"
+
+    def _source(self) -> NoiseSource:
+        return RealNoise()
+
+
+def quiet(plan: Plan) -> Plan:
+    """Return a plan that clips as the plan clips, and adds no noise."""
+    return replace(plan, noise=None, where="nowhere", at_least=1)
+
+
+def through(plan: Plan, updates: Floats, seed: int, numbers: Iterable[int]) -> Floats:
+    """Return what comes of uploads [C, width] in rounds `numbers`: their sums as the server gets them [rounds, width].
+
+    Where the run projects, these are projected already: the projection is public and comes before the clip.
+    """
+    way = Sum(replace(plan, project=None), {"vector": TensorSpec(updates.shape[1:], "shared")}, seed)
+    clients = [Known({"vector": update}) for update in updates]
+    return np.stack([seen["vector"] for seen in way.over(clients, numbers)])

@@ -1,0 +1,273 @@
+"""Planted clients are played often: how well they are told apart bounds epsilon from below.
+
+    game        is this client there at all?   the mechanism alone, many draws of two neighbouring worlds
+    canaries    the same from one run          many planted clients, each in or out by a coin of its own
+    game-rows   which row did it change?       one row of an item table, in the sum that a server opens
+    game-bytes  the same                       in the bytes of a device's upload
+    game-steps  was this interaction there?    in what the steps of DP-SGD make of it
+
+The last three know the law of the noise, and guess by the likelihood ratio; and they see what has no noise at all.
+Owns: worlds, scores. Does not own: the bound that guesses prove (`privacy.audits`), how planted clients get through.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from edgefr.config import random_streams as purposes
+from edgefr.studies.audits.canaries import Floats, Known, Sum, Way, through
+from edgefr.studies.audits.channels import Steps, Upload
+from edgefr.studies.audits.finding import Effort, Finding
+from edgefr.studies.audits.target import AttackTarget
+from export.program import TensorSpec
+from privacy import keyed
+from privacy.accounting import composed
+from privacy.audits import game_bound, leak, one_run_bound
+from privacy.guarantee import Event
+from privacy.plan import Plan
+from privacy.progress import Progress
+
+Bools = npt.NDArray[np.bool_]
+CANARIES = 1000
+GUESSED = 4
+"""One canary in so many is guessed; fixed before the run, as the bound wants it."""
+WIDTH = 200
+"""Worlds that are played side by side under central trust, one coordinate each."""
+ROUNDS = 10_000
+"""Rounds through the mechanism that one attack may take (of all canaries together: a twentieth, they cost more)."""
+ROWS = 64
+"""Rows of an item table that are played: what happens to a row does not depend on how many others there are."""
+SURE = 1e9
+"""Added to a score for a row without any noise, where there should be some: it was not touched."""
+UPLOADS, STEPS = 4000, 1000
+"""Draws of one upload, and of one client's steps, at most."""
+
+
+def game(target: AttackTarget, effort: Effort, progress: Progress) -> Finding:
+    """Tell two neighbouring worlds apart from what the run's own mechanism lets through of a planted client."""
+    delta = target.experiment.privacy.delta
+    return play(target.plan, bound_of(target), target.rounds, delta, effort.trials, progress, effort.seed)
+
+
+def play(
+    plan: Plan, bound: float, rounds: int, delta: float, trials: int, progress: Progress, seed: int = 0
+) -> Finding:
+    """The game of `trials` draws for a plan: a client at `bound` or absent (central), or at either end of it (local).
+
+    As many of the run's `rounds` are released in each draw as the work allows.
+    """
+    width = 1 if plan.where == "each upload" else min(WIDTH, trials // 2)
+    releases = max(1, min(rounds, ROUNDS * width // trials))
+    batches = trials // 2 // width
+    worlds = []
+    for target in (1, 0):
+        updates = _planted(plan, bound, np.full(width, target == 1))
+        found = np.empty((batches, width))
+        for batch in range(batches):
+            numbers = range(batch * releases, (batch + 1) * releases)
+            found[batch] = _passed(plan, updates, keyed.key(seed, purposes.GAME, target), numbers)
+            progress("game", (1 - target) * batches + batch + 1, 2 * batches, "")
+        worlds.append(found.ravel())
+    lower, counts = game_bound(worlds[0], worlds[1], delta)
+    group = (np.concatenate(worlds), np.repeat([True, False], [len(w) for w in worlds]))
+    apart = leak([group], keyed.generator(seed, purposes.null("game")), deals=20)
+    return Finding.of_leak(
+        "game",
+        "client",
+        apart,
+        eps_lb95=lower,
+        claimed=_claimed(plan, releases, delta),
+        releases=releases,
+        of=len(group[0]),
+        counts=counts,
+        bounded="rates",
+        seed=seed,
+    )
+
+
+def canaries(target: AttackTarget, effort: Effort, progress: Progress) -> Finding:
+    """One run with many planted clients, each there or not by a coin: how many coins does the attacker get right?"""
+    delta = target.experiment.privacy.delta
+    return plant(target.plan, bound_of(target), target.rounds, delta, CANARIES, progress, effort.seed)
+
+
+def plant(
+    plan: Plan, bound: float, rounds: int, delta: float, count: int, progress: Progress, seed: int = 0
+) -> Finding:
+    """The canaries of a plan, in all of a run's `rounds` as far as the work allows (Steinke et al. 2023)."""
+    coins = keyed.integers(keyed.key(seed, purposes.COINS), np.arange(count), 2) == 1
+    updates = _planted(plan, bound, coins)
+    together = plan.where != "each upload"
+    releases = max(1, min(rounds, ROUNDS // (20 if together else count)))
+    key, scores = keyed.key(seed, purposes.CANARIES), np.zeros(count)
+    if together:
+        for number in range(releases):
+            scores += _passed(plan, updates, key, range(number, number + 1))
+            progress("canaries", number, releases, "")
+    else:  # every upload is seen by itself
+        for canary in range(count):
+            numbers = range(canary * releases, (canary + 1) * releases)
+            scores[canary] = _passed(plan, updates[canary : canary + 1, canary : canary + 1], key, numbers)[0]
+            progress("canaries", canary, count, "")
+    order, each = np.argsort(scores, kind="stable"), count // GUESSED // 2
+    correct = int((~coins[order[:each]]).sum() + coins[order[-each:]].sum())
+    apart = leak([(scores, coins)], keyed.generator(seed, purposes.null("canaries")), deals=100)
+    total = releases if together else count
+    progress("canaries", total, total, "")
+    return Finding.of_leak(
+        "canaries",
+        "client",
+        apart,
+        eps_lb95=one_run_bound(count, 2 * each, correct, delta),
+        claimed=_claimed(plan, releases, delta),
+        releases=releases,
+        of=count,
+        counts={"canaries": count, "guesses": 2 * each, "correct": correct},
+        bounded="coins",
+        seed=seed,
+    )
+
+
+def bound_of(target: AttackTarget) -> float:
+    """Return the norm of a planted update: the clip, or where nobody clips the run's 90th percentile."""
+    return target.plan.clip or target.p90 or 1.0
+
+
+def _planted(plan: Plan, bound: float, there: Bools) -> Floats:
+    """Make uploads [C, C], one coordinate per client: at the bound if it is there, else at nothing or at the other end.
+
+    Under a clip they are sent ten times too large, so that the bound is the clip's own doing.
+    """
+    size = bound if plan.clip is None else 10.0 * bound
+    other = -size if plan.where == "each upload" else 0.0
+    out: Floats = np.diag(np.where(there, size, other))
+    return out
+
+
+def _passed(plan: Plan, updates: Floats, key: int, numbers: range) -> Floats:
+    """Return what the mechanism lets through of uploads [C, width], added up over rounds: [width]."""
+    return through(plan, updates, key, numbers).sum(axis=0)
+
+
+def _claimed(plan: Plan, releases: int, delta: float) -> float:
+    """Return what the run's accounting guarantees for so many releases of one client."""
+    return composed([(plan.event, releases)], delta).epsilon if plan.noise is not None else math.inf
+
+
+Worlds = tuple[Known, Known]
+"""What a planted client learned in world one, and in world zero."""
+
+
+def game_rows(target: AttackTarget, effort: Effort, progress: Progress) -> Finding:
+    """Tell which row of an item table a client changed, or (central trust) whether it changed any."""
+    if target.table is None:
+        return Finding("game-rows", "client", note="no table of items leaves the device")
+    way = Sum(replace(target.plan, project=None, at_least=1), _short(target), effort.seed)
+    worlds = _worlds(way, other=target.plan.where == "each upload")
+    return tell_apart("game-rows", way, worlds, target.plan.event, target, min(effort.trials, UPLOADS), progress)
+
+
+def game_bytes(target: AttackTarget, effort: Effort, progress: Progress) -> Finding:
+    """Tell which row (or value) a client changed by the bytes of its device's upload."""
+    release = target.release
+    if release is None or target.plan.where != "each upload":
+        return Finding("game-bytes", "client", note="no device of this run adds noise to its upload")
+    plan, release = replace(target.plan, project=None), release.model_copy(update={"project": None})
+    way = Upload(plan, release, _short(target), effort.seed)
+    return tell_apart(
+        "game-bytes", way, _worlds(way, other=True), plan.event, target, min(effort.trials, UPLOADS), progress
+    )
+
+
+def game_steps(target: AttackTarget, effort: Effort, progress: Progress) -> Finding:
+    """Tell whether one interaction was there by what a step of DP-SGD makes of it."""
+    if target.examples is None:
+        return Finding("game-steps", "interaction", note="the run has no DP-SGD")
+    way = Steps(target.examples, _short(target), effort.seed, records=1)
+    worlds, trials = _worlds(way, other=False), min(effort.trials, STEPS)
+    found = tell_apart("game-steps", way, worlds, target.examples.event, target, trials, progress)
+    return replace(found, unit="interaction")
+
+
+def tell_apart(
+    name: str, way: Way, worlds: Worlds, event: Event, target: AttackTarget, trials: int, progress: Progress
+) -> Finding:
+    """Play `trials` releases, half of either world, and guess by the likelihood ratio of the noise's law."""
+    means = [_clipped(way, known) for known in worlds]
+    scores = np.empty((2, trials // 2))
+    for world in (0, 1):
+        for draw in range(trials // 2):
+            seen = way.seen([worlds[world]], 1 + 2 * draw + world)
+            scores[world, draw] = _score(way, seen, means)
+            progress(name, world * (trials // 2) + draw + 1, 2 * (trials // 2), "")
+    delta = target.experiment.privacy.delta
+    lower, counts = game_bound(scores[0], scores[1], delta)
+    group = (scores.ravel(), np.repeat([True, False], trials // 2))
+    return Finding.of_leak(
+        name,
+        "client",
+        leak([group], keyed.generator(way.seed, purposes.null(name)), deals=20),
+        eps_lb95=lower,
+        claimed=composed([(event, 1)], delta).epsilon,
+        of=group[0].size,
+        counts=counts,
+        bounded="rates",
+        seed=way.seed,
+    )
+
+
+def _short(target: AttackTarget) -> dict[str, TensorSpec]:
+    """Return the tensor that is attacked: a table that leaves the device, cut to `ROWS`, or the first tensor of all."""
+    name = target.table or target.sent[0]
+    spec = target.program.specs[name]
+    return {name: replace(spec, shape=(min(ROWS, spec.shape[0]), *spec.shape[1:]))}
+
+
+def _worlds(way: Way, other: bool) -> Worlds:
+    """Return a client far beyond the clip in one row (or value), and one in another row, or with nothing there."""
+    ((name, spec),) = way.specs.items()
+    size = 10.0 * (way.clip or 1.0)
+    if spec.kind == "rows":
+        change = np.zeros((1, spec.shape[1]))
+        change[0, 0] = size
+        one, two = (Known(rows={name: (np.array([row]), change)}) for row in (0, spec.shape[0] - 1))
+    else:
+        one, two = (Known({name: np.zeros(spec.shape)}) for _ in range(2))
+        one.dense[name].flat[0] = two.dense[name].flat[-1] = size
+    return one, two if other else two.times(0.0)
+
+
+def _clipped(way: Way, known: Known) -> Floats:
+    """Return what a planted client's upload is on average: clipped, without noise."""
+    whole = np.concatenate([value.ravel() for value in way.meant([known], 1).values()])
+    norm = np.abs(whole).sum()  # one value alone is planted, so its norms are alike
+    return whole if not norm or way.clip is None else whole * min(1.0, way.clip / norm)
+
+
+def _score(way: Way, seen: dict[str, Floats], means: list[Floats]) -> float:
+    """Return the likelihood ratio of world one, and whether a row that one world alone changes is without noise."""
+    ((name, values),) = seen.items()
+    flat, spec = values.ravel(), way.specs[name]
+    places = np.flatnonzero((means[0] != 0) | (means[1] != 0))
+    here, (one, zero) = flat[places], (mean[places] for mean in means)
+    if way.law is None:
+        return float(here @ (one - zero))
+    score = float((way.law.log_density(here - one) - way.law.log_density(here - zero)).sum())
+    if spec.kind == "rows":
+        bare = ~(values != 0).any(axis=1)
+        score += SURE * (float(bare[-1]) - float(bare[0]))
+    return score
+
+
+GAMES: dict[str, Callable[[AttackTarget, Effort, Progress], Finding]] = {
+    "game": game,
+    "canaries": canaries,
+    "game-rows": game_rows,
+    "game-bytes": game_bytes,
+    "game-steps": game_steps,
+}

@@ -1,0 +1,189 @@
+"""`compare` tests every pair of runs over users and over seeds, and says what else differs between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgefr.config.arguments import checked
+from edgefr.config.display import COLUMNS, Brief
+from edgefr.metrics.paired import Apart, apart, family
+from edgefr.metrics.significance import holm
+from edgefr.report.pages import Page, Spread
+from edgefr.simulation.runs.run import Run
+from edgefr.studies.comparisons.pages import Pair, Row, latex, page
+from edgefr.studies.comparisons.sides import Side, check_alike, differences, metrics_of, ranking_of, shared_seeds, sides
+from edgefr.studies.reproductions.cells import p_value
+from privacy.files import write_atomic
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(Brief):
+    """A comparison has a row per run, a pair per two runs and metric, and what else differs between the runs.
+
+    `differs`: values of the experiments that are not the same, by dotted name and then by run.
+    """
+
+    rows: Sequence[Row]
+    pairs: Sequence[Pair]
+    differs: dict[str, dict[str, str]]
+    ranking: str
+    notes: Sequence[str]
+
+    @cached_property
+    def page(self) -> Page:
+        """Return the tables, the figure and the notes."""
+        return page(self.rows, self.pairs, self.differs, self.ranking, self.notes)
+
+    @property
+    def markdown(self) -> str:
+        """Return the tables as Markdown."""
+        return self.page.markdown()
+
+    @property
+    def latex(self) -> str:
+        """Return the tables as LaTeX, which needs the package booktabs."""
+        return latex(self.rows, self.pairs, self.ranking)
+
+    @property
+    def frame(self) -> DataFrame:
+        """Return a row per pair and metric: difference, interval, p-values, effect sizes."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.page.records))
+
+    def write(self, folder: str | Path) -> list[Path]:
+        """Write comparison.md, .csv, .tex, .png and .svg into a folder."""
+        place = Path(folder)
+        return [*self.page.write(place, ()), write_atomic(place / f"{self.page.name}.tex", self.latex)]
+
+    def brief(self) -> list[RenderableType]:
+        """Return the table of the runs and that of the pairs, as wide as they fit."""
+        return [sheet.first(COLUMNS) for sheet in self.page.sheets[:2]]
+
+
+@checked
+def compare(
+    runs: Sequence[Run | str | Path],
+    metrics: Sequence[str] = (),
+    *,
+    ranking: str | None = None,
+    out: str | Path | None = None,
+) -> Comparison:
+    """Compare finished runs of the same data, protocol and users, each pair over users and over seeds.
+
+    A run is a folder of `simulate`, or one with a run per seed. Over users: the paired bootstrap's 95 % interval of the
+    difference (Efron, 1979) and Wilcoxon's signed-rank test, with Cohen's d and the rank-biserial correlation. Over
+    seeds that all have: the paired t-test. p-values are corrected for all pairs and metrics together (Holm, 1979).
+    `metrics`: some of the runs' (none: all). `ranking`: full or sampled (None: full where all have it). `out`: a folder
+    for tables (Markdown, LaTeX, CSV) and a figure. Raises `InputError` for folders that are no whole runs, and for runs
+    whose data, protocol, seeds or users differ.
+
+    Example: ``edgefr.compare(["runs/fedmf", "runs/pfedrec"]).frame``
+    """
+    found = sides([each.path if isinstance(each, Run) else Path(each) for each in runs])
+    seeds = shared_seeds(found)
+    kind = ranking_of(found, seeds, ranking)
+    check_alike(found, seeds, kind)
+    names, notes = _told_apart(found, seeds, kind, metrics_of(found, seeds, kind, metrics), bool(metrics))
+    pairs = _pairs(found, seeds, kind, names)
+    rows = [_row(side, kind, names, pairs) for side in found]
+    lines = [*notes, *_seed_notes(found, seeds), *_verdicts(found)]
+    comparison = Comparison(rows, pairs, _differs(found), kind, lines)
+    if out is not None:
+        comparison.write(out)
+    return comparison
+
+
+def _told_apart(
+    found: Sequence[Side], seeds: Sequence[int], ranking: str, metrics: Sequence[str], asked: bool
+) -> tuple[list[str], list[str]]:
+    """Return the metrics without those that are an earlier one for every user, which would be tested twice."""
+    measured = [of for side in found for seed in seeds for _, of in side.runs[seed].users[ranking].values()]
+    kept, notes = list[str](), list[str]()
+    for name in metrics:
+        same = next((k for k in kept if all(np.array_equal(of[name], of[k]) for of in measured)), None)
+        if same is None or asked:
+            kept.append(name)
+        else:
+            notes.append(f"{name} is {same} for every user of these runs, and is left out")
+    return kept, notes
+
+
+def _pairs(found: Sequence[Side], seeds: Sequence[int], ranking: str, metrics: Sequence[str]) -> list[Pair]:
+    """Test every pair in every metric, all as one family of tests over users and one over seeds."""
+    over_users, over_seeds = dict[str, Apart](), dict[str, float]()
+    keys = [(one, other, metric) for one, other in combinations(range(len(found)), 2) for metric in metrics]
+    names = {key: repr(key) for key in keys}
+    for one, other in combinations(range(len(found)), 2):
+        parts = differences(found[one], found[other], seeds, ranking, metrics)
+        for metric, tested in zip(metrics, apart(parts), strict=True):
+            name = names[one, other, metric]
+            over_users[name] = tested
+            over_seeds[name] = p_value(*(_of_seeds(found[side], seeds, metric, ranking) for side in (one, other)))
+    corrected, seeded = family(over_users), holm(over_seeds)
+    return [
+        Pair(
+            found[one].name,
+            found[other].name,
+            metric,
+            corrected[names[one, other, metric]],
+            seeded[names[one, other, metric]],
+        )
+        for one, other, metric in keys
+    ]
+
+
+def _of_seeds(side: Side, seeds: Sequence[int], metric: str, ranking: str) -> dict[int, float]:
+    values = side.by_seed(metric, ranking)
+    return {seed: values[seed] for seed in seeds}
+
+
+def _row(side: Side, ranking: str, metrics: Sequence[str], pairs: Sequence[Pair]) -> Row:
+    """Return what a run reached, and which others it is above."""
+    values = {metric: Spread.of(list(side.by_seed(metric, ranking).values())) for metric in metrics}
+    above = {
+        metric: [
+            pair.other if pair.one == side.name else pair.one
+            for pair in pairs
+            if pair.metric == metric and pair.above == side.name
+        ]
+        for metric in metrics
+    }
+    return Row(side.name, values, above)
+
+
+def _seed_notes(found: Sequence[Side], seeds: Sequence[int]) -> list[str]:
+    """Say over which seeds pairs were made, where that is not all there is."""
+    lines = [f"pairs are made over {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}"]
+    if len(seeds) == 1:
+        lines.append(
+            "one seed: whether another training of the same methods would come out the same is not tested "
+            "(edgefr simulate --seeds 5)"
+        )
+    elif not all(side.one_data for side in found):
+        lines.append("the data are generated by the seed, so that every seed has users of its own")
+    return lines
+
+
+def _verdicts(found: Sequence[Side]) -> list[str]:
+    """Repeat what each run says of whether learning helped at all; of several seeds the first."""
+    return [f"{side.name}: {line}" for side in found for line in side.first.verdicts]
+
+
+def _differs(found: Sequence[Side]) -> dict[str, dict[str, str]]:
+    """Return the values of the experiments that are not the same for all."""
+    values = {side.name: side.first.values for side in found}
+    names = dict.fromkeys(name for own in values.values() for name in own)
+    table = {name: {side: own.get(name, "") for side, own in values.items()} for name in names}
+    return {name: row for name, row in table.items() if len(set(row.values())) > 1}

@@ -1,0 +1,196 @@
+"""A comparison has tables and a figure: what each run reached, how far each pair is apart, what else differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from string import ascii_lowercase
+from typing import TYPE_CHECKING
+
+from edgefr.config.sheet import Sheet
+from edgefr.metrics.paired import LEVEL, Apart
+from edgefr.report.latex import Tex, escape, latex_table
+from edgefr.report.pages import Page, Spread, number
+from edgefr.report.verdict import RANKINGS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NOTES = (
+    "Difference: mean over users, with the paired bootstrap's 95 % interval over users; p: Wilcoxon's signed-rank "
+    "test, and by Holm's correction over all pairs and metrics here; d: Cohen's d of paired differences; r: "
+    "matched-pairs rank-biserial correlation; p (seeds): paired t-test, a pair is one seed's two means, by Holm's "
+    "correction",
+    f"a run is said to be above another where Holm's p is below {LEVEL} and the interval is wholly on one side of 0",
+    "tests over users speak of these trained models, asked by other users of the same kind; tests over seeds speak of "
+    "training them again",
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """This is what a run reached: its metrics over its seeds, and the names of those that it is above, by metric."""
+
+    name: str
+    values: Mapping[str, Spread]
+    above: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """This says how far run `one` is above run `other` in a metric, over users, and p over seeds."""
+
+    one: str
+    other: str
+    metric: str
+    users: Apart
+    p_seeds: float
+
+    @property
+    def above(self) -> str | None:
+        """Return the run that is above the other, None where the two are not told apart."""
+        return {1: self.one, -1: self.other, 0: None}[self.users.side]
+
+    @property
+    def said(self) -> str:
+        """Return who is above whom, in words."""
+        return "not told apart" if self.above is None else f"{self.above} is above"
+
+
+def page(
+    rows: Sequence[Row],
+    pairs: Sequence[Pair],
+    differs: Mapping[str, Mapping[str, str]],
+    ranking: str,
+    notes: Sequence[str],
+) -> Page:
+    """Return a comparison as a page."""
+    sheets = [_reached(rows, ranking), _apart(pairs)]
+    if differs:
+        what = [{"setting": name, **values} for name, values in differs.items()]
+        sheets.append(Sheet("what else differs", what, ["setting", *(row.name for row in rows)]))
+    title = f"comparison of {len(rows)} runs, {RANKINGS[ranking]}"
+    return Page(
+        "comparison", title, sheets, [_record(pair) for pair in pairs], [*NOTES, *notes], _figure(pairs, ranking)
+    )
+
+
+def _letters(rows: Sequence[Row]) -> dict[str, str]:
+    """Return a short sign for every run: a letter, and beyond z a number."""
+    return {row.name: ascii_lowercase[at] if at < 26 else str(at + 1) for at, row in enumerate(rows)}
+
+
+def _reached(rows: Sequence[Row], ranking: str) -> Sheet:
+    sign = _letters(rows)
+    shown = [
+        {"run": f"{sign[row.name]}: {row.name}"}
+        | {
+            metric: f"{value} > {', '.join(sign[name] for name in row.above[metric])}"
+            if row.above[metric]
+            else str(value)
+            for metric, value in row.values.items()
+        }
+        | {"seeds": str(max(value.number for value in row.values.values()))}
+        for row in rows
+    ]
+    some = any(row.above[metric] for row in rows for metric in row.above)
+    caption = "> a: above run a, by both tests" if some else "no run is told apart from another"
+    return Sheet(f"test items, {RANKINGS[ranking]}", shown, ["run"], caption)
+
+
+def _apart(pairs: Sequence[Pair]) -> Sheet:
+    shown = [
+        {
+            "pair": f"{pair.one} - {pair.other}",
+            "metric": pair.metric,
+            "verdict": pair.said,
+            "difference [95 %]": f"{pair.users.mean:+.4f} [{pair.users.low:+.4f}, {pair.users.high:+.4f}]",
+            "p": number(pair.users.p, ".3g"),
+            "p\nHolm": number(pair.users.p_holm, ".3g"),
+            "d": number(pair.users.d, "+.2f"),
+            "r": number(pair.users.r, "+.2f"),
+            "p\nseeds": number(pair.p_seeds, ".3g"),
+            "users": f"{pair.users.users:,}",
+        }
+        for pair in pairs
+    ]
+    return Sheet("pairs", shown, ["pair", "metric", "verdict"])
+
+
+def _record(pair: Pair) -> dict[str, str | float | int | None]:
+    over = pair.users
+    return {
+        **{"one": pair.one, "other": pair.other, "metric": pair.metric, "users": over.users},
+        **{"difference": over.mean, "low": over.low, "high": over.high, "p": over.p, "p_holm": over.p_holm},
+        **{"d": over.d, "r": over.r, "p_seeds_holm": pair.p_seeds, "above": pair.above or ""},
+    }
+
+
+def latex(rows: Sequence[Row], pairs: Sequence[Pair], ranking: str) -> str:
+    """Return both tables for a paper; superscripts name the runs that a run is above, the highest mean is bold."""
+    sign, metrics = _letters(rows), list(rows[0].values)
+    best = {metric: max(row.values[metric].mean for row in rows) for metric in metrics}
+    reached: list[dict[str, str | Tex]] = [
+        {"": sign[row.name], "run": row.name} | {metric: _value(row, metric, best[metric], sign) for metric in metrics}
+        for row in rows
+    ]
+    apart: list[dict[str, str | Tex]] = [
+        {
+            "pair": f"{sign[pair.one]} - {sign[pair.other]}",
+            "metric": pair.metric,
+            "difference": Tex(f"${pair.users.mean:+.4f}$"),
+            "95 % interval": Tex(f"$[{pair.users.low:+.4f}, {pair.users.high:+.4f}]$"),
+            "p (Holm)": _p(pair.users.p_holm),
+            "d": Tex(f"${pair.users.d:+.2f}$"),
+            "r": Tex(f"${pair.users.r:+.2f}$"),
+        }
+        for pair in pairs
+    ]
+    first = (
+        f"Test items, {RANKINGS[ranking]}. Superscripts: runs that a run is above (Wilcoxon, Holm, p < {LEVEL}, and "
+        "the 95 % interval of the difference wholly on one side of 0)."
+    )
+    second = f"Paired differences over {max(pair.users.users for pair in pairs):,} users. {NOTES[0]}."
+    return (
+        "\n\n".join(
+            [
+                "% needs \\usepackage{booktabs}",
+                latex_table(reached, first, "runs", ["run"]),
+                latex_table(apart, second, "pairs", ["pair", "metric"]),
+            ]
+        )
+        + "\n"
+    )
+
+
+def _value(row: Row, metric: str, best: float, sign: Mapping[str, str]) -> Tex:
+    value, above = row.values[metric], row.above[metric]
+    text = escape(str(value))
+    text = f"\\textbf{{{text}}}" if value.mean == best else text
+    return Tex(f"{text}$^{{{','.join(sign[name] for name in above)}}}$" if above else text)
+
+
+def _p(value: float) -> Tex:
+    return Tex("$<0.001$" if value < 0.001 else number(value, ".3f"))
+
+
+def _figure(pairs: Sequence[Pair], ranking: str) -> Figure:
+    """Draw the differences with their intervals, a panel per metric and a line per pair."""
+    from matplotlib.figure import Figure
+
+    metrics = list(dict.fromkeys(pair.metric for pair in pairs))
+    names = list(dict.fromkeys(f"{pair.one} − {pair.other}" for pair in pairs))
+    figure = Figure(figsize=(2.6 + 2.8 * len(metrics), 1.3 + 0.34 * len(names)), layout="constrained")
+    for axis, metric in zip(figure.subplots(1, len(metrics), squeeze=False, sharey=True)[0], metrics, strict=True):
+        own = [pair for pair in pairs if pair.metric == metric]
+        for at, pair in enumerate(own):
+            color = "C7" if pair.above is None else "C0"
+            axis.plot([pair.users.low, pair.users.high], [at, at], color=color, linewidth=2, solid_capstyle="butt")
+            axis.plot([pair.users.mean], [at], marker="o" if pair.above is None else "D", color=color)
+        axis.axvline(0, color="black", linewidth=0.8)
+        axis.set(xlabel=f"difference in {metric}", yticks=range(len(names)), yticklabels=names)
+        axis.set_ylim(len(names) - 0.5, -0.5)
+        axis.locator_params(axis="x", nbins=5)
+        axis.grid(alpha=0.3, axis="x")
+    figure.suptitle(f"{RANKINGS[ranking]}; 95 % over users; blue diamonds: told apart (Holm)", fontsize="medium")
+    return figure

@@ -1,0 +1,135 @@
+"""Many runs at a time: a call per job in worker processes; one that fails says why and does not stop the others.
+
+Owns: the processes and how they end. Does not own: what a job is, nor what is kept of jobs that are done, nor other
+machines (`edgefr.studies.jobs_on_ray`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import active_children, get_context, parent_process
+from pathlib import Path
+from typing import TypeVar
+
+from edgefr.config.plugins import MODULES
+
+Job = TypeVar("Job")
+Common = TypeVar("Common")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Failed:
+    """This is a job that gave nothing. `why`: what went wrong, on one line."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Where:
+    """This says where jobs run, `workers` at a time: on this machine, or on the Ray cluster at `ray_address`."""
+
+    workers: int = 1
+    ray_address: str | None = None
+
+
+HERE = Where()
+"""One job at a time, on this machine."""
+
+
+def run_jobs(
+    call: Callable[[Job, Common], Result], jobs: Sequence[Job], common: Common, where: Where, folder: Path
+) -> Iterator[tuple[Job, Result | Failed]]:
+    """`call(job, common)` for every job, as `in_processes`, there or on a cluster whose machines share `folder`.
+
+    Example: ``dict(run_jobs(run_job, jobs, setting, Where(workers=2), folder))``
+    """
+    if where.ray_address is None:
+        return in_processes(call, jobs, common, where.workers)
+    from edgefr.studies.jobs_on_ray import on_ray
+
+    return on_ray(call, jobs, common, where.workers, where.ray_address, folder) if jobs else iter(())
+
+
+def in_processes(
+    call: Callable[[Job, Common], Result], jobs: Sequence[Job], common: Common, workers: int = 1
+) -> Iterator[tuple[Job, Result | Failed]]:
+    """`call(job, common)` for every job, `workers` at a time, each in a process with one maths thread.
+
+    Yields each job with its result or with what went wrong, as they end. All of it travels between processes, and
+    `call` has to be a function of a module. Whoever stops taking results (Ctrl-C) ends the workers at once.
+    """
+    waiting = deque(jobs)
+    while waiting:  # more than once only where a worker was killed, which ends its whole pool
+        whole, running = True, dict[Future[Result], Job]()
+        with _workers(min(workers, len(waiting))) as pool:
+            while running or (waiting and whole):
+                while waiting and whole and len(running) < workers:
+                    try:
+                        running[pool.submit(call, waiting[0], common)] = waiting[0]
+                        waiting.popleft()
+                    except BrokenProcessPool:
+                        whole = False
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    job, problem = running.pop(future), future.exception()
+                    whole = whole and not isinstance(problem, BrokenProcessPool)
+                    yield job, future.result() if problem is None else Failed(_why(problem))
+
+
+@contextmanager
+def _workers(number: int) -> Iterator[ProcessPoolExecutor]:
+    """Yield worker processes that leave Ctrl-C to us. They are ended at once when the block does not end by itself."""
+    others = active_children()
+    with ProcessPoolExecutor(max(1, number), get_context("spawn"), _as_worker, (tuple(MODULES),)) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in active_children():
+                if child not in others:
+                    child.terminate()
+            raise
+
+
+def _as_worker(plugins: Sequence[str]) -> None:
+    """Make a worker's first call: one maths thread, since there are as many workers as wanted, and no Ctrl-C.
+
+    The worker knows the entries of other people's modules that its parent knows.
+
+    It does not outlive who started it: a run that nobody waits for would write where the next one begins anew.
+    """
+    import torch
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    for name in plugins:
+        importlib.import_module(name)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _why(problem: BaseException) -> str:
+    """Say what went wrong with a job, on one line."""
+    if isinstance(problem, BrokenProcessPool):
+        return "a worker process was killed, perhaps for lack of memory; run it again with fewer workers"
+    return said(problem)
+
+
+def said(problem: BaseException) -> str:
+    """Return an error's name and text on one line."""
+    return " ".join(f"{type(problem).__name__}: {problem}".split())

@@ -1,0 +1,62 @@
+"""One page of a run, of its seeds, of a sweep, or of several runs beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from edgefr.report.web.facts import Facts
+from edgefr.simulation.summary.pages import FILE, MOST_RUNS, write_page, write_runs
+from privacy.errors import InputError
+
+
+def write_report(paths: Sequence[Path], out: Path | None = None) -> Path:
+    """Write the page of a run, of a folder with a run per seed, of a sweep, or of several runs beside each other.
+
+    `out`: the file (default: report.html in the folder; of several, in the current one, where none may be). Raises
+    `InputError` for a folder that is none of these, and for what cannot be written.
+    """
+    try:
+        return _write(paths, out)
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        where = ", ".join(str(path) for path in paths)
+        what = f"the summary.json of {where} is not of the form that a page is made of"
+        raise InputError(f"{what} ({type(error).__name__}: {error}); run the experiment again") from error
+
+
+def _write(paths: Sequence[Path], out: Path | None) -> Path:
+    first, several = paths[0], len(paths) > 1
+    if not several and _is_sweep(first):
+        from edgefr.studies.sweeps.page import write_sweep
+
+        return write_sweep(first, out)
+    runs = [run for path in paths for run in _runs(path)]
+    if len(runs) > MOST_RUNS:
+        raise InputError(f"one page shows {MOST_RUNS} runs at most, and these are {len(runs)}; name fewer")
+    if several:
+        return write_runs(runs, out or _free(Path(FILE)))
+    return write_page(Facts.read(first), out) if runs == [first] else write_runs(runs, out or first / FILE)
+
+
+def _is_sweep(path: Path) -> bool:
+    from edgefr.studies.sweeps.plan import RECORD
+
+    return (path / RECORD).is_file()
+
+
+def _runs(path: Path) -> list[Path]:
+    """Return the run in a folder, or those of its seeds. Raises `InputError` for a sweep."""
+    from edgefr.simulation.simulate import SEEDS
+
+    if _is_sweep(path):
+        raise InputError(f"{path} is a sweep, which has a page of its own: give it alone, or name runs in {path}/runs")
+    seeds = sorted(summary.parent for summary in path.glob("seed-*/summary.json"))
+    return seeds if (path / SEEDS).is_file() and seeds else [path]
+
+
+def _free(path: Path) -> Path:
+    if path.exists():
+        raise InputError(f"{path} is there already; name another file with --out (nothing was changed)")
+    return path

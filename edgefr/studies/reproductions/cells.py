@@ -1,0 +1,169 @@
+"""A cell of a table is one experiment with several seeds, and the results of its finished runs."""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import yaml
+
+from edgefr.experiment.experiment import Experiment
+from edgefr.metrics.significance import paired_t
+from edgefr.report.pages import Spread
+from edgefr.simulation.runs.run import Run
+from privacy.errors import unknown
+
+Values = dict[str, Any]
+Summary = Mapping[str, Any]
+Pick = Callable[[Summary], float]
+BySeed = dict[int, float]
+
+
+class Part(NamedTuple):
+    """This is where a cell stands in a table: its row, what pages call it, its backbone where rows come for each."""
+
+    row: str
+    label: str
+    backbone: str | None = None
+
+
+class Cell(ABC):
+    """A cell is one experiment without its seed. `data`: its data set."""
+
+    data: str
+
+    @property
+    @abstractmethod
+    def part(self) -> Part:
+        """Return the row of a table that the cell is of, and the backbone where the table has some."""
+
+    @property
+    @abstractmethod
+    def values(self) -> Values:
+        """Return what differs from the defaults of the schema, by dotted name as for `--set`."""
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """Return what tells it from other cells, for people and in names of folders."""
+
+    @abstractmethod
+    def experiment(self, seed: int) -> Experiment:
+        """Return the experiment to be run."""
+
+    def folder(self, seed: int) -> str:
+        """Return the name of the run's folder. A digest of all values keeps runs of another recipe apart."""
+        digest = sha256(yaml.safe_dump(self.values, sort_keys=True).encode()).hexdigest()[:8]
+        return f"{self.label}_{digest}_seed-{seed}"
+
+
+Like = TypeVar("Like", bound=Cell)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """These are the rows and backbones of tables that are asked for; nothing stands for all of them.
+
+    >>> part = Part("ft", "FT", "fedmf")
+    >>> Chosen(rows=("ft",)).has(part), Chosen(backbones=("fedncf",)).has(part)
+    (True, False)
+    """
+
+    rows: Sequence[str] = ()
+    backbones: Sequence[str] = ()
+
+    def has(self, part: Part) -> bool:
+        """Say whether a cell of this place is asked for."""
+        return (not self.rows or part.row in self.rows) and (not self.backbones or part.backbone in self.backbones)
+
+    def check(self, parts: Sequence[Part], what: str) -> None:
+        """Raise `InputError`, with the nearest names, for a row or backbone that is in none of the tables."""
+        for name, asked, there in (
+            ("row", self.rows, [part.row for part in parts]),
+            ("backbone", self.backbones, [part.backbone for part in parts if part.backbone is not None]),
+        ):
+            known = list(dict.fromkeys(there))
+            for each in asked:
+                if each not in known:
+                    raise unknown(f"{name} of {what}", each, known)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """This is what is asked for: fidelity, seeds, and values over every recipe. `data_dir`: where archives lie.
+
+    `chosen`: the part of each table.
+    """
+
+    fidelity: str
+    seeds: Sequence[int]
+    extra: Values = field(default_factory=dict)
+    data_dir: Path | None = None
+    chosen: Chosen = field(default=Chosen(), kw_only=True)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Summaries, and folders, of finished runs: {cell: {seed: ...}}."""
+
+    summaries: Mapping[Any, Mapping[int, Summary]]
+    runs: Mapping[Any, Mapping[int, Run]] = field(default_factory=dict)
+
+    def any_of(self, cells: Iterable[Like]) -> Like:
+        """Return the first of some cells that has a finished run, or the first where none has."""
+        listed = list(cells)
+        return next((cell for cell in listed if self.summaries.get(cell)), listed[0])
+
+    def by_seed(self, cell: Cell, pick: Pick) -> BySeed:
+        """Return one value per finished seed."""
+        return {seed: pick(summary) for seed, summary in self.summaries.get(cell, {}).items()}
+
+    def spread(self, cell: Cell, pick: Pick) -> Spread:
+        """Return the mean and standard deviation over the finished seeds."""
+        return Spread.of(list(self.by_seed(cell, pick).values()))
+
+
+def label_parts(extra: Iterable[tuple[str, Any]]) -> list[str]:
+    """Return what differs from a recipe, for names of folders: of a list, its values with dashes between them.
+
+    >>> label_parts([("model.adapter", [64, 32]), ("rounds", 2)])
+    ['adapter=64-32', 'rounds=2']
+    """
+    return [f"{key.rsplit('.', 1)[-1]}={_plain(value)}" for key, value in extra]
+
+
+def _plain(value: Any) -> str:
+    """Return what of a value may stand in the name of a folder."""
+    return re.sub(r"[^0-9A-Za-z.]+", "-", as_yaml(value)).strip("-") if isinstance(value, list | dict) else str(value)
+
+
+def change(value: BySeed, of: BySeed) -> float:
+    """Return by how many % the mean of `value` is above that of `of`, over the seeds that both have; NaN without any.
+
+    >>> round(change({0: 0.09, 1: 0.11}, {0: 0.08, 1: 0.08, 2: 0.5}), 9)
+    25.0
+    """
+    shared = sorted(value.keys() & of.keys())
+    below = sum(of[seed] for seed in shared)
+    return 100 * (sum(value[seed] for seed in shared) / below - 1) if below else math.nan
+
+
+def p_value(one: BySeed, two: BySeed) -> float:
+    """Return the two-sided p of the paired t-test; a pair is one seed's two values. NaN for fewer than two pairs.
+
+    >>> p_value({0: 0.1}, {0: 0.2})
+    nan
+    """
+    shared = sorted(one.keys() & two.keys())
+    return paired_t([one[seed] for seed in shared], [two[seed] for seed in shared])
+
+
+def as_yaml(value: Any) -> str:
+    """Return a value as YAML on one line: unlike JSON's, its 1e-05 is a number."""
+    return yaml.safe_dump(value, default_flow_style=True).removesuffix("...\n").strip()

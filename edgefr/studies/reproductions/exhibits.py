@@ -1,0 +1,190 @@
+"""`edgefr reproduce` makes the runs that tables and figures need, each once, then their pages.
+
+Owns: which runs are made, where they are kept, what a page says about how it was made. Does not own: which cells an
+exhibit has and what its page shows (a folder per paper), processes and folders (`edgefr.studies.reproductions.runs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import yaml
+
+from edgefr.data import datasets
+from edgefr.fleet import FleetFile
+from edgefr.report.over_seeds import versions
+from edgefr.report.pages import Page, Record, Report
+from edgefr.simulation.runs.run import Run
+from edgefr.studies.jobs import HERE, Where
+from edgefr.studies.reproductions.cells import Ask, Cell, Chosen, Found
+from edgefr.studies.reproductions.page import Reproduction, write_reproduction
+from edgefr.studies.reproductions.runs import Job, Setting, run_all
+from privacy.errors import InputError
+from privacy.progress import Progress
+
+Asked = TypeVar("Asked", bound=Ask)
+
+
+@dataclass(frozen=True)
+class Exhibit(Generic[Asked]):
+    """An exhibit is a table or figure.
+
+    `data`: the paper's own data sets for it; `page(ask, found, data sets, progress)`.
+    """
+
+    data: Sequence[str]
+    cells: Callable[[Asked, str], Sequence[Cell]]
+    page: Callable[[Asked, Found, Sequence[str], Progress | None], Page]
+
+
+def available(wanted: Sequence[str], data_dir: Path | None) -> tuple[list[str], list[str]]:
+    """Those data sets whose archives are there, and for each of the others a line that says what to put where.
+
+    Raises `InputError` for an archive that is damaged.
+    """
+    there, missing = [], []
+    for name in wanted:
+        try:
+            datasets.load(name, data_dir)
+        except InputError as error:
+            if "is not there" not in str(error) and "none is named" not in str(error):  # there, but damaged
+                raise
+            missing.append(str(error))
+        else:
+            there.append(name)
+    return there, missing
+
+
+def reproduce(
+    ask: Asked,
+    exhibits: Mapping[str, Exhibit[Asked]],
+    data: Sequence[str] | None,
+    fleet: FleetFile,
+    out: Path,
+    where: Where = HERE,
+    progress: Progress | None = None,
+    warn: Callable[[str], None] = print,
+    head: tuple[str, str] = ("", ""),
+) -> Report:
+    """Run what `exhibits` ("table-2": ...) need and is not there yet; write their pages into `out`.
+
+    `data`: the data sets; None: those of the paper's table or figure. Finished runs are kept in `out/runs`, base blocks
+    in `out/bases`: the same call goes on. `warn` is told of data sets whose archive is not there; `InputError` when
+    there is none at all. `head`: the paper's title and the command, for the web page of all exhibits together.
+    """
+    named = list(dict.fromkeys(name for key in exhibits for name in (data or exhibits[key].data)))
+    there, missing = available(named, ask.data_dir)
+    if not there:
+        raise InputError(missing[0])
+    for line in missing:
+        warn(f"left out: {line}")
+    wanted = {key: [name for name in (data or exhibits[key].data) if name in there] for key in exhibits}
+    check_chosen(ask, exhibits, wanted)
+    every = {key: [c for n in names for c in exhibits[key].cells(ask, n)] for key, names in wanted.items()}
+    chosen = {key: [c for c in dict.fromkeys(cells) if ask.chosen.has(c.part)] for key, cells in every.items()}
+    cells = list(dict.fromkeys(c for own in chosen.values() for c in own))
+    found, failures = _run(ask, cells, Setting(fleet, ask.data_dir, out / "bases"), out, where, progress)
+    pages, files, told = [], [], list[list[str]]()
+    for key, names in wanted.items():
+        if names:
+            left = {c.part[:2] for c in every[key]} - {c.part[:2] for c in chosen[key]}
+            page = exhibits[key].page(ask, found, names, progress).without(left)
+            pages.append(page)
+            told.append(about(ask, found, chosen[key]))
+            files += page.write(out, told[-1])
+    warnings = _unfinished(ask, found, cells)
+    records, asked = _records(found), len(cells) * len(ask.seeds)
+    files.append(write_reproduction(Reproduction(*head, pages, told, failures, len(records), asked), out))
+    return Report(pages, files, failures, warnings, records)
+
+
+def check_chosen(ask: Asked, exhibits: Mapping[str, Exhibit[Asked]], wanted: Mapping[str, Sequence[str]]) -> None:
+    """Raises `InputError` for rows and backbones that no table has, for a table without any, and for figures."""
+    if ask.chosen == Chosen():
+        return
+    whole = replace(ask, chosen=Chosen())
+    parts = {key: [c.part for n in names for c in exhibits[key].cells(whole, n)] for key, names in wanted.items()}
+    ask.chosen.check([part for own in parts.values() for part in own], ", ".join(exhibits))
+    for key, own in parts.items():
+        if key.startswith("figure"):
+            raise InputError(f"{key} is drawn of all of its rows; leave it out, or make it without --rows, --backbones")
+        if own and not any(ask.chosen.has(part) for part in own):
+            asked = ", ".join([*ask.chosen.rows, *ask.chosen.backbones])
+            raise InputError(f"{key} has nothing of {asked}: leave it out")
+
+
+def _run(
+    ask: Ask, cells: Sequence[Cell], setting: Setting, out: Path, where: Where, progress: Progress | None
+) -> tuple[Found, dict[str, str]]:
+    """Run every cell with every seed; return what is finished, and what went wrong.
+
+    Seeds go round by round over all cells.
+    """
+    places = {out / "runs" / cell.folder(seed): (cell, seed) for seed in ask.seeds for cell in cells}
+    jobs = [Job(cell.experiment(seed), place) for place, (cell, seed) in places.items()]
+    done: dict[Path, Run] = {}
+    failures: dict[str, str] = {}
+    for job, run in run_all(jobs, setting, where, progress):
+        if isinstance(run, Run):
+            done[job.out] = run
+        else:
+            failures.setdefault(job.out.name, run)
+    runs: dict[Cell, dict[int, Run]] = {cell: {} for cell in cells}
+    for place, (cell, seed) in places.items():  # in the order of the request, not in that of finishing
+        if place in done:
+            runs[cell][seed] = done[place]
+    summaries = {cell: {seed: run.summary for seed, run in by_seed.items()} for cell, by_seed in runs.items()}
+    return Found(summaries, runs), failures
+
+
+def _records(found: Found) -> list[Record]:
+    """Return a row per finished run: its cell, data set, seed, test metrics, folder."""
+    return [
+        {"cell": cell.label, "data": cell.data, "seed": seed, **run.summary["metrics"], "folder": str(run.path)}
+        for cell, runs in found.runs.items()
+        for seed, run in runs.items()
+    ]
+
+
+def _unfinished(ask: Ask, found: Found, cells: Sequence[Cell]) -> list[str]:
+    """Cells with fewer finished seeds than were asked for."""
+    counts = {cell: len(found.runs.get(cell, {})) for cell in cells}
+    return [f"{c.label}: {n} of {len(ask.seeds)} seeds are done" for c, n in counts.items() if n < len(ask.seeds)]
+
+
+def about(ask: Ask, found: Found, cells: Sequence[Cell]) -> list[str]:
+    """Say how a page's numbers were made: seeds, fidelity, protocol, recipe values, versions."""
+    if not cells:  # nothing was run: the page's notes say it all
+        return [f"versions: {', '.join(f'{name} {number}' for name, number in versions().items())}"]
+    seeds = ", ".join(map(str, ask.seeds))
+    lines = [f"seeds {seeds}; fidelity: {ask.fidelity}; everybody who is asked contributes (no drop-outs, no deadline)"]
+    lines += [f"set by hand instead of by the recipe: {key} = {value}" for key, value in ask.extra.items()]
+    if ask.chosen != Chosen():
+        said = {"rows": ask.chosen.rows, "backbones": ask.chosen.backbones}
+        named = [f"{what} {', '.join(names)}" for what, names in said.items() if names]
+        lines.append(f"a part of the table: {'; '.join(named)}")
+    lines += _protocols(found, cells)
+    lines += [f"recipe, {c.label}: {_flow(c.values)}" for c in cells]
+    lines += [f"not finished: {line}" for line in _unfinished(ask, found, cells)]
+    made_with = next((s["versions"] for c in cells for s in found.summaries.get(c, {}).values()), versions())
+    return [*lines, f"versions: {', '.join(f'{name} {number}' for name, number in made_with.items())}"]
+
+
+def _protocols(found: Found, cells: Sequence[Cell]) -> list[str]:
+    """Return a line per data set and distinct protocol; where rows of a data set differ, each line names its own."""
+    told: dict[str, dict[str, dict[str, None]]] = {}  # data set, text, rows
+    for cell in cells:
+        for summary in found.summaries.get(cell, {}).values():
+            told.setdefault(cell.data, {}).setdefault(summary["protocol"], {})[cell.label] = None
+    return [
+        f"protocol, {name if len(texts) == 1 else ', '.join(rows)}: {text}"
+        for name, texts in told.items()
+        for text, rows in texts.items()
+    ]
+
+
+def _flow(values: dict[str, object]) -> str:
+    return yaml.safe_dump(values, default_flow_style=True, width=10**6, sort_keys=False).strip().strip("{}")

@@ -1,0 +1,189 @@
+"""Rows of FedCAR's tables: each is a recipe that `edgefr tune` made, the same search budget for all.
+
+Owns: the rows by name, where recipes lie, that no seed of a search is reported, that rows were found alike. Does not
+own: how they are found (`edgefr.tuning`).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from edgefr.config.documents import Document
+from edgefr.experiment.experiment import Change, Experiment, load_experiment
+from edgefr.studies.reproductions import cells
+from edgefr.studies.reproductions.cells import Values, label_parts
+from edgefr.studies.tuning.rules import COLUMNS
+from privacy.errors import InputError
+from privacy.table import Table
+
+RECIPES = Path("experiments/fedcar/recipes")
+"""The folder of the recipes, in the working folder as devices.yaml: `<data>/<row>.yaml`, its trials in `<row>.csv`."""
+SOURCE = "ml-100k"
+"""Rows of a data set on which nothing was searched have the recipes of this one: no row has an advantage there."""
+PROTOCOL = "experiments/fedcar/protocol.yaml"
+
+
+@dataclass(frozen=True)
+class Row:
+    """This is a row of a table. `kind`: federated, central (all data in one place), released (as its public code)."""
+
+    name: str
+    label: str
+    kind: str = "federated"
+
+    @property
+    def judged(self) -> bool:
+        """Say whether the row takes part in comparisons: what is trained knowing held-out items does not."""
+        return self.kind != "released"
+
+
+ROWS: Table[Row] = Table("row of FedCAR's tables", Row)
+for _row in (
+    Row("fedmf", "FedMF"),
+    Row("fedncf", "FedNCF"),
+    Row("fcf", "FCF"),
+    Row("fedrecon", "FedRecon"),
+    Row("pfedrec", "PFedRec"),
+    Row("gpfedrec", "GPFedRec"),
+    Row("fedrap", "FedRAP"),
+    Row("fedcar", "FedCAR"),
+    Row("fedcar-context", "FedCAR, context alone"),
+    Row("fedcar-neither", "FedCAR, neither"),
+    Row("pfedrec-released", "PFedRec, as released", "released"),
+    Row("gpfedrec-released", "GPFedRec, as released", "released"),
+    Row("mf-bpr", "MF (BPR), central", "central"),
+    Row("mf-bce", "MF (BCE), central", "central"),
+    Row("neumf", "NeuMF, central", "central"),
+    Row("ease", "EASE^R, central", "central"),
+):
+    ROWS.register(_row)
+
+
+@dataclass(frozen=True)
+class Cell(cells.Cell):
+    """A cell is a row on a data set. `extra`: values that differ from the recipe.
+
+    >>> Cell("ml-100k", "fedcar").label
+    'ml-100k_fedcar'
+    """
+
+    data: str
+    row: str
+    extra: tuple[tuple[str, Any], ...] = field(default=(), hash=False)  # a value may be a list
+
+    @property
+    def path(self) -> Path:
+        """Return where the row's recipe lies. Raises `InputError` where there is none."""
+        lent = ROWS[self.row].judged and not searched(self.data)
+        path = RECIPES / (SOURCE if lent else self.data) / f"{self.row}.yaml"
+        if not path.is_file():
+            raise InputError(
+                f"there is no recipe {path} yet: make one by edgefr tune {self.row} --experiment {PROTOCOL} --data "
+                f"{path.parent.name}, or leave the row out by --rows"
+            )
+        return path
+
+    @property
+    def part(self) -> cells.Part:
+        """Return the row."""
+        return cells.Part(self.row, ROWS[self.row].label)
+
+    @property
+    def values(self) -> Values:
+        """Return the recipe's method and hyper-parameters, and what goes over them."""
+        recipe = Document.read(self.path).values
+        model = {f"model.{name}": value for name, value in (recipe.get("model") or {}).items()}
+        return {"method": recipe.get("method"), **model, **dict(self.extra)}
+
+    @property
+    def label(self) -> str:
+        """Name data set, row and what differs from the recipe."""
+        return "_".join([self.data, self.row, *label_parts(self.extra)])
+
+    def folder(self, seed: int) -> str:
+        """Return the name of the run's folder. A digest of the recipe keeps runs of another one apart."""
+        digest = sha256(f"{self.path.read_text(encoding='utf-8')}{self.extra}".encode()).hexdigest()[:8]
+        return f"{self.label}_{digest}_seed-{seed}"
+
+    def experiment(self, seed: int) -> Experiment:
+        """Return the experiment to be run. Raises `InputError` for a seed that the recipe was searched with.
+
+        So for a recipe of other data, another protocol or other rules of search than the rows it stands beside.
+        """
+        _check_data(self.path, self.path.parent.name)
+        if ROWS[self.row].judged:
+            _check_protocol(self.path)
+            _check_search(self.path, seed)
+        changes = [Change(name, value, f"--set {name}={value}") for name, value in self.extra]
+        here = [Change("name", f"fedcar-{self.row}", "name"), Change("data", self.data, "data")]
+        return load_experiment(self.path, [*here, *changes], seed=seed)
+
+
+def searched(data: str) -> bool:
+    """Say whether recipes were searched on a data set; then every row that is compared needs one of its own there."""
+    return any((RECIPES / data / f"{name}.yaml").is_file() for name in ROWS if ROWS[name].judged)
+
+
+def _check_data(recipe: Path, data: str) -> None:
+    found = load_experiment(recipe).data
+    if found != data:
+        raise InputError(f"{recipe} is of data set {found} and lies among those of {data}; move it away")
+
+
+def _check_protocol(recipe: Path) -> None:
+    """Every row that is compared is of users who are chosen, and held out from, alike."""
+    found = load_experiment(recipe).protocol.model_dump()
+    shared = load_experiment(PROTOCOL, ["method=fedmf"]).protocol.model_dump()
+    for name in {**shared, **found}:
+        if found.get(name) != shared.get(name):
+            told = f"protocol.{name} is {found.get(name)}, and {shared.get(name)} in {PROTOCOL}"
+            raise InputError(f"{recipe}: {told}; tune it again with --experiment {PROTOCOL}")
+
+
+def _check_search(recipe: Path, seed: int) -> None:
+    """A row is reported with seeds that it was not chosen with, beside rows that were chosen by the same rules."""
+    own = _rules(recipe)
+    if str(seed) in own["seeds"].split():
+        raise InputError(f"{recipe} was chosen with seed {seed}, so it is not reported with it; use other seeds")
+    for other in sorted(recipe.parent.glob("*.yaml")):
+        if other.stem in ROWS and ROWS[other.stem].judged:
+            for name, value in _rules(other).items():
+                if value != own[name]:
+                    told = f"{name} {own[name]} and {value}"
+                    raise InputError(
+                        f"{recipe} and {other} were chosen by different rules: {told}; rows of one table need the "
+                        "same, so tune one of them again"
+                    )
+
+
+def _rules(recipe: Path) -> Mapping[str, str]:
+    """Return the rules that a recipe was chosen by, as the table of its trials has them."""
+    path = recipe.with_suffix(".csv")
+    mend = f"copy {path.name}, which edgefr tune wrote beside the recipe"
+    if not path.is_file():
+        raise InputError(f"{path} is not there, so nobody knows how {recipe} was chosen; {mend}")
+    with path.open(newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    if not lines or not {*COLUMNS} <= lines[0].keys():
+        raise InputError(f"{path} does not say by which rules {recipe} was chosen; {mend}")
+    return {name: lines[0][name] for name in COLUMNS}
+
+
+class Ask(cells.Ask):
+    """This is what is asked for, and the cells under this request."""
+
+    def cell(self, data: str, row: str, extra: Mapping[str, Any] | None = None) -> Cell:
+        """Return a cell under this request; the request's own values go over `extra`."""
+        whole = {**(extra or {}), **self.extra}
+        if ROWS[row].kind == "central":  # which has epochs
+            whole.pop("rounds", None)
+        return Cell(data, ROWS[row].name, tuple(sorted(whole.items())))
+
+    def cells(self, data: str, rows: Sequence[str]) -> dict[str, Cell]:
+        """Return the cells of several rows, by name."""
+        return {row: self.cell(data, row) for row in rows}

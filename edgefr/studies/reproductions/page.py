@@ -1,0 +1,200 @@
+"""A reproduction has one web page: published numbers beside ours, tests, pictures, and how every number was made.
+
+Owns: the page of one call. Does not own: tables and their notes (a folder per paper), what pages are made of
+(`report.web`).
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from edgefr.config.sheet import count
+from edgefr.report.pages import Page, Record
+from edgefr.report.web.answers import BAD, NEUTRAL, Answer
+from edgefr.report.web.chart import Axis, Strip
+from edgefr.report.web.page import page
+from edgefr.report.web.section import Section
+from privacy.files import write_atomic
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FILE = "report.html"
+LEAD = "Tables and figures of a paper, run again: its numbers beside ours, with what tells them apart from chance."
+DEFAULTS = {"seeds": 5, "fidelity": "released"}
+"""Options of commands, which those of some papers lack, since there is nothing to choose."""
+LABELS = ("method", "row", "model")
+"""Columns of a record that name a row of a table; the other words say which table it is of."""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """This is one call: the paper's title, the command, its pages, how each was made, and what went wrong.
+
+    `about` [pages]: lines on seeds, protocols, recipes and versions. `runs`: finished runs; `wanted`: all of them.
+    """
+
+    title: str
+    command: str
+    pages: Sequence[Page]
+    about: Sequence[Sequence[str]]
+    failures: Mapping[str, str]
+    runs: int
+    wanted: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """This is one number of a paper beside ours, drawn on the axis of its picture; `place` is where the paper's is."""
+
+    name: str
+    ours: str
+    published: str
+    difference: str
+    strip: Strip | None
+    place: float
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture shows the rows of a table for one metric: ours with the deviation over seeds, and the published."""
+
+    title: str
+    axis: Axis
+    rows: tuple[Row, ...]
+
+
+def write_reproduction(made: Reproduction, folder: Path) -> Path:
+    """Write the page of a call into the folder of its tables."""
+    return write_atomic(folder / FILE, reproduction_page(made))
+
+
+def reproduction_page(made: Reproduction) -> str:
+    """Return the page of a call."""
+    sections = [_exhibit(*both) for both in zip(made.pages, made.about, strict=True)]
+    values = {"command": made.command, "failures": list(made.failures.items()), "about": _common(made.about)}
+    sections.append(Section("made", "How to make it again?", values, template="again_exhibits"))
+    head = {"kind": "reproduction", "name": made.title, "lead": LEAD, "answers": _answers(made)}
+    return page(f"{made.title}, run again", head, sections)
+
+
+def command(paper: str, exhibits: Sequence[str], options: Mapping[str, Any]) -> str:
+    """Return the command of a call; options that are nothing, or what every command takes by itself, are left out.
+
+    >>> command("f3crec", ["table-2", "figure-3"], {"data": ["ml-100k"], "seeds": 2, "fidelity": "released"})
+    'edgefr reproduce f3crec --table 2 --figure 3 --data ml-100k --seeds 2'
+    """
+    words = ["edgefr", "reproduce", paper]
+    for name in exhibits:
+        kind, _, number = name.partition("-")
+        words += [f"--{kind}", number]
+    for name, value in ((name, value) for name, value in options.items() if DEFAULTS.get(name) != value):
+        several = value if isinstance(value, list | tuple) else [] if value is None else [value]
+        words += [word for one in several for word in (f"--{name}", str(one))]
+    return shlex.join(words)
+
+
+def _answers(made: Reproduction) -> list[Answer]:
+    """Return how much was run, and on which side of the published numbers ours lie."""
+    words = f"{made.runs:,} of {count(made.wanted, 'run')}"
+    failed = f"{count(len(made.failures), 'run')} failed." if made.failures else "None failed."
+    out = [
+        Answer(
+            "What was run?", words if made.wanted else "Nothing is trained", failed, BAD if made.failures else NEUTRAL
+        )
+    ]
+    beside = [record for one in made.pages for record in _printed(one.records)]
+    changes = [100 * (r["mean"] / r["published"] - 1) for r in beside if r["published"]]
+    if changes:
+        lower = sum(change < 0 for change in changes)
+        why = (
+            f"Ours is lower in {lower}, the median difference is {median(changes):+.1f} %, from {min(changes):+.0f} % "
+            f"to {max(changes):+.0f} %."
+        )
+        out.append(Answer("Beside the paper?", count(len(changes), "published number"), why))
+    return out
+
+
+def _exhibit(one: Page, about: Sequence[str]) -> Section:
+    first, *others = [*_pictures(one.records), None]
+    values = {
+        "notes": one.notes,
+        "sheets": one.sheets,
+        "first": first,
+        "others": [picture for picture in others if picture is not None],
+        "figure": None if one.figure is None else _drawn(one.figure),
+        "title": one.title,
+        "protocols": _named(about, "protocol, "),
+        "recipes": _named(about, "recipe, "),
+        "lines": [line for line in about if not line.startswith(("protocol, ", "recipe, ", "versions: "))],
+    }
+    return Section(one.name, one.title, values, template="exhibit")
+
+
+def _named(about: Sequence[str], what: str) -> list[tuple[str, str]]:
+    """Return (name, text) of the lines that begin so."""
+    found = [line.removeprefix(what).partition(": ") for line in about if line.startswith(what)]
+    return [(name, text) for name, _, text in found]
+
+
+def _common(about: Sequence[Sequence[str]]) -> list[str]:
+    """Return what the versions were, once each."""
+    return list(dict.fromkeys(line for lines in about for line in lines if line.startswith("versions: ")))
+
+
+def _printed(records: Sequence[Record]) -> list[Record]:
+    """Return the records of a number that the paper prints and that we have; of blocks, that of their mean alone."""
+    known = [r for r in records if _number(r.get("published")) and _number(r.get("mean"))]
+    means = [record for record in known if record.get("on") == "mean"]
+    return means or known
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _pictures(records: Sequence[Record]) -> list[Picture]:
+    """Return a picture of every table and metric in which the paper prints a number."""
+    groups: dict[str, list[Record]] = {}
+    for record in _printed(records):
+        words = [
+            str(v) for k, v in record.items() if k not in LABELS and isinstance(v, str) and v not in ("all", "mean")
+        ]
+        groups.setdefault(", ".join(words), []).append(record)
+    return [_picture(title, own) for title, own in groups.items()]
+
+
+def _picture(title: str, records: Sequence[Record]) -> Picture:
+    ends = [r["mean"] + sign * _sd(r) for r in records for sign in (-1, 1)]
+    axis = Axis.over([*ends, *(r["published"] for r in records)], most=4)
+    return Picture(title, axis, tuple(_row(record, axis) for record in records))
+
+
+def _row(record: Record, axis: Axis) -> Row:
+    name = " ".join(str(record[key]) for key in LABELS if key in record) or "ours"
+    mean, then, sd = float(record["mean"]), float(record["published"]), _sd(record)
+    ours = f"{mean:.4f} ± {sd:.4f}" if sd else f"{mean:.4f}"
+    said = f"{name}: {ours}, published {then:.4f}"
+    low, high = (mean - sd, mean + sd) if sd else (None, None)
+    difference = f"{100 * (mean / then - 1):+.1f} %" if then else "–"
+    return Row(name, ours, f"{then:.4f}", difference, axis.strip(mean, low, high, said), axis.place(then))
+
+
+def _sd(record: Record) -> float:
+    value = record.get("sd")
+    return float(value) if _number(value) and value is not None else 0.0
+
+
+def _drawn(figure: Figure) -> str:
+    """Return a figure as a picture that lies in the page itself."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110, bbox_inches="tight", metadata={"Software": None})
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

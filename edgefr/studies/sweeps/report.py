@@ -1,0 +1,222 @@
+"""A sweep's files: `runs.csv` (a line per run), `sweep.md|csv` (a line per point), `tradeoff.md|csv` and its figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from edgefr.config.sheet import Sheet
+from edgefr.report.over_seeds import versions
+from edgefr.report.pages import Page, Record, Spread, number
+from edgefr.report.verdict import ranked
+from edgefr.studies.sweeps.grid import shown
+from edgefr.studies.sweeps.results import EPSILONS, Entry, Result, epsilon_of, references, validation
+from edgefr.studies.sweeps.run import Sweep
+from edgefr.studies.sweeps.tradeoff import NOTHING, Group, draw, groups
+
+Row = dict[str, str]
+
+
+def is_private(fields: Iterable[str]) -> bool:
+    """Say whether a sweep over these fields is about privacy: one of them is."""
+    return any(field.split(".")[0] == "privacy" for field in fields)
+
+
+def about(record: Mapping[str, Any], entries: Sequence[Entry]) -> list[str]:
+    """Say how the numbers were made: seeds, search, protocols, failures, versions. `record`: of the plan."""
+    lines = [f"seeds {', '.join(map(str, record['seeds']))}; ± is the standard deviation over them (n - 1)"]
+    search = record["search"]
+    if search is not None:
+        ranges = search["space"].items()
+        space = ", ".join(f"{field} {scale}({low:g}, {high:g})" for field, (scale, low, high) in ranges)
+        metrics = ", ".join(dict.fromkeys(search["objectives"].values()))
+        lines.append(
+            f"searched per point: {search['trials']} trials over {space}, by {metrics} on validation items with seed "
+            f"{record['seeds'][0]}; the best trial stands for its point and is run with every seed"
+        )
+        lines.append("no epsilon here covers what the choice of settings tells about the data")
+    summaries = [entry.summary for entry in entries if entry.summary is not None]
+    lines += dict.fromkeys(f"protocol, {s['data']}: {s['protocol']}" for s in summaries)
+    lines += [f"failed: {entry.path}: {entry.problem}" for entry in entries if entry.problem is not None]
+    made_with = summaries[0]["versions"] if summaries else versions()
+    return [*lines, f"versions: {', '.join(f'{name} {version}' for name, version in made_with.items())}"]
+
+
+def table(found: Sequence[Result], metric: str | None = None) -> Page:
+    """Show every point: its fields, what a search chose, in how many runs learning helped, test metrics, references."""
+    of = {id(result): group for group in groups(found, metric) for result in group.results}
+    metrics = list(dict.fromkeys(name for result in found for s in result.summaries() for name in s["metrics"]))
+    rankings = list(dict.fromkeys(group.ranking for group in of.values()))
+    how = f"\n{rankings[0]}" if len(rankings) == 1 else "\nits own ranking" if rankings else ""
+    rows = []
+    for result in found:
+        row = _named(result, found) | {"seeds": str(len(result.entries))}
+        row |= {"failed": str(result.failed)} if any(one.failed for one in found) else {}
+        row |= {HELPED: str(result.helped)} if of else {}
+        row |= {name + how: str(Spread.of(result.metric(name))) for name in _apart(metrics, found)}
+        row |= {f"{BEST}\n{_metrics(of.values())}{how}": best_beside(result, of.get(id(result)))} if of else {}
+        rows.append(row)
+    caption = "mean ± standard deviation over seeds, test items"
+    if of:
+        caption = f"{caption}; {RULE}{judged_by(of.values())}; each beside the best that needs no learning"
+    sheet = Sheet("Points of the grid", rows, _words(found), caption)
+    return Page("sweep", "Sweep", [sheet], [_point_record(result, metrics) for result in found])
+
+
+HELPED, BEST = "helped\nin runs", "best without\nlearning"
+RULE = "a point is usable where learning helped in the run of every seed"
+
+
+def judged_by(compared: Iterable[Group]) -> str:
+    """Say in which metric and ranking verdicts are given; nothing where no run has one."""
+    judged = list(dict.fromkeys(how for group in compared for how in group.judged))
+    return f", by {' or '.join(judged)}" if judged else ""
+
+
+def best_beside(result: Result, group: Group | None) -> str:
+    """Write the best that needs no learning, in the metric that is utility, and what it is."""
+    best = None if group is None else result.best_reference(group.metric)
+    return "-" if best is None else f"{best[1]:.4f} {best[0]}"
+
+
+def _apart(metrics: Sequence[str], found: Sequence[Result]) -> list[str]:
+    """Without those Recalls that are nothing but hit ratios, since one item per user is held out."""
+    return [
+        name
+        for name in metrics
+        if not name.startswith("Recall") or any(r.metric(name) != r.metric(f"HR{name[6:]}") for r in found)
+    ]
+
+
+def answers(compared: Sequence[Group]) -> list[dict[str, Any]]:
+    """Return what each group of comparable points comes to, as values of JSON: which points are usable.
+
+    `answer` is "no usable point" where none is.
+    """
+    return [
+        {
+            "title": group.title,
+            "metric": group.metric,
+            "ranking": group.ranking,
+            "answer": f"{len(group.usable)} of {len(group.results)} points" if group.usable else NOTHING,
+            "references": group.references(),
+            "usable": [result.point.title() for result in group.usable],
+            "front": {kind: [result.point.title() for result in group.front(kind)] for kind in EPSILONS},
+        }
+        for group in compared
+    ]
+
+
+def tradeoff(compared: Sequence[Group], drawn: bool = True) -> Page:
+    """Show utility against each kind of epsilon, and who is on the Pareto front of each. `drawn`: also as a figure."""
+    sheets, records, notes = [], [], []
+    for group in compared:
+        fronts = {kind: [id(result) for result in group.front(kind)] for kind in EPSILONS}
+        rows = []
+        for result in group.results:
+            on = {kind: id(result) in front for kind, front in fronts.items()}
+            row = _named(result, group.results)
+            row |= {f"eps\n{kind}": number(result.epsilon(kind), ".4g") + " *" * on[kind] for kind in EPSILONS}
+            row |= {f"{group.metric}\n{group.ranking}": str(group.worth(result))}
+            rows.append(row | {BEST: best_beside(result, group), "usable": "yes" if result.usable else "no"})
+            records.append(
+                _point_record(result, list(result.summaries()[0]["metrics"]))
+                | {"utility": group.metric, "ranking": group.ranking, "data": result.summaries()[0]["data"]}
+                | {f"front_{kind}": there for kind, there in on.items()}
+            )
+        levels = ", ".join(f"{name} {value:.4f}" for name, value in group.references().items())
+        caption = f"* on the Pareto front; {ranked(group.metric, group.ranking)} of what needs no learning: {levels}"
+        sheets.append(Sheet(group.title, rows, _words(group.results), caption))
+        notes += [_front_note(group, kind) for kind in EPSILONS]
+    figure = draw(compared) if drawn else None
+    notes = [*KINDS, f"{RULE}{judged_by(compared)}", *notes]
+    return Page("tradeoff", "Privacy and utility", sheets, records, notes, figure, "figures")
+
+
+KINDS = (
+    "the kinds of epsilon are never compared with each other: nominal is the papers' formula for one round and no "
+    "guarantee; guaranteed composes all rounds of the client that took part most; hypothetical is what the same noise "
+    "would have guaranteed, had updates been clipped at the run's 90th percentile",
+    "an epsilon is the largest over the seeds; inf means that nothing is guaranteed",
+    "on the Pareto front is a usable point that no other has beaten, with at most its epsilon and at least its mean "
+    "utility; what lies within the standard deviations is no difference",
+)
+
+
+def _front_note(group: Group, kind: str) -> str:
+    """Name the Pareto front."""
+    found = [
+        f"{result.point.title()} ({number(result.epsilon(kind), '.4g')}, {group.worth(result).mean:.4f})"
+        for result in group.front(kind)
+    ]
+    nobody = "nobody: no run knows it"
+    if any(not math.isnan(result.epsilon(kind)) for result in group.results):
+        nobody = f"{NOTHING}: nowhere did learning help in the run of every seed"
+        nobody = "nobody: no usable point knows it" if group.usable else nobody
+    return f"{group.title}, front by {kind} epsilon: {'; '.join(found) or nobody}"
+
+
+def _named(result: Result, beside: Sequence[Result]) -> Row:
+    """Return the columns that say which point it is and what was chosen for it."""
+    chosen = list(dict.fromkeys(field for one in beside for entry in one.entries for field in entry.chosen))
+    values = result.entries[0].chosen if result.entries else {}
+    own = {_heading(field): shown(value) for field, value in result.point.values} or {"point": "all"}
+    return own | {f"{_heading(field)}\nchosen": _short(values.get(field)) for field in chosen}
+
+
+def _heading(field: str) -> str:
+    """Return a dotted name over two lines: `privacy.epsilon` needs no column of fifteen characters."""
+    return field.replace(".", ".\n", 1)
+
+
+def _short(value: Any) -> str:
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else shown(value)
+
+
+def _words(found: Sequence[Result]) -> list[str]:
+    """Name the columns of words: those whose grid values are any."""
+    first = found[0].point.values
+    words = [f for at, (f, _) in enumerate(first) if any(not _is_number(r.point.values[at][1]) for r in found)]
+    return [_heading(field) for field in words] or ["point"]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _metrics(compared: Any) -> str:
+    names = list(dict.fromkeys(group.metric for group in compared))
+    return names[0] if len(names) == 1 else "its metric"
+
+
+def _point_record(result: Result, metrics: Sequence[str]) -> Record:
+    """Return a point unrounded: fields, choices, epsilons, mean and sd of metrics, means of references."""
+    record: Record = {field: shown(value) for field, value in result.point.values}
+    for entry in result.entries[:1]:
+        record |= {f"chosen {field}": value for field, value in entry.chosen.items()}
+    record |= {"seeds": len(result.entries), "failed": result.failed}
+    record |= {"helped": result.helped, "usable": result.usable}
+    record |= {key: result.epsilon(kind) for kind, key in EPSILONS.items()}
+    for name in metrics:
+        spread = Spread.of(result.metric(name))
+        record |= {name: spread.mean, f"{name} sd": spread.sd}
+    names = dict.fromkeys(name for summary in result.summaries() for name in references(summary))
+    return record | {f"{n} {m}": Spread.of(result.reference(n, m)).mean for n in names for m in metrics}
+
+
+def _run_record(entry: Entry, sweep: Sweep) -> Record:
+    """Return a run unrounded, or why there is none."""
+    record: Record = {field: shown(value) for field, value in entry.point.values}
+    if sweep.plan.ask.search is not None:
+        record |= {"trial": entry.number, "best": sweep.speaks(entry)}
+    record |= {"seed": entry.seed, "status": "failed" if entry.summary is None else "done"}
+    record |= entry.chosen
+    if entry.summary is not None:
+        record |= {key: epsilon_of(entry.summary, kind) for kind, key in EPSILONS.items()}
+        record |= entry.summary["metrics"]
+        if sweep.plan.ask.search is not None:
+            objective = sweep.plan.objectives[entry.point.name]
+            record[f"validation {objective}"] = validation(entry.summary, objective)
+        record["seconds"] = entry.summary["engine"]["wall_seconds"]
+    return record | {"folder": str(entry.path), "problem": entry.problem or ""}

@@ -1,0 +1,228 @@
+"""This shows what privacy costs in utility: who is on the Pareto front, and the figure, one panel per kind of epsilon.
+
+Epsilons of different kinds are never compared, nor are metrics of different data sets or protocols.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from edgefr.report.pages import Spread
+from edgefr.report.verdict import FULL, ranked, ranking_of
+from edgefr.studies.sweeps.grid import shown
+from edgefr.studies.sweeps.results import EPSILONS, Result, references
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+AMOUNTS = ("privacy.epsilon", "privacy.sigma", "privacy.scale")
+"""Fields that say how much noise: points that differ in them alone are one curve."""
+
+
+NOTHING = "no usable point"
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group holds results that may be compared: one data set, one protocol. `metric`: what their utility is."""
+
+    title: str
+    metric: str
+    results: tuple[Result, ...]
+
+    def worth(self, result: Result) -> Spread:
+        """Return the utility over seeds."""
+        return Spread.of(result.metric(self.metric))
+
+    def front(self, kind: str) -> list[Result]:
+        """Return the usable results that are Pareto-optimal among each other for a kind of epsilon, by falling privacy.
+
+        Epsilons that share four digits are one: calibration meets a budget no closer. Where learning did not help in
+        every run, a point is worth no epsilon, and is no point of the front.
+        """
+        places = [(float(f"{result.epsilon(kind):.4g}"), self.worth(result).mean) for result in self.usable]
+        return [self.usable[at] for at in sorted(pareto(places), key=lambda at: places[at])]
+
+    @property
+    def best_reference(self) -> tuple[str, float] | None:
+        """Return the name and the utility of the best that needs no learning; None where there is none."""
+        return max(self.references().items(), key=lambda one: one[1], default=None)
+
+    @property
+    def usable(self) -> list[Result]:
+        """Return the results with learning that helped in every run."""
+        return [result for result in self.results if result.usable]
+
+    @property
+    def ranking(self) -> str:
+        """Return how the utility was ranked."""
+        return ranking_of(self.results[0].summaries()[0])
+
+    @property
+    def judged(self) -> list[str]:
+        """Return the metrics, each with its ranking, by which verdicts say whether learning helped."""
+        found = [(one.metric, one.ranking) for result in self.results for one in result.verdicts()]
+        return [ranked(name, FULL if how == "full" else self.ranking) for name, how in dict.fromkeys(found)]
+
+    def references(self) -> dict[str, float]:
+        """Return what needs no learning: the mean over all runs of the group."""
+        names = list(dict.fromkeys(name for r in self.results for s in r.summaries() for name in references(s)))
+        found = {n: Spread.of([v for r in self.results for v in r.reference(n, self.metric)]).mean for n in names}
+        return {name: value for name, value in found.items() if not math.isnan(value)}
+
+
+def groups(found: Sequence[Result], metric: str | None = None) -> list[Group]:
+    """Return the results with at least one finished run, by what may be compared. `metric`: none is the first NDCG."""
+    parted: dict[tuple[str, str, str], list[Result]] = {}
+    for result in found:
+        for summary in result.summaries()[:1]:
+            name = metric if metric is not None and metric in summary["metrics"] else main_metric(summary["metrics"])
+            parted.setdefault((summary["data"], summary["protocol"], name), []).append(result)
+    return [Group(f"{data}, {_head(how)}", name, tuple(own)) for (data, how, name), own in parted.items()]
+
+
+def _head(protocol: str) -> str:
+    """Return the first words of a protocol, which tell it from others."""
+    return re.split(r"[:;(,]", protocol)[0].strip()
+
+
+def main_metric(names: Sequence[str]) -> str:
+    """Return the metric that stands for utility where nobody names one.
+
+    >>> main_metric(["HR@10", "NDCG@10", "NDCG@20"])
+    'NDCG@10'
+    """
+    return next((name for name in names if name.startswith("NDCG")), next(iter(names)))
+
+
+def pareto(places: Sequence[tuple[float, float]]) -> list[int]:
+    """Find which (epsilon, utility) nobody beats.
+
+    A point is beaten if another has at most that epsilon and at least that utility, and one of them strictly. Infinity
+    is an epsilon like any other; who has a NaN takes no part.
+
+    >>> pareto([(1, 0.1), (8, 0.3), (2, 0.05), (math.inf, 0.3), (math.inf, 0.4)])
+    [0, 1, 4]
+    """
+    known = [at for at, place in enumerate(places) if not any(map(math.isnan, place))]
+
+    def beaten(at: int) -> bool:
+        epsilon, worth = places[at]
+        return any(
+            places[other][0] <= epsilon and places[other][1] >= worth and places[other] != places[at] for other in known
+        )
+
+    return [at for at in known if not beaten(at)]
+
+
+def curve_of(result: Result) -> str:
+    """Name the curve that a result is a point of: its grid fields but the amount of noise."""
+    left = [(field, value) for field, value in result.point.values if field not in AMOUNTS]
+    return ", ".join(f"{field} {shown(value)}" for field, value in left) or "all"
+
+
+def draw(parts: Sequence[Group]) -> Figure:
+    """Draw a row of panels per group, one per kind of epsilon: utility with its standard deviation over seeds."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(15, 4.2 * len(parts)), layout="constrained")
+    panels = figure.subplots(len(parts), len(EPSILONS), squeeze=False, sharey="row")
+    for row, group in zip(panels, parts, strict=True):
+        for axes, kind in zip(row, EPSILONS, strict=True):
+            _panel(axes, group, kind)
+        row[0].set_ylabel(f"{ranked(group.metric, group.ranking)}, test\n{group.title}")
+        row[0].set_ylim(bottom=0)
+        row[-1].legend(fontsize="small", loc="center left", bbox_to_anchor=(1.02, 0.5))
+    return figure
+
+
+def _panel(axes: Axes, group: Group, kind: str) -> None:
+    known = [r for r in group.results if not math.isnan(r.epsilon(kind))]
+    scale = Scale.of([result.epsilon(kind) for result in known])
+    curves: dict[str, list[Result]] = {}
+    for result in group.results:
+        curves.setdefault(curve_of(result), []).append(result)
+    for color, (label, own) in enumerate(curves.items()):
+        points = sorted((r.epsilon(kind), at, group.worth(r)) for at, r in enumerate(own) if r in known)
+        x, y = [scale.place(epsilon) for epsilon, *_ in points], [worth.mean for *_, worth in points]
+        spread = [0.0 if math.isnan(worth.sd) else worth.sd for *_, worth in points]
+        axes.errorbar(x, y, yerr=spread, marker="o", markersize=4, capsize=3, color=f"C{color}", label=label)
+    for number, (name, value) in enumerate(group.references().items()):
+        axes.axhline(value, linestyle=("--", ":", "-.")[number % 3], linewidth=1, color="0.4", label=name)
+    front = [(scale.place(r.epsilon(kind)), group.worth(r).mean) for r in group.front(kind)]
+    if front:
+        axes.plot(
+            *zip(*front, strict=True), "o", markersize=11, markerfacecolor="none", color="k", label="Pareto front"
+        )
+    if not group.usable:
+        axes.text(0.5, 0.5, NOTHING, transform=axes.transAxes, ha="center", va="center", fontsize="large", color="0.3")
+    axes.set(title=f"{kind} epsilon", xscale="log", xlabel=f"epsilon, {kind}", xlim=scale.limits)
+    axes.set_xticks(list(scale.ticks), labels=list(scale.ticks.values()))
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    if scale.split is not None:
+        axes.axvline(scale.split, color="0.85", linewidth=4, zorder=0)
+
+
+def _label(epsilon: float) -> str:
+    """Write an epsilon in the width that a tick has.
+
+    >>> _label(0.1417), _label(8.0), _label(373.6), _label(3.625e5)
+    ('0.14', '8', '374', '3.6e5')
+    """
+    if epsilon < 10 or epsilon >= 1000:
+        return f"{epsilon:.2g}".replace("e+0", "e").replace("e+", "e").replace("e-0", "e-")
+    return f"{epsilon:.3g}"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """An axis is logarithmic from the lowest to the highest finite epsilon, infinity right and 0 left of it."""
+
+    low: float
+    high: float
+    ticks: dict[float, str]
+
+    @classmethod
+    def of(cls, epsilons: Sequence[float]) -> Scale:
+        """Make the axis for these values, ticks where they are (as many as have room)."""
+        finite = sorted({e for e in epsilons if 0 < e < math.inf}) or [1.0]
+        scale = cls(finite[0], finite[-1], {})
+        apart = (scale.limits[1] / scale.limits[0]) ** (1 / 7)
+        ticks: dict[float, str] = {}
+        for epsilon in finite if any(0 < e < math.inf for e in epsilons) else ():
+            if not ticks or epsilon >= apart * max(ticks):
+                ticks[epsilon] = _label(epsilon)
+        for end, label in ((0.0, "0"), (math.inf, "inf")):
+            if end in epsilons:
+                ticks[scale.place(end)] = label
+        return cls(scale.low, scale.high, ticks)
+
+    @property
+    def gap(self) -> float:
+        """Return the factor between an end and what is drawn beyond it."""
+        return float(max(4.0, (self.high / self.low) ** 0.2))
+
+    def place(self, epsilon: float) -> float:
+        """Return where an epsilon is drawn.
+
+        >>> Scale(1.0, 8.0, {}).place(math.inf)
+        32.0
+        """
+        return self.low / self.gap if epsilon == 0 else self.high * self.gap if epsilon == math.inf else epsilon
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Return from where to where the axis goes."""
+        left, right = (self.gap ** (1.5 if end in self.ticks.values() else 0.5) for end in ("0", "inf"))
+        return self.low / left, self.high * right
+
+    @property
+    def split(self) -> float | None:
+        """Return a place between the finite and infinity, where there is any."""
+        return self.high * self.gap**0.5 if "inf" in self.ticks.values() else None

@@ -1,0 +1,211 @@
+"""A tuning searches the settings of every method that was named, one after another, and goes on where it was stopped.
+
+DIR/tuning.json            the rules, the same for all
+DIR/<name>/tuning.json     the space; search.journal, trials/trial-<n>-<digest>/trial.json
+DIR/recipes/<name>.yaml    a whole experiment; .csv: its trials; .md: how it was found
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from edgefr.experiment.experiment import Experiment
+from edgefr.fleet import FleetFile, load_fleet
+from edgefr.metrics.cutoffs import metrics_at
+from edgefr.simulation.simulate import fleet_overrides
+from edgefr.studies.jobs import HERE, Failed, Where, run_jobs
+from edgefr.studies.sweeps.grid import canonical
+from edgefr.studies.sweeps.run import alone
+from edgefr.studies.sweeps.search import BATCH, Study, Told, Trial, opened
+from edgefr.studies.sweeps.space import Range
+from edgefr.studies.tuning import trial as trials
+from edgefr.studies.tuning.rules import RECORD, Rules, begin
+from edgefr.studies.tuning.space import Base, Space, digest_of
+from edgefr.studies.tuning.trial import Job
+from edgefr.studies.tuning.widening import Widened, at_edges, best_of, widened
+from privacy.errors import InputError, unknown
+from privacy.progress import Progress
+
+
+@dataclass(frozen=True)
+class Found:
+    """This is what the search of one method came to.
+
+    `ranges`: those of the last trials, and `steps`: how they were widened; `edges`: fields whose best value lies at the
+    edge of its range all the same. `records`: of all trials, in their order.
+    """
+
+    space: Space
+    ranges: Sequence[Range]
+    steps: Sequence[Widened]
+    edges: Sequence[str]
+    records: Sequence[Mapping[str, Any]]
+    best: Told | None
+    experiment: Experiment | None
+
+    @property
+    def best_record(self) -> Mapping[str, Any] | None:
+        """Return the record of the best trial."""
+        return None if self.best is None else self.records[self.best.trial.number]
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Return what all trials took, in seconds of one core."""
+        return math.fsum(record["cpu_seconds"] for record in self.records)
+
+
+@dataclass
+class Tuning:
+    """These are the searches of several spaces by one set of rules in `folder`."""
+
+    folder: Path
+    base: Base
+    spaces: Sequence[Space]
+    rules: Rules
+    devices: Path = Path("devices.yaml")
+    data_dir: Path | None = None
+    where: Where = HERE
+    progress: Progress | None = None
+    _fleets: dict[str, FleetFile] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raises `InputError` for what any trial would be refused for, before any is made."""
+        from edgefr.data import datasets as data
+        from edgefr.engine.device import torch_device
+        from edgefr.studies.sweeps.search import available
+
+        available()
+        self.rules.check()
+        read: dict[str, Experiment] = {}
+        for space in self.spaces:
+            self.base.check(space)
+            plain = replace(self.base, laid={}).ends(space)[0]
+            _check_rounds(plain, space.name)
+            _check_metric(plain, self.rules.metric)
+            for experiment in self.base.ends(space):
+                torch_device(experiment.engine.device)
+                self._fleet(experiment)
+                read[repr((experiment.data, experiment.data_options, experiment.protocol))] = experiment
+        for experiment in read.values():
+            dataset = data.load(experiment.data, self.data_dir, options=experiment.data_options)
+            experiment.protocol.entry.cut(experiment, dataset)
+
+    def run(self) -> Iterator[Found]:
+        """Make all trials that are left, and yield what each search came to as it ends; the same call goes on."""
+        begin(self.folder, self.rules, self._common())
+        with alone(self.folder / RECORD):
+            for space in self.spaces:
+                yield self._search(space)
+
+    def _common(self) -> dict[str, Any]:
+        """Return what all methods share beside the rules: the experiment without a method, and the fleet."""
+        experiment = {"digest": self.base.digest, "set": list(self.base.changes), "data": self.base.data}
+        return {
+            "experiment": experiment,
+            "fleet": digest_of(load_fleet(self.devices, {}).model_dump_json(by_alias=True)),
+        }
+
+    def _fleet(self, experiment: Experiment) -> FleetFile:
+        overrides = fleet_overrides(experiment)
+        key = repr(overrides)
+        if key not in self._fleets:
+            self._fleets[key] = load_fleet(self.devices, overrides)
+        return self._fleets[key]
+
+    def _search(self, space: Space) -> Found:
+        """Run one search to its end."""
+        place = self.folder / space.name
+        begin(place, self.rules, {"space": space.record()})
+        total, allowed = self.rules.trials, self._allowed(space)
+        study = Study(opened(place), "tuning", space.ranges, total, self.rules.seeds[0], 0)
+        self._tell(space, study.told)
+        while True:
+            ranges, steps = widened(space.ranges, study.told, total, allowed)
+            study.widen(ranges)
+            batch = study.ask()
+            if not batch:
+                break
+            study.tell(self._make(space, study.told, batch))
+        told = study.told
+        records = [self._record(space, one.trial) for one in told]
+        top = best_of(told)
+        edges = [r.field for r, _ in at_edges(ranges, top, allowed)]
+        chosen = None if top is None else self.base.of(space, top.trial.values, min(self.rules.reported, default=0))
+        return Found(space, ranges, steps, edges, records, top, chosen)
+
+    def _make(self, space: Space, told: Sequence[Told], batch: Sequence[Trial]) -> list[Told]:
+        """Make the trials of a batch that have no record yet, and return what the whole batch came to.
+
+        Raises `InputError` where one could not be made for a reason outside it, which is no value of its choice.
+        """
+        whole = len(told) - len(told) % BATCH
+        earlier = [self._record(space, one.trial) for one in told[:whole]]
+        jobs = [self._job(space, trial, earlier) for trial in batch]
+        todo = [job for job in jobs if trials.read(job.out) is None]
+        done = [Told(job.trial, trials.value_of(trials.read(job.out) or {})) for job in jobs if job not in todo]
+        for job, made in run_jobs(trials.make, todo, self.data_dir, self.where, self.folder):
+            if isinstance(made, Failed):
+                what = f"{space.name}, trial {job.trial.number}"
+                raise InputError(f"{what}: {made.why}; it was not counted, and the same command makes it again")
+            done.append(Told(job.trial, made))
+            self._tell(space, [*told, *done])
+        return done
+
+    def _job(self, space: Space, trial: Trial, earlier: Sequence[Mapping[str, Any]]) -> Job:
+        experiments = [self.base.of(space, trial.values, seed) for seed in self.rules.seeds]
+        known = earlier if self.rules.prune else ()
+        return Job(trial, experiments, self._fleet(experiments[0]), self.rules, known, self._place(space, trial))
+
+    def _place(self, space: Space, trial: Trial) -> Path:
+        digest = digest_of(canonical(trial.values))[:8]
+        return self.folder / space.name / "trials" / f"trial-{trial.number:03d}-{digest}"
+
+    def _record(self, space: Space, trial: Trial) -> Mapping[str, Any]:
+        place = self._place(space, trial)
+        found = trials.read(place)
+        if found is None:
+            raise InputError(f"{place / trials.FILE} is gone, and the search cannot go on without it; put it back")
+        return found
+
+    def _allowed(self, space: Space) -> Callable[[Range], bool]:
+        @cache
+        def allowed(r: Range) -> bool:
+            try:
+                self.base.ends(space, [r if r.field == one.field else one for one in space.ranges])
+            except InputError:
+                return False
+            return True
+
+        return allowed
+
+    def _tell(self, space: Space, told: Sequence[Told]) -> None:
+        if self.progress is not None:
+            top = best_of(told)
+            note = "" if top is None else f"validation {self.rules.metric} {top.value:.4f} (trial {top.trial.number})"
+            self.progress(space.name, len(told), self.rules.trials, note)
+
+
+def _check_rounds(experiment: Experiment, name: str) -> None:
+    """Only what is measured along rounds of one stage is tuned here."""
+    row, protocol = experiment.row, experiment.protocol
+    if not protocol.entry.tuned:
+        raise InputError(
+            f"{name}: rounds over {protocol.name} are not tuned by this command, which measures one stage of rounds; "
+            "search its settings by edgefr sweep --search"
+        )
+    if row.stages[1] is not None:
+        raise InputError(
+            f"{name}: {row.name} ends with local training, which no round measures; search its settings by "
+            "edgefr sweep --search"
+        )
+
+
+def _check_metric(experiment: Experiment, metric: str) -> None:
+    known = metrics_at(experiment.evaluation.k, experiment.evaluation.metrics)
+    if metric not in known:
+        raise unknown("--metric", metric, known)

@@ -1,0 +1,204 @@
+"""A trial is the rounds of one choice of settings, measured on validation items along the way, and nothing else.
+
+No test item is ranked, no bundle is made, nothing of a client is written. Owns: one trial in its process, and its
+record. Does not own: which trials there are (`run`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgefr.experiment.experiment import Experiment
+from edgefr.fleet import FleetFile
+from edgefr.studies.sweeps.search import Trial
+from edgefr.studies.tuning.rules import Rules
+from privacy.errors import InputError
+from privacy.files import write_json
+
+if TYPE_CHECKING:
+    from edgefr.simulation.loop import Training
+
+FILE = "trial.json"
+SCHEMA = "edgefr.trial/1"
+ALL, NO_BETTER, BELOW = "all rounds", "no better", "below the median"
+"""Why a trial ended."""
+
+Point = tuple[int, float]
+"""A round and its value on validation items."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """This is a trial to be made into the folder `out`, an experiment per seed.
+
+    `earlier`: the records of trials of earlier batches, which it is compared with where the rules say so.
+    """
+
+    trial: Trial
+    experiments: Sequence[Experiment]
+    fleet: FleetFile
+    rules: Rules
+    earlier: Sequence[Mapping[str, Any]]
+    out: Path
+
+
+def make(job: Job, data_dir: Path | None) -> float:
+    """Make a trial, write its record, and return its value: NaN where the maths of its choice came to no number.
+
+    Whatever else goes wrong says nothing of the choice: it is raised, and nothing is written.
+    """
+    import torch
+
+    began = time.process_time()
+    try:
+        watched = [_rounds(job, experiment, data_dir) for experiment in job.experiments]
+    except (ArithmeticError, np.linalg.LinAlgError, torch.linalg.LinAlgError) as error:
+        fail(job, " ".join(f"{type(error).__name__}: {error}".split()))
+        return math.nan
+    values = [best(one.points)[1] for one in watched]
+    value = math.fsum(values) / len(values)
+    runs = [
+        {
+            "seed": experiment.seed,
+            "value": _number(best(one.points)[1]),
+            "best_round": best(one.points)[0],
+            "ended": one.ended,
+            "curve": [[number, _number(found)] for number, found in one.points],
+        }
+        for experiment, one in zip(job.experiments, watched, strict=True)
+    ]
+    record = {"schema": SCHEMA, "number": job.trial.number, "values": job.trial.values, "value": _number(value)}
+    record |= {"metric": job.rules.metric, "on": "validation items", "ranking": job.rules.ranking, "runs": runs}
+    write_json(job.out / FILE, record | {"cpu_seconds": time.process_time() - began})
+    return value
+
+
+def fail(job: Job, why: str) -> None:
+    """Write the record of a trial that came to no value."""
+    record = {"schema": SCHEMA, "number": job.trial.number, "values": job.trial.values, "value": None, "problem": why}
+    write_json(job.out / FILE, record | {"runs": [], "cpu_seconds": 0.0})
+
+
+def read(folder: Path) -> dict[str, Any] | None:
+    """Return the record of a trial that has ended; None where there is none. Raises `InputError` for a damaged one."""
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["schema"] != SCHEMA:
+            raise ValueError(f"it is of schema {found['schema']}")
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InputError(f"cannot read {path}: {error}; remove it, and the trial is made again") from None
+    return dict(found)
+
+
+def value_of(record: Mapping[str, Any]) -> float:
+    """Return what a trial came to; NaN for one that failed."""
+    return math.nan if record["value"] is None else float(record["value"])
+
+
+def best(points: Sequence[Point]) -> Point:
+    """Return the best round and its value, the first of equals; NaN where nothing could be measured.
+
+    >>> best([(5, 0.1), (10, 0.3), (15, 0.3)])
+    (10, 0.3)
+    """
+    fine = [point for point in points if math.isfinite(point[1])]
+    return max(fine, key=lambda point: (point[1], -point[0]), default=(0, math.nan))
+
+
+def bars(records: Sequence[Mapping[str, Any]], looks: Sequence[int]) -> dict[int, float]:
+    """Return by look the median of what earlier trials had come to there; no bar where none got so far.
+
+    >>> bars([{"runs": [{"curve": [[5, 0.1], [10, 0.3]]}]}, {"runs": [{"curve": [[5, 0.2]]}]}], (5, 10))
+    {5: 0.15000000000000002, 10: 0.3}
+    """
+    out = {}
+    for look in looks:
+        curves = [run["curve"] for record in records for run in record["runs"]]
+        found = [
+            best([(number, value) for number, value in curve if number <= look and value is not None])[1]
+            for curve in curves
+            if curve and curve[-1][0] >= look
+        ]
+        fine = [value for value in found if math.isfinite(value)]
+        if fine:
+            out[look] = statistics.median(fine)
+    return out
+
+
+class _Enough(Exception):
+    """This ends the rounds of a trial."""
+
+
+@dataclass
+class Watched:
+    """This hears of every round of a trial, keeps its points, and ends it where the rules say so."""
+
+    rules: Rules
+    bars: Mapping[int, float]
+    points: list[Point] = field(default_factory=list)
+    ended: str = ALL
+
+    def __call__(self, run: Training) -> None:
+        """Take note of a round that was just measured, if it was."""
+        number = run.position.round
+        value = next((row["value"] for row in reversed(run.measured.rows) if self._is(row, number)), None)
+        if value is not None:
+            self.take(number, float(value))
+
+    def take(self, number: int, value: float) -> None:
+        """Keep a point; raises to end the rounds."""
+        before = self.points[-1][0] if self.points else 0
+        self.points.append((number, value))
+        top = best(self.points)
+        if number - top[0] >= self.rules.patience:
+            self.ended = NO_BETTER
+            raise _Enough
+        passed = [bar for look, bar in self.bars.items() if before < look <= number]
+        if any(not top[1] >= bar for bar in passed):
+            self.ended = BELOW
+            raise _Enough
+
+    def _is(self, row: Mapping[str, Any], number: int) -> bool:
+        wanted = ("valid", number, self.rules.metric, "all")
+        return tuple(row[key] for key in ("which", "round", "metric", "group")) == wanted
+
+
+def _rounds(job: Job, experiment: Experiment, data_dir: Path | None) -> Watched:
+    """Go through the rounds of a choice with one seed."""
+    from edgefr.engine.device import torch_device
+    from edgefr.simulation.callbacks import measure
+    from edgefr.simulation.loop import Training
+    from edgefr.simulation.prepare import prepare
+    from edgefr.simulation.simulate import sized
+
+    device = torch_device(experiment.engine.device)
+    prepared = prepare(experiment, data_dir, str(device))
+    run = Training.start(sized(experiment, prepared), prepared, job.fleet, device, lambda events: None)
+    run.measured.sealed = True
+    watched = Watched(job.rules, bars(job.earlier, job.rules.looks(run.schedule[0].rounds)))
+    try:
+        run.learn([measure, watched])
+        if not watched.points:  # without rounds, what is there at the end counts
+            stage = run.schedule[0]
+            watched.points.append((0, stage.validate(run, stage.model(run))[job.rules.metric]))
+    except _Enough:
+        pass
+    finally:
+        run.federation.backend.close()
+    return watched
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

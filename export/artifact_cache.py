@@ -1,0 +1,169 @@
+"""Things that are slow to make are kept in the cache folder, each as one file behind its own digest.
+
+Owns: files that are taken only as they were written, and which staged encoders are the same. Does not own: how
+encoders are staged (`export.encoders`) or graphs made, and what tells things apart (`export.identity`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import stat
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, wraps
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+import edge
+import export
+from edge.records import Inside
+from export.identity import PACKAGES, identity
+from export.staged_files import Staging
+from privacy.errors import InputError
+from privacy.files import cache_dir, sha256_of, write_atomic
+
+LARGEST = 64 * 2**20
+"""Bytes of the largest thing that is kept; a teacher's graphs are made when they are needed, which is seldom."""
+MOST = 2**30
+"""Bytes of all that is kept in a folder: each version of our code makes things of its own, and asks for no other's."""
+
+_SIZE = struct.Struct("<q")
+_INSIDE: TypeAdapter[str] = TypeAdapter(Inside)
+
+
+def read(path: Path) -> bytes | None:
+    """Return what `keep` wrote there; None where nothing is, or what is there was damaged or may be another's."""
+    with suppress(OSError), path.open("rb") as file:
+        whole = file.read() if _is_ours(os.fstat(file.fileno())) else b""
+        own, content = whole[:32], whole[32:]
+        if hashlib.sha256(content).digest() == own:
+            with suppress(OSError):
+                os.utime(path)  # so that it is among the last to go
+            return content
+    return None
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    """Say whether a file is this user's, and nobody else may write it: what it holds is shipped unseen."""
+    if os.name != "posix":
+        return True
+    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def keep(path: Path, content: bytes) -> None:
+    """Write content behind its digest, unless it is too large or nothing can be written: it is then made each time.
+
+    What was used least recently beside it goes, beyond `MOST` bytes; who was about to read that makes it again.
+    """
+    if len(content) <= LARGEST:
+        with suppress(InputError, OSError):
+            write_atomic(path, hashlib.sha256(content).digest() + content)
+            _make_room(path.parent)
+
+
+def _make_room(folder: Path) -> None:
+    """Delete the files of a folder that were used least recently, beyond `MOST` bytes of all."""
+    found: list[tuple[int, int, Path]] = []
+    for path in folder.iterdir():
+        with suppress(OSError):  # another process has deleted it
+            said = path.stat()
+            found.append((said.st_mtime_ns, said.st_size, path))
+    room = MOST
+    for _, size, path in sorted(found, reverse=True):
+        room -= size
+        if room < 0:
+            with suppress(OSError):
+                path.unlink()
+
+
+def checked(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Make graphs, by functions that trace and check them, once: those of the same arguments and code are read again.
+
+    What has no identity (`export.identity`), a plug-in's program for one, is made each time.
+    """
+
+    @wraps(make)
+    def once(*given: Any) -> Any:
+        said = identity(make, given)
+        if said is None:
+            return make(*given)
+        import onnx
+
+        path = cache_dir() / "checked" / f"{said[:32]}.onnx"
+        content = read(path)
+        if content is not None:
+            return onnx.load_model_from_string(content)
+        model = make(*given)
+        keep(path, model.SerializeToString(deterministic=True))
+        return model
+
+    return once
+
+
+def staged_once(stage: Staging, made_of: Any, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the record that `make` returns, and stage the files that it stages; both are read where they are kept.
+
+    `made_of` is all that they depend on, beside our code and the packages: what JSON can say, of any order.
+    """
+    said = json.dumps([made_of, _code(), [(name, version(name)) for name in PACKAGES]], sort_keys=True)
+    path = cache_dir() / "encoders" / hashlib.sha256(said.encode()).hexdigest()[:32]
+    content = read(path)
+    if content is None:
+        before = set(stage.files)
+        record = make()
+        files = [file for name, file in stage.files.items() if name not in before]
+        keep(path, _packed(record, [(f.path, f.role, (stage.root / f.path).read_bytes()) for f in files]))
+        return record
+    head, rest = _unpacked(content)
+    for name, role, size in head["files"]:
+        try:
+            _INSIDE.validate_python(name)
+        except ValidationError as error:
+            raise InputError(f"{path} is no encoder that was kept there: it names {name!r}; remove it") from error
+        stage.add(name, role, bytes(rest[:size]))
+        rest = rest[size:]
+    found: dict[str, Any] = head["record"]
+    return found
+
+
+def digests(folder: Path) -> list[tuple[str, str]]:
+    """Return name and digest of every file in a folder of an encoder; its report, which has seconds in it, aside."""
+    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != "report.json")
+    return [(path.name, sha256_of(path)) for path in files]
+
+
+def code_of(function: Callable[..., Any]) -> str | None:
+    """Return the digest of the file that a function stands in; None where that does not say all that it computes."""
+    if not inspect.isfunction(function) or function.__closure__ is not None:
+        return None
+    with suppress(OSError):
+        return sha256_of(function.__code__.co_filename)
+    return None
+
+
+def _packed(record: Mapping[str, Any], files: Sequence[tuple[str, str, bytes]]) -> bytes:
+    """Return the record and the files' names, roles and sizes as JSON behind its length, and the files' bytes."""
+    head = json.dumps(
+        {"record": record, "files": [(name, role, len(content)) for name, role, content in files]}
+    ).encode()
+    return b"".join([_SIZE.pack(len(head)), head, *(content for _, _, content in files)])
+
+
+def _unpacked(content: bytes) -> tuple[dict[str, Any], memoryview]:
+    """Return the JSON of `_packed`, and all files' bytes one after another."""
+    (size,) = _SIZE.unpack_from(content)
+    return json.loads(content[_SIZE.size : _SIZE.size + size]), memoryview(content)[_SIZE.size + size :]
+
+
+@cache
+def _code() -> list[tuple[str, str]]:
+    """Return name and digest of our own modules that an encoder is staged by and read with."""
+    folders = [Path(str(package.__file__)).parent for package in (export, edge)]
+    return [(path.name, sha256_of(path)) for folder in folders for path in sorted(folder.rglob("*.py"))]
