@@ -1,8 +1,8 @@
 """FedCAR, one client after another in numpy: gradients by hand of the paper's encoder, a batch's contexts at once.
 
-The rival of `edgefr/methods/fedcar/compiled_losses.py` for `engine.py`, as `closed_form.py` is that of other kernels. Every
-layer is one product of matrices [contexts x places, d]; what several places read of a row is added up by one sparse
-product. One head, normalised after each sublayer, messages that are encoders; without a context none of it.
+The rival of `edgefr/methods/fedcar/compiled_losses.py` for `engine.py`, as `closed_form.py` is that of other kernels.
+Every layer is one product of matrices [contexts x places, d]; what several places read of a row is added up by one
+sparse product. One head, normalised after each sublayer, messages that are encoders; without a context none of it.
 """
 
 from __future__ import annotations

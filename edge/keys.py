@@ -7,7 +7,8 @@ that one have signed it as it asks for, and as many of its own, so that nobody h
 that is left out is revoked. So it is with the root role of The Update Framework (https://theupdateframework.io), which
 has more roles.
 
-Owns: the file and what may follow what. Does not own: signing (`export.key_sets`), what a device knows (`edge.rollback`).
+Owns: the file and what may follow what. Does not own: signing (`export.key_sets`), what a device knows
+(`edge.rollback`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ moves a step's sum by at most the clip, and nothing else of the step changes: no
 negatives of other interactions. Batches are a shuffled partition of an epoch, not a Poisson sample: nothing is
 amplified, and an example's releases are one Gaussian per epoch and phase of every round its client takes part in.
 
-Owns: these numbers and their report. Does not own: training (`edgefr.engine.executors.dp_sgd`), events and their composition.
+Owns: these numbers and their report. Does not own: training (`edgefr.engine.executors.dp_sgd`), events and their
+composition.
 """
 
 import math

@@ -1,4 +1,5 @@
-"""A package hands on names of its modules, each imported when it is first used, so that importing the package is light."""
+"""A package hands on names of its modules, each imported when it is first used, so that importing the package is
+light."""
 
 from __future__ import annotations
 

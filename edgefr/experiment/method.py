@@ -29,8 +29,8 @@ class Central:
     """This says of a method that it is a central reference: it pools everybody's data, so nothing of it is federated.
 
     `learner` is where a function is that makes what learns (`cloud.references`), as "module:name": (settings,
-    experiment, prepared data) -> `Reference`, or several turns of one (`edgefr.methods.central.references.Turn`). `batches`: it
-    learns from batches with sampled negatives.
+    experiment, prepared data) -> `Reference`, or several turns of one (`edgefr.methods.central.references.Turn`).
+    `batches`: it learns from batches with sampled negatives.
     """
 
     learner: str

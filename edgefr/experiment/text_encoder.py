@@ -1,7 +1,8 @@
 """A text encoder makes vectors of items' texts: one registered object each, with all that its name means.
 
 The table is here without torch, so that names can be checked before anything heavy is imported. Owns: the contract.
-Does not own: the entries, which have a file each; their settings (`edgefr.experiment.sections`); how a device reads (`edge`).
+Does not own: the entries, which have a file each; their settings (`edgefr.experiment.sections`); how a device reads
+(`edge`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A setting belongs to what reads it: where nothing does it is refused, and no run writes it down.
 
-A setting that another one of its own section decides about says so beside its type (`privacy.setting_scope`). This table
-holds the others, which a choice elsewhere in the experiment decides about: protocol, method, strategy, prototypes. A
-value that is no other than the default is let through: it changes nothing, and older files name every setting.
+A setting that another one of its own section decides about says so beside its type (`privacy.setting_scope`). This
+table holds the others, which a choice elsewhere in the experiment decides about: protocol, method, strategy,
+prototypes. A value that is no other than the default is let through: it changes nothing, and older files name every
+setting.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Metrics at a cut-off k are registered objects, each with its formula, made of the ranks of held-out items.
 
-Those that are made of the recommended lists themselves stand in `edgefr.simulation.evaluation.beyond`, in the same table.
+Those that are made of the recommended lists themselves stand in `edgefr.simulation.evaluation.beyond`, in the same
+table.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Only that thread tells, without the lock that devices' requests need: a terminal that is slow holds up
 no device, and whoever asks for work costs nothing here.
 
-Owns: what is said of an open round, and when. Does not own: how it is shown (`edgefr.config.progress`), when a round is over.
+Owns: what is said of an open round, and when. Does not own: how it is shown (`edgefr.config.progress`), when a round is
+over.
 """
 
 from __future__ import annotations

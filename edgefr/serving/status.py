@@ -2,7 +2,8 @@
 
 RUN/private/serving.json says where a server that is at work listens; a lock on the run says whether one is.
 
-Owns: that file, and what is told of a served run. Does not own: the lineage (`edgefr.simulation.runs.lineage`), counts (`broker`).
+Owns: that file, and what is told of a served run. Does not own: the lineage (`edgefr.simulation.runs.lineage`), counts
+(`broker`).
 """
 
 from __future__ import annotations

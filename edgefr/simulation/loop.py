@@ -3,8 +3,8 @@
     for stage in schedule: for round in stage: cohort → clients' work → shard aggregates → server step → callbacks
 
 Owns: the order of stages and rounds, where a run is, the best model of a stage, one state for checkpoints. Does not
-own: what differs between protocols (`edgefr.simulation.stages.schedule`), rounds (`engine.federation`), who takes part (`participation`),
-metrics (`measure`), files (`run`, `checkpoint`).
+own: what differs between protocols (`edgefr.simulation.stages.schedule`), rounds (`engine.federation`), who takes part
+(`participation`), metrics (`measure`), files (`run`, `checkpoint`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`from edgefr.testing import check_method`: the battery that a method of one's own has to pass (`edgefr.methods.testing`)."""
+"""The battery for a method of one's own, handed on from `edgefr.methods.testing`."""
 
 from edgefr.methods.testing import CHECKS, Broken, Result, check_method, examine
 

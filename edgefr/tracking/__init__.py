@@ -1,1 +1,1 @@
-"""`from edgefr.tracking.tracker import Tracker`: where the contract of a tracker is documented to be (`edgefr.simulation.tracking`)."""
+"""The contract of a tracker, handed on from `edgefr.simulation.tracking`."""

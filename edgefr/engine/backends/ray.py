@@ -9,7 +9,8 @@ by Ray, from the same tensors; a node may join or leave at any time. What client
 changes when all tasks of a round are done.
 
 Owns: what is put in the object store, the order of sums, what is done again. Does not own: the connection
-(`edgefr.engine.backends.ray_cluster`), what a task does (`elsewhere`), clients' state (`stores`), scheduling and retries (Ray).
+(`edgefr.engine.backends.ray_cluster`), what a task does (`elsewhere`), clients' state (`stores`), scheduling and
+retries (Ray).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     declared form, plain SGD, a table that learns from one kind of draws, a sum that is enough →  `edgefr.engine.kernel`
     a system that clients solve, and a sum that is enough               →  `edgefr.engine.compiled.closed_form`
-    everything else                                                     →  `edgefr.engine.executors.inline`, then `release`
+    everything else                                                     →  `edgefr.engine.executors.inline`, then
+    `release`
 
 Owns: who is compiled, and what the compiled code is given. Does not own: what it computes.
 """

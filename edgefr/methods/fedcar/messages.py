@@ -16,7 +16,8 @@ AT = ("privacy", "tensors")
 
 
 def check(experiment: Experiment) -> None:
-    """Refuse, by `edgefr.config.validation.fault`, a contrast whose encoder no round trains: nobody would read its messages."""
+    """Refuse, by `edgefr.config.validation.fault`, a contrast whose encoder no round trains: nobody would read its
+    messages."""
     some = experiment.privacy.tensors
     if experiment.model["negative"] != "none" and some is not None and not any(map(_of_encoder, some)):
         raise fault("the contrast trains the encoder, and none of it is here: add some, or model.negative=none", *AT)

@@ -119,7 +119,8 @@ class TransFRSettings(ObjectiveSettings):
 
 
 def check(experiment: Experiment) -> None:
-    """Refuse, by `edgefr.config.validation.fault`, clients that train an encoder's attention where it has none, and odd losses."""
+    """Refuse, by `edgefr.config.validation.fault`, clients that train an encoder's attention where it has none, and odd
+    losses."""
     objectives.check(experiment)
     if experiment.model["keep"] < 1 and experiment.protocol.name == "blocks":
         raise fault(

@@ -120,8 +120,8 @@ def seen_first(score: Scorer, seen: Ragged, split: Split) -> Scorer:
 def seen_then_popularity(split: Split, seen: Ragged | None = None) -> Scorer:
     """Rank what the user has had, by popularity, then everything else by popularity.
 
-    `seen` [users] is what counts as had (default: the training items); `edgefr.simulation.evaluation.repeats.had` knows the session
-    that is asked about as well. Scores are whole numbers.
+    `seen` [users] is what counts as had (default: the training items); `edgefr.simulation.evaluation.repeats.had` knows
+    the session that is asked about as well. Scores are whole numbers.
     """
     return seen_first(popularity(split), split.train if seen is None else seen, split)
 

@@ -1,7 +1,7 @@
 """A finished run's model is saved with what bundles are made of, and read back as one value.
 
-Owns: which tensors and names of a run are kept, and under what names. Does not own: files (`edgefr.simulation.runs.folder`), what becomes
-of the model (export, audit, serving).
+Owns: which tensors and names of a run are kept, and under what names. Does not own: files
+(`edgefr.simulation.runs.folder`), what becomes of the model (export, audit, serving).
 """
 
 from __future__ import annotations

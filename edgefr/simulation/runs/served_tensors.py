@@ -7,8 +7,8 @@
 A server goes on with the newest of them; older ones stay as they are, since devices may hold them. So which block is
 open is what the newest bundles say, and a device ends its own when it takes up one of the next.
 
-Owns: where these folders are, and which tensors were served. Does not own: bundles (`edgefr.simulation.bundles`), rounds
-(`edgefr.simulation.runs.lineage`).
+Owns: where these folders are, and which tensors were served. Does not own: bundles (`edgefr.simulation.bundles`),
+rounds (`edgefr.simulation.runs.lineage`).
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ def tune(
     """Search the settings of methods with one budget, on validation items alone, and write a recipe for each.
 
     `names`: of the files in `spaces` that say what is searched. `experiment` and `overrides`: what all of them share.
-    `rules`: trials, metric, seeds (None: the defaults of `edgefr.studies.tuning.rules.Rules`), the same for everything in `out`
-    (default: runs/tuning). `ray_address`: of a Ray cluster that makes the trials. The same call goes on where it was
-    stopped. Raises `InputError` for what any trial would be refused for, before any, for a seed that results are
+    `rules`: trials, metric, seeds (None: the defaults of `edgefr.studies.tuning.rules.Rules`), the same for everything
+    in `out` (default: runs/tuning). `ray_address`: of a Ray cluster that makes the trials. The same call goes on where
+    it was stopped. Raises `InputError` for what any trial would be refused for, before any, for a seed that results are
     reported with, and for other rules than the folder's.
 
     Example: ``edgefr.tune(["fedmf", "pfedrec"], data="ml-100k").tables["budgets"]``
