@@ -21,14 +21,14 @@ from tests.golden.cases import cases, ready
 from tests.golden.values import run
 
 CONSTANTS = {
-    edge.purposes: {
+    edge.random_streams: {
         "REPLAY": "replay",
         "RECEIVED_NOISE": "received noise",
         "SUPPORT": "support",
         "MADE_ANEW": "private tensors made anew",
     },
     privacy.compress: {"PURPOSE": "project"},
-    edgefr.purposes: {
+    edgefr.config.random_streams: {
         "FEDERATED": "federated",
         "FINE_TUNING": "federated fine-tuning",
         "LOCAL_TRAINING": "local training",
@@ -73,7 +73,7 @@ CONSTANTS = {
         "CANARIES": "canaries",
         "SWEEP_SEARCH": "sweep search",
     },
-    cloud.purposes: {
+    cloud.random_streams: {
         "PRE_TRAINING": "pre-training",
         "PRE_TRAINING_ORDER": "pre-training order",
         "MASKS": "masks and dropout",
@@ -90,7 +90,7 @@ CONSTANTS = {
         "FOLDS": "folds of users",
         "VARIATIONS": "variations of sequences",
     },
-    export.purposes: {
+    export.random_streams: {
         "REHEARSAL": "rehearsal",
         "QUALITY_USERS": "quality users",
         "QUALITY_ITEMS": "quality items",
@@ -99,18 +99,18 @@ CONSTANTS = {
     },
 }
 MADE = {
-    edge.purposes.negatives("federated"): "federated negatives",
-    edge.purposes.order("federated"): "federated order",
-    edgefr.purposes.init("item"): "init item",
-    edgefr.purposes.noise("item"): "noise item",
-    edgefr.purposes.noise_of_steps("federated"): "noise of federated",
-    edgefr.purposes.records("federated", "order"): "federated order of records",
-    edgefr.purposes.candidates("main", "valid"): "negatives/main/valid",
-    edgefr.purposes.session_candidates("test"): "negatives/sessions/test",
-    edgefr.purposes.null("game"): "null of game",
-    edgefr.purposes.dropped("embedding"): "dropped values embedding",
-    export.purposes.graph_gate("item"): "graph gate item",
-    export.purposes.rehearsal("item"): "rehearsal item",
+    edge.random_streams.negatives("federated"): "federated negatives",
+    edge.random_streams.order("federated"): "federated order",
+    edgefr.config.random_streams.init("item"): "init item",
+    edgefr.config.random_streams.noise("item"): "noise item",
+    edgefr.config.random_streams.noise_of_steps("federated"): "noise of federated",
+    edgefr.config.random_streams.records("federated", "order"): "federated order of records",
+    edgefr.config.random_streams.candidates("main", "valid"): "negatives/main/valid",
+    edgefr.config.random_streams.session_candidates("test"): "negatives/sessions/test",
+    edgefr.config.random_streams.null("game"): "null of game",
+    edgefr.config.random_streams.dropped("embedding"): "dropped values embedding",
+    export.random_streams.graph_gate("item"): "graph gate item",
+    export.random_streams.rehearsal("item"): "rehearsal item",
 }
 RUNS = (
     "transfr mlp, cross-domain, none, paper",

@@ -107,7 +107,7 @@ def forked(job: dict[str, Any], run: Path, bundle_class: str, port: int) -> int:
 
 def main() -> None:
     run, bundle_class, port = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    edgefr.trained.open_model(Run(run))  # imports what all forks need
+    edgefr.simulation.runs.saved_model.open_model(Run(run))  # imports what all forks need
     for line in sys.stdin:
         print(forked(json.loads(line), run, bundle_class, port), flush=True)
 

@@ -90,13 +90,13 @@ def test_a_trial_writes_what_validation_said_and_nothing_else(job: Job) -> None:
 
 def test_no_test_item_is_ranked(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    rank = edgefr.measure.evaluate
+    rank = edgefr.simulation.evaluation.measure.evaluate
 
     def seen(score, split, which, ranking, users):  # type: ignore[no-untyped-def]
         asked.append(which)
         return rank(score, split, which, ranking, users=users)
 
-    monkeypatch.setattr(edgefr.measure, "evaluate", seen)
+    monkeypatch.setattr(edgefr.simulation.evaluation.measure, "evaluate", seen)
     trials.make(job, None)
     assert set(asked) == {"valid"}
 

@@ -58,7 +58,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "run_jobs", at_once)
 
 
-def tuned(spaces: Path, out: Path, *names: str, **options: Any) -> edgefr.api.Report:
+def tuned(spaces: Path, out: Path, *names: str, **options: Any) -> edgefr.studies.tuning.tune.Report:
     rules = options.pop("rules", RULES)
     return tune(list(names or ["fedmf"]), spaces=spaces, rules=rules, overrides=SMALL, out=out, **options)
 

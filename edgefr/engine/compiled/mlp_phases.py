@@ -1,8 +1,7 @@
 """Phases that train layers and nothing else are taken in one compiled call; here it is decided which these are.
 
-    layers that the program says, one kind of examples, no replay, on the host    →
-    `edgefr.engine.compiled.kernel_layers` everything else                                                        →
-    `edgefr.engine.executors.inline`, step by step
+    layers that the program says, one kind of examples, no replay, on the host   →  `kernel_layers`
+    everything else                                    →  `edgefr.engine.executors.inline`, step by step
 
 Owns: which phases are compiled, and what the compiled code is given. Does not own: what it computes.
 """

@@ -1,7 +1,7 @@
 """Rows of FedCAR's tables: each is a recipe that `edgefr tune` made, the same search budget for all.
 
 Owns: the rows by name, where recipes lie, that no seed of a search is reported, that rows were found alike. Does not
-own: how they are found (`edgefr.tuning`).
+own: how they are found (`edgefr.studies.tuning`).
 """
 
 from __future__ import annotations
