@@ -82,12 +82,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Public names are imported when they are first used, so that `import edgefr` stays light."""
     if name == "__version__":  # pyproject.toml says it, and nothing else does
-        from importlib.metadata import PackageNotFoundError, version
+        from edgefr.config.version import installed
 
-        try:
-            return version("edgefr")
-        except PackageNotFoundError:  # a checkout that is not installed
-            return "unknown"
+        return installed()
     if name not in _HOMES:
         raise AttributeError(f"module 'edgefr' has no attribute '{name}'")
     import importlib

@@ -1,30 +1,21 @@
-"""A protocol makes tasks of a data set and stages of a run: what one is, and the table of all.
+"""A protocol's card: what an experiment has to know of it before anything runs, and the table of all.
 
-A protocol is one entry of `PROTOCOLS`, in a file of its own under `edgefr/protocols`, and holds everything that its
-name means. This module is light: an experiment is checked against its protocol without torch. Owns: the contract. Does
-not own: the protocols, what a stage does (`edgefr.simulation.stages.schedule`), splits (`edgefr.data`).
+This module is light: an experiment is checked against its protocol without torch. Owns: the card and the settings'
+base. Does not own: the cut of a data set and the stages of a run (`edgefr.simulation.protocols`).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from privacy.table import Choice, Table
 
-if TYPE_CHECKING:
-    from edgefr.data.interactions import Dataset
-    from edgefr.data.prepared import Prepared
-    from edgefr.experiment.experiment import Experiment
-    from edgefr.simulation.loop import Training
-    from edgefr.simulation.stages.stage import Stage
 
-
-class Protocol(ABC):
+class Protocol:
     """A protocol is everything that its name means.
 
     `reads`: what clients can learn from over it, sets of "items", "sessions" in order, or a
@@ -48,30 +39,12 @@ class Protocol(ABC):
     tuned: bool = False
     pools: bool = False
 
-    @abstractmethod
-    def cut(self, experiment: Experiment, dataset: Dataset) -> Prepared:
-        """Return the tasks that an experiment makes of a data set as it was loaded, with candidates; no texts yet."""
-
-    @abstractmethod
-    def stages(self, experiment: Experiment, prepared: Prepared) -> tuple[Stage, ...]:
-        """Return the stages of a run in their order, over the tasks of `cut`; they know what to compare with."""
-
-    def check(self, experiment: Experiment) -> None:  # noqa: B027 - most protocols suit every experiment
+    def check(self, experiment: Any) -> None:
         """Refuse, by `edgefr.config.validation.fault`, an experiment that cannot be had over this protocol."""
 
-    def unserved(self, experiment: Experiment) -> str | None:
-        """Say why real devices cannot go on with a run over it, and what to do; None where they can."""
-        return f"real devices cannot go on with runs over {self.name} yet: use protocol.name=leave-one-out"
-
-    def released(self, experiment: Experiment) -> bool:
+    def released(self, experiment: Any) -> bool:
         """Say whether anything follows from the experiment's `fidelity`."""
         return bool(experiment.own.released_values(self.name))
-
-    def results(self, sim: Training) -> dict[str, Any]:
-        """Return the parts of a summary that say what the stages of a finished run came to."""
-        from edgefr.simulation.summary.summary import summarise_splits
-
-        return summarise_splits(sim)
 
 
 PROTOCOLS: Table[Protocol] = Table("protocol", Protocol, home="edgefr.simulation.protocols", group="edgefr.protocols")

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from edge.replay import PICKS
 from privacy.table import Table
-
-if TYPE_CHECKING:
-    from edgefr.methods.f3crec.keeping import Keeping
-
 
 BETWEEN_BLOCKS: Mapping[str, Any] = {
     "carry": "best",
@@ -112,15 +108,6 @@ class Strategy:
     def as_written(self) -> Mapping[str, Any]:
         """Return what `fidelity: paper` starts from: Eq. 5 sums over the memory, the released code does not."""
         return {"continual": {"kd_reduction": "sum"}} if "kd_reduction" in self.reads else {}
-
-    def keeping(self) -> type[Keeping]:
-        """Return what the strategy does at a block's beginning and end."""
-        from edgefr.methods.f3crec import keeping
-
-        if self.anchored:
-            return keeping.Pull
-        kinds = {"nothing": keeping.Keeping, "best": keeping.BestItems, "errors": keeping.Errors}
-        return {**kinds, "proxies": keeping.Proxies}[self.remembers]
 
 
 _TEMPORAL = {"rule": "temporal-mean"}

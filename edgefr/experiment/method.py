@@ -15,21 +15,41 @@ from privacy.table import Table
 if TYPE_CHECKING:
     import torch
 
-    from cloud.references.reference import Reference
-    from edgefr.data.prepared import Prepared
-    from edgefr.experiment.experiment import Experiment
-    from edgefr.methods.central.references import Turn
+    from edgefr.data.protocol import ProtocolSettings
+    from edgefr.metrics.settings import EvaluationSection
     from export.given import Given
     from export.program import LocalProgram
     from privacy.prototypes import Prototypes
+    from privacy.settings import PrivacySettings
+
+
+@dataclass(frozen=True)
+class Context:
+    """This is all that a method may ask of the experiment around its own settings, where it checks them.
+
+    `name` is that of the local program; `model` are its settings as plain values. `rounds` are those of one stage,
+    `total_rounds` those of all in which updates leave devices; `interval` rounds lie between transfers of prototypes.
+    """
+
+    name: str
+    model: Mapping[str, Any]
+    protocol: ProtocolSettings
+    strategy: str
+    encoder: str
+    negatives: int
+    rounds: int
+    total_rounds: int
+    interval: int
+    privacy: PrivacySettings
+    evaluation: EvaluationSection
 
 
 @dataclass(frozen=True)
 class Central:
     """This says of a method that it is a central reference: it pools everybody's data, so nothing of it is federated.
 
-    `learner` is where a function is that makes what learns (`cloud.references`), as "module:name": (settings,
-    experiment, prepared data) -> `Reference`, or several turns of one (`edgefr.methods.central.references.Turn`).
+    `learner` is where a function is that makes what learns (`cloud.references`), as "module:name": (settings, how it
+    draws, prepared data) -> `Reference`, or several turns of one (`edgefr.methods.central.references.Turn`).
     `batches`: it learns from batches with sampled negatives.
     """
 
@@ -61,8 +81,9 @@ class Method:
     with it as a backbone (values of `continual`), where fidelity is released. `central`: it is no federated method, but
     a reference that pools everybody's data, and `build` makes what scores (None: it is federated). `ordered`: a
     client's items are read in the order in which it had them. `messages` says what clients send beside their updates,
-    by settings and experiment (None: never anything). `check`: a function, or where one is, that refuses settings of
-    the model which do not go with others of an experiment.
+    by settings and context (None: never anything). `check`: a function, or where one is, that refuses settings of
+    the model which do not go with others of an experiment. `whole_catalogue`: tells of `model` whether the loss reads
+    all items, and so no negatives (None: it never does).
     """
 
     name: str
@@ -87,8 +108,9 @@ class Method:
     batches: bool = True
     between_blocks: Mapping[str, Any] = field(default_factory=dict)
     central: Central | None = None
-    messages: Callable[[Any, Experiment], Prototypes | None] | str | None = None
-    check: Callable[[Experiment], None] | str | None = None
+    messages: Callable[[Any, Context], Prototypes | None] | str | None = None
+    check: Callable[[Context], None] | str | None = None
+    whole_catalogue: Callable[[Mapping[str, Any]], bool] | None = None
 
     @property
     def in_order(self) -> bool:
@@ -107,27 +129,20 @@ class Method:
         fits = self.reads == to.reads and (self.reads == "items" or self.settings is to.settings)
         return fits and "backbone" not in self.defaults
 
-    def fits(self, experiment: Experiment) -> None:
+    def fits(self, context: Context) -> None:
         """Raise, by `edgefr.config.validation.fault`, what `check` refuses of an experiment."""
         if self.check is not None:
-            (_found(self.check) if isinstance(self.check, str) else self.check)(experiment)
+            (found_at(self.check) if isinstance(self.check, str) else self.check)(context)
 
     def program(self, settings: BaseModel, given: Given) -> LocalProgram:
         """Return the local program by these settings, on what is given."""
-        build = _found(self.build) if isinstance(self.build, str) else self.build
+        build = found_at(self.build) if isinstance(self.build, str) else self.build
         return cast("LocalProgram", build(settings, given))
 
-    def learner(self, experiment: Experiment, prepared: Prepared) -> Reference | tuple[Turn, ...]:
-        """Return what learns in one place from everybody's data, of a central reference, or its turns."""
-        assert self.central is not None
-        return cast(
-            "Reference | tuple[Turn, ...]", _found(self.central.learner)(experiment.settings, experiment, prepared)
-        )
-
-    def sent(self, settings: BaseModel, experiment: Experiment) -> Prototypes | None:
+    def sent(self, settings: BaseModel, context: Context) -> Prototypes | None:
         """Return what clients send beside their updates by these settings; None: nothing."""
-        found = _found(self.messages) if isinstance(self.messages, str) else self.messages
-        return None if found is None else cast("Prototypes | None", found(settings, experiment))
+        found = found_at(self.messages) if isinstance(self.messages, str) else self.messages
+        return None if found is None else cast("Prototypes | None", found(settings, context))
 
     def untrained(
         self, settings: BaseModel, given: Given, random_text: torch.Tensor | None, seed: int
@@ -135,10 +150,10 @@ class Method:
         """The ablation's stages before anything is learned: name, program and shared tensors of each (maybe none)."""
         if self.ablation is None:
             return []
-        return cast("list[Any]", _found(self.ablation)(settings, given, random_text, seed))
+        return cast("list[Any]", found_at(self.ablation)(settings, given, random_text, seed))
 
 
-def _found(place: str) -> Callable[..., Any]:
+def found_at(place: str) -> Callable[..., Any]:
     """Return the function at "module:name"."""
     module, _, name = place.partition(":")
     return cast("Callable[..., Any]", getattr(importlib.import_module(module), name))

@@ -1,43 +1,22 @@
-"""A text encoder makes vectors of items' texts: one registered object each, with all that its name means.
+"""The card of a text encoder, which makes vectors of items' texts, and the table of all.
 
-The table is here without torch, so that names can be checked before anything heavy is imported. Owns: the contract.
-Does not own: the entries, which have a file each; their settings (`edgefr.experiment.sections`); how a device reads
-(`edge`).
+The table is here without torch, so that names can be checked before anything heavy is imported. Owns: the card. Does
+not own: what an encoder learns (`edgefr.simulation.encoders`), how a device reads (`edge`).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
-
-from edgefr.data.prepared import Text
-from privacy.progress import Progress
 from privacy.table import Table
 
-if TYPE_CHECKING:
-    from edgefr.data.prepared import Prepared
-    from edgefr.experiment.experiment import Experiment
-    from edgefr.simulation.runs.run import Run
-    from export.encoders import Reads
-    from export.model import TrainedModel
 
-
-class TextEncoder(ABC):
-    """A text encoder is everything that its name means.
+class TextEncoder:
+    """The card of a text encoder: what an experiment has to know of it.
 
     `language_model`: it is a BERT, of which smaller students can be distilled and whose attention clients can train.
     """
 
     name: str
     language_model: bool
-
-    @abstractmethod
-    def read(self, experiment: Experiment, prepared: Prepared, device: str, progress: Progress | None = None) -> Text:
-        """Learn what the encoder learns of a catalogue's texts, and return every item's vector."""
-
-    @abstractmethod
-    def shipped(self, run: Run, model: TrainedModel, progress: Progress | None = None) -> Reads:
-        """Return what bundles of a finished run carry, by which devices read new texts."""
 
 
 ENCODERS: Table[TextEncoder] = Table(

@@ -20,7 +20,7 @@ from edgefr.experiment.text_encoder import ENCODERS
 from privacy.setting_scope import default_of, unread_fields
 
 if TYPE_CHECKING:
-    from edgefr.experiment.experiment import Experiment
+    from edgefr.experiment.schema import ExperimentFields
 
 Path = tuple[str, ...]
 
@@ -34,20 +34,20 @@ class Row:
 
     names: tuple[str, ...]
     owner: str
-    reads: Callable[[Experiment], bool]
-    here: Callable[[Experiment], str]
+    reads: Callable[[ExperimentFields], bool]
+    here: Callable[[ExperimentFields], str]
     mend: str = ""
 
 
-def _protocol(e: Experiment) -> str:
+def _protocol(e: ExperimentFields) -> str:
     return f"protocol is {e.protocol.name}"
 
 
-def _method(e: Experiment) -> str:
+def _method(e: ExperimentFields) -> str:
     return f"{'method' if e.backbone is None else 'backbone'} is {e.row.name}"
 
 
-def _central(e: Experiment) -> str:
+def _central(e: ExperimentFields) -> str:
     return f"{e.row.name} is a central reference, which pools everybody's data"
 
 
@@ -63,7 +63,7 @@ def _strategy_row(name: str) -> Row:
 def _protocol_row(name: str) -> Row:
     """Return the row of a setting that is read over some protocols alone."""
     owners = " or ".join(protocol.name for protocol in PROTOCOLS.values() if name in protocol.own)
-    reads: Callable[[Experiment], bool] = lambda e: name in e.protocol.entry.own  # noqa: E731
+    reads: Callable[[ExperimentFields], bool] = lambda e: name in e.protocol.entry.own  # noqa: E731
     return Row((name,), f"protocol {owners}", reads, _protocol, f"protocol.name={owners}")
 
 
@@ -188,7 +188,7 @@ ROWS: tuple[Row, ...] = (
 """In the order in which they are asked: the first that does not read a setting says why."""
 
 
-def unread(experiment: Experiment) -> dict[Path, str]:
+def unread(experiment: ExperimentFields) -> dict[Path, str]:
     """Return the settings that nothing reads in this experiment, as far as a section at a time, and why.
 
     Example: ``unread(load_experiment(overrides=["method=fedmf"]))["encoder",]``
@@ -206,7 +206,7 @@ def unread(experiment: Experiment) -> dict[Path, str]:
     return out
 
 
-def first_refused(experiment: Experiment) -> tuple[Path, str] | None:
+def first_refused(experiment: ExperimentFields) -> tuple[Path, str] | None:
     """Return the first setting that was set and that nothing reads, and why; None where there is none."""
     for path, why in unread(experiment).items():
         value, default = _at(experiment, path)
@@ -215,7 +215,7 @@ def first_refused(experiment: Experiment) -> tuple[Path, str] | None:
     return None
 
 
-def read_values(experiment: Experiment) -> dict[str, Any]:
+def read_values(experiment: ExperimentFields) -> dict[str, Any]:
     """Return the experiment as plain values, without the settings that nothing reads: what a run writes down."""
     values = experiment.model_dump()
     for path in unread(experiment):
@@ -227,7 +227,7 @@ def read_values(experiment: Experiment) -> dict[str, Any]:
     return values
 
 
-def _sections(experiment: Experiment) -> Iterator[tuple[Path, BaseModel]]:
+def _sections(experiment: ExperimentFields) -> Iterator[tuple[Path, BaseModel]]:
     """Yield every section of an experiment and its place; the model's settings among them."""
     yield ("model",), experiment.settings
     waiting: list[tuple[Path, BaseModel]] = [((), experiment)]
@@ -241,7 +241,7 @@ def _sections(experiment: Experiment) -> Iterator[tuple[Path, BaseModel]]:
                 waiting.append(((*path, name), value))
 
 
-def _at(experiment: Experiment, path: Path) -> tuple[Any, Any]:
+def _at(experiment: ExperimentFields, path: Path) -> tuple[Any, Any]:
     """Return a setting, or a section of them, and what it is by default."""
     if path[0] == "model":
         settings = experiment.settings

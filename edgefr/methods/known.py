@@ -17,6 +17,7 @@ from edgefr.methods.central.settings import (
 )
 from edgefr.methods.dmi_gnn.settings import DMIGNNSettings
 from edgefr.methods.fcf.settings import FCFSettings
+from edgefr.methods.fcucr.parts import LOSSES
 from edgefr.methods.fcucr.settings import FCUCRSettings
 from edgefr.methods.fedcar.settings import FedCARSettings
 from edgefr.methods.feddcsr.settings import FedDCSRSettings
@@ -248,6 +249,7 @@ for _encoder, _paper in (
                 "model": {"masked": False, "starts": "own", "negatives_once": True, "dropout": 0.2},
             },
             reads="sessions",
+            whole_catalogue=lambda model: LOSSES[model["loss"]].whole,
         )
     )
 

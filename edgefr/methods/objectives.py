@@ -22,7 +22,7 @@ from privacy.table import Table
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from edgefr.experiment.experiment import Experiment
+    from edgefr.experiment.method import Context
 
 Compared = Callable[["Tensor", "Tensor"], "Tensor"]
 """A positive's loss [..., P] by its score [..., P] and its negatives' [..., P, k]."""
@@ -117,21 +117,21 @@ class RoundedSettings(ObjectiveSettings):
     )
 
 
-def check(experiment: Experiment) -> None:
+def check(context: Context) -> None:
     """Refuse, by `edgefr.config.validation.fault`, losses that compare where there is nothing to compare with.
 
     And losses that learn numbers of their own where what is replayed, or noised, knows nothing of these.
     """
-    if OBJECTIVES[experiment.model["loss"]].learns:
-        if experiment.privacy.examples is not None:
+    if OBJECTIVES[context.model["loss"]].learns:
+        if context.privacy.examples is not None:
             raise fault("privacy.examples is for losses of one example that learn nothing themselves", "model", "loss")
-        if strategy(experiment.strategy).remembers != "nothing":
-            raise fault(f"what {experiment.strategy} replays is labelled by plain scores: use bce", "model", "loss")
-    if OBJECTIVES[experiment.model["loss"]].compared is None:
+        if strategy(context.strategy).remembers != "nothing":
+            raise fault(f"what {context.strategy} replays is labelled by plain scores: use bce", "model", "loss")
+    if OBJECTIVES[context.model["loss"]].compared is None:
         return
-    if experiment.negatives < 1:
+    if context.negatives < 1:
         raise fault("a positive is compared with its negatives: set 1 or more, or model.loss=bce", "negatives")
-    if experiment.privacy.examples is not None:
+    if context.privacy.examples is not None:
         raise fault("privacy.examples is for losses of single examples: use bce", "model", "loss")
-    if strategy(experiment.strategy).remembers != "nothing":
-        raise fault(f"what {experiment.strategy} replays has no negatives of its own: use bce", "model", "loss")
+    if strategy(context.strategy).remembers != "nothing":
+        raise fault(f"what {context.strategy} replays has no negatives of its own: use bce", "model", "loss")

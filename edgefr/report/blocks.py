@@ -8,25 +8,10 @@ import numpy as np
 
 from edgefr.config.sheet import Sheet
 from edgefr.metrics.continual import MASKS
-from edgefr.report.small_groups import FEW, tellable
 from edgefr.report.verdict import FULL
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from edgefr.simulation.loop import Training
-
-
-def _known_and_new(sim: Training, block: str) -> dict[str, dict[str, Any]]:
-    """Return metrics of a block's users right after it who were known and who were new; none of a few of them."""
-    wanted = {"stage": sim.stages[-1], "after": block, "on": block, "mask": MASKS[0], "round": None}
-    rows = [row for row in sim.measured.rows if all(row[key] == value for key, value in wanted.items())]
-    people = [next((row["users"] for row in rows if row["group"] == group), 0) for group in ("known", "new")]
-    out: dict[str, dict[str, Any]] = {}
-    for group, number, told in zip(("known", "new"), people, tellable(people), strict=True):
-        found = {row["metric"]: row["value"] for row in rows if told and row["group"] == group}
-        out[f"{group}_users"] = {"users": FEW} if number and not told else found
-    return out
 
 
 def block_table(summary: dict[str, Any]) -> Sheet:

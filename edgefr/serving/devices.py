@@ -27,7 +27,7 @@ from edgefr.serving.origin import Origins
 from edgefr.serving.releases import Answers
 from edgefr.serving.round_status import telling
 from edgefr.serving.secure_sums import SealedRound, SumTerms
-from edgefr.simulation.loop import Training
+from edgefr.simulation.stages.stage import Running
 from export.program import Tensors
 from privacy.progress import Progress
 
@@ -138,7 +138,7 @@ class Devices(Backend):
         """Return whose uploads are in the sum of a round that waits for nobody, each with the round it started in."""
         return [(client, one.round) for client, one in sorted(self.taken.items())]
 
-    def closed(self, run: Training) -> None:
+    def closed(self, run: Running) -> None:
         """A round is done, its tensors are put on the disk, and it is closed: the callback of the loop."""
         if self.ledger is not None and self.open:
             self.ledger.keep(run.stage.before + run.position.round, run.federation, self.summed)

@@ -33,10 +33,12 @@ from edgefr.simulation.evaluation.measure import Measurements
 from edgefr.simulation.loop import Training
 from edgefr.simulation.participation import Participants
 from edgefr.simulation.privacy_plan import planned, policy_of
+from edgefr.simulation.protocols.protocol import protocol_of
 from edgefr.simulation.runs.run import Run
 from edgefr.simulation.runs.saved_model import open_model
 from edgefr.simulation.stages.blocks import previous_of
 from edgefr.simulation.stages.leave_one_out import Rounds
+from edgefr.simulation.stages.stage import Running
 from export.model import TrainedModel
 from privacy.errors import InputError
 from privacy.plan import Plan
@@ -49,10 +51,10 @@ class OnDevices(Rounds):
 
     clients: Clients = field(kw_only=True)
 
-    def turn(self, run: Training, number: int) -> tuple[Clients, Sampler | SessionSampler]:
+    def turn(self, run: Running, number: int) -> tuple[Clients, Sampler | SessionSampler]:
         return self.clients, run.sampler(self.task)
 
-    def validate(self, run: Training, model: Model) -> dict[str, float]:
+    def validate(self, run: Running, model: Model) -> dict[str, float]:
         return {}
 
 
@@ -63,7 +65,7 @@ class InBlock(OnDevices):
     number: int = field(kw_only=True)
     pool: npt.NDArray[np.int64] = field(kw_only=True)
 
-    def begin(self, run: Training) -> None:
+    def begin(self, run: Running) -> None:
         """Let a rule look back at the tables that the block began with, unless a server before this one noted them.
 
         They are as the block before left them: rows of new items were moved by nobody, and are those of the bundles.
@@ -140,14 +142,14 @@ def training_of(run: Run, devices: Devices, rounds: int) -> Training:
         Called(federation, devices, experiment.cohort_size(len(clients))),
         Measurements(experiment.evaluation, experiment.seed, About.of(prepared.dataset.catalogue)),
         (stage,),
-        keeping(experiment),
+        keeping(experiment.strategy, experiment.over_blocks, experiment.seed),
     )
 
 
 def check_goes_on(experiment: Experiment, devices: Devices) -> None:
     """Raise `InputError` for an experiment whose rounds these devices cannot go on with."""
     learning = devices.origins.learning
-    why = experiment.protocol.entry.unserved(experiment)
+    why = protocol_of(experiment).unserved(experiment)
     if why is not None:
         raise InputError(why)
     if not experiment.aggregation.is_sum and devices.sums is not None:

@@ -87,7 +87,7 @@ def cannot_learn(experiment: Experiment) -> str | None:
     from edge.replay import PICKS
     from edgefr.data.splits.leave_one_out import LeaveOneOut
     from edgefr.experiment.continual import strategy
-    from edgefr.methods.f3crec.keeping import BestItems, Keeping
+    from edgefr.methods.f3crec.keeping import BestItems, Keeping, keeper
     from edgefr.methods.fcucr.settings import FCUCRSettings
     from edgefr.methods.transfr.settings import TransFRSettings
     from export.learning import ADAM_OF_DIFFERENCES
@@ -101,7 +101,7 @@ def cannot_learn(experiment: Experiment) -> str | None:
         return f"{e.row.name} {ADAM_OF_DIFFERENCES} (set model.optimiser=sgd with another model.lr)"
     if isinstance(e.settings, FCUCRSettings) and e.settings.beyond_devices is not None:
         return e.settings.beyond_devices
-    if how.keeping() not in (Keeping, BestItems) or not PICKS[how.replays].on_device:
+    if keeper(how) not in (Keeping, BestItems) or not PICKS[how.replays].on_device:
         return f"no bundle carries what strategy {e.strategy} remembers or pulls to"
     if "redraw" in how.reads and e.over_blocks.redraw == "step":
         return "a device draws what it replays once a round (continual.redraw=round)"
@@ -110,3 +110,11 @@ def cannot_learn(experiment: Experiment) -> str | None:
     if e.privacy.law is not None and (e.privacy.step is None or not law_of(e.privacy.law).on_device):
         return "its noise is not drawn on a grid, and no other is exact (set privacy.clip, and no privacy.sampler)"
     return None
+
+
+def counted(experiment: Experiment) -> bool:
+    """Say whether items may be ranked by how many people had them: where nothing was asked for that hides anybody.
+
+    Noise that comes to no promise and sums that stay closed are meant to hide, too.
+    """
+    return not experiment.draws_noise and experiment.privacy.at_least == 1

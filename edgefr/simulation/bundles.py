@@ -18,9 +18,9 @@ from edgefr.data.datasets import bare_name
 from edgefr.experiment.continual import strategy
 from edgefr.experiment.experiment import Experiment
 from edgefr.experiment.sections import ExportSection
-from edgefr.experiment.text_encoder import ENCODERS
 from edgefr.fleet import FleetFile, cost
-from edgefr.simulation.bundle_checks import check_shippable, only_recommends
+from edgefr.simulation.bundle_checks import check_shippable, counted, only_recommends
+from edgefr.simulation.encoders.encoder import encoder_of
 from edgefr.simulation.privacy_plan import planned
 from edgefr.simulation.runs.device_users import fleet_of, users_by_class
 from edgefr.simulation.runs.layout import PRIVATE
@@ -171,19 +171,11 @@ def promise_of(resolved: Plan, settings: PrivacySettings) -> Promise | None:
     )
 
 
-def counted(experiment: Experiment) -> bool:
-    """Say whether items may be ranked by how many people had them: where nothing was asked for that hides anybody.
-
-    Noise that comes to no promise and sums that stay closed are meant to hide, too.
-    """
-    return not experiment.draws_noise and experiment.privacy.at_least == 1
-
-
 def encoders_of(run: Run, model: TrainedModel, progress: Progress | None) -> Reads | None:
     """Return what reads texts, ready for bundles; None where items are not read, or by the clients' own encoder."""
     if "text" not in model.program.frozen:
         return None
-    return ENCODERS[run.experiment.encoder.kind].shipped(run, model, progress)
+    return encoder_of(run.experiment).shipped(run, model, progress)
 
 
 def limits_of(spec: FleetFile, name: str) -> ClassLimits:
@@ -213,7 +205,7 @@ def learning_of(experiment: Experiment, resolved: Plan) -> LearningSpec | None:
     """Say how the devices of a run learn, under the privacy planned for it; None where they cannot, or are not to."""
     from edge.learning import ReleaseRecord, ReplayRecord
     from edgefr.engine.optimisers import RULES
-    from edgefr.methods.f3crec.keeping import BestItems
+    from edgefr.methods.f3crec.keeping import BestItems, keeper
     from edgefr.methods.f3crec.memory import rule_of
     from export.learning import LearningSpec
 
@@ -223,7 +215,7 @@ def learning_of(experiment: Experiment, resolved: Plan) -> LearningSpec | None:
     if e.row.reads == "sessions" and e.protocol.pause_s is None:  # a device could not tell where one ends
         return None
     noise, replay = resolved.noise, None
-    if how.keeping() is BestItems:
+    if keeper(how) is BestItems:
         rule = rule_of(e.continual, how.replays, e.seed)
         replay = ReplayRecord(
             picks=how.replays,

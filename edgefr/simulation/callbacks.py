@@ -9,13 +9,13 @@ from edgefr.simulation.stages.stage import Stage
 from privacy.progress import Progress
 
 if TYPE_CHECKING:
-    from edgefr.simulation.loop import Training
+    from edgefr.simulation.stages.stage import Running
 
-Callback = Callable[["Training"], None]
+Callback = Callable[["Running"], None]
 """Is told of a round that is done and measured; an exception stops the run."""
 
 
-def measure(run: Training) -> None:
+def measure(run: Running) -> None:
     """Measure a point of the learning curve where one is due, and keep the stage's best model.
 
     A round after which there would be no other is measured too, whatever `evaluation.every` is.
@@ -35,7 +35,7 @@ def measure(run: Training) -> None:
 def shown(progress: Progress) -> Callback:
     """Tell `progress` of every round: how fast clients work, and the newest point of the learning curve."""
 
-    def show(run: Training) -> None:
+    def show(run: Running) -> None:
         stage: Stage = run.stage
         counters = run.federation.counters
         speed = [f"{counters.clients / max(counters.seconds, 1e-9):,.0f} clients/s"] if stage.federated else []

@@ -11,7 +11,8 @@ from edgefr.data.prepared import Prepared
 from edgefr.data.prepared import Text as Text
 from edgefr.experiment.experiment import Experiment
 from edgefr.experiment.method import METHODS
-from edgefr.experiment.text_encoder import ENCODERS
+from edgefr.simulation.encoders.encoder import encoder_of
+from edgefr.simulation.protocols.protocol import protocol_of
 from privacy.errors import InputError
 from privacy.progress import Progress as Progress
 
@@ -35,10 +36,10 @@ def prepare(
         dataset = data.load(experiment.data, data_dir, experiment.seed, experiment.data_options, progress)
     if needs_text and not any(dataset.catalogue.text):
         raise _no_texts(experiment, dataset.name)
-    prepared = experiment.protocol.entry.cut(experiment, dataset)
+    prepared = protocol_of(experiment).cut(experiment, dataset)
     if not needs_text:
         return prepared
-    return replace(prepared, text=ENCODERS[experiment.encoder.kind].read(experiment, prepared, device, progress))
+    return replace(prepared, text=encoder_of(experiment).read(experiment, prepared, device, progress))
 
 
 def _no_texts(experiment: Experiment, name: str) -> InputError:

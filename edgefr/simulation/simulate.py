@@ -26,6 +26,7 @@ from edgefr.experiment.paths import without_folders
 from edgefr.fleet import FleetFile, load_fleet
 from edgefr.simulation.bundle_checks import check_federated, only_recommends, unshippable, wanted
 from edgefr.simulation.prepare import prepare
+from edgefr.simulation.protocols.protocol import protocol_of
 from edgefr.simulation.runs import checkpoint
 from edgefr.simulation.runs.layout import CHECKPOINT
 from edgefr.simulation.runs.run import Run
@@ -39,6 +40,7 @@ from privacy.progress import Progress
 if TYPE_CHECKING:
     from edgefr.simulation.callbacks import Callback
     from edgefr.simulation.loop import Training
+    from edgefr.simulation.stages.stage import Running
 
 Warn = Callable[[str], None]
 SEEDS = "seeds.json"
@@ -211,7 +213,7 @@ def finish_run(
     try:
         training.train(callbacks, progress)
         # what clients keep may lie with the backend
-        results = training.experiment.protocol.entry.results(training)
+        results = protocol_of(training.experiment).results(training)
         save_model(run, training)
         if training.saved:
             run.write_tensors("blocks", training.saved)
@@ -252,7 +254,7 @@ def _ship(run: Run, progress: Progress | None) -> tuple[list[dict[str, Any]], st
         return [], str(error)
 
 
-def keep_ledger(run: Run, training: Training) -> None:
+def keep_ledger(run: Run, training: Running) -> None:
     """Write what the clients have released so far, if that is counted."""
     if training.participation.ledger is not None:
         run.write_ledger(training.participation.ledger)
@@ -306,7 +308,7 @@ class Keeper:
     belongs_to: str
     every: int | None
 
-    def __call__(self, training: Training) -> None:
+    def __call__(self, training: Running) -> None:
         """Take a checkpoint at the end of a round, if it is time for one."""
         if self.every and training.rounds % self.every == 0:
             keep_ledger(self.run, training)  # first, so that the file lacks no release that the checkpoint knows

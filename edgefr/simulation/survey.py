@@ -20,6 +20,7 @@ from edgefr.data.splits.split import Split
 from edgefr.experiment.experiment import Change, Experiment, load_experiment
 from edgefr.experiment.method import METHODS, Method
 from edgefr.report.survey import Fit, Survey
+from edgefr.simulation.protocols.protocol import protocol_of
 from privacy.errors import InputError
 from privacy.progress import Progress
 
@@ -47,7 +48,7 @@ def _fit(entry: Protocol, dataset: Dataset) -> Fit:
     """Cut the data set by a protocol, and say how many users it tests or why it cannot."""
     try:
         values = _values(entry, dataset)
-        tested = _tested(entry, _experiment(entry, values), dataset)
+        tested = _tested(_experiment(entry, values), dataset)
     except InputError as error:
         return Fit(entry.name, 0, str(error), {})
     return Fit(entry.name, tested, "" if tested else "nobody can be tested", values)
@@ -88,9 +89,9 @@ def _experiment(entry: Protocol, values: Mapping[str, Any]) -> Experiment:
     return load_experiment(overrides=changes)
 
 
-def _tested(entry: Protocol, experiment: Experiment, dataset: Dataset) -> int:
+def _tested(experiment: Experiment, dataset: Dataset) -> int:
     """Return how many users the tasks of a protocol test, in whichever of them the most are."""
-    prepared = entry.cut(experiment, dataset)
+    prepared = protocol_of(experiment).cut(experiment, dataset)
     tasks: list[Split | Block] = [*prepared.splits.values(), *prepared.blocks]
     return max((len(task.users("test")) for task in tasks), default=0)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgefr.report.web.facts import Facts
-from edgefr.simulation.summary.pages import FILE, MOST_RUNS, write_page, write_runs
+from edgefr.simulation.summary.pages import FILE, MOST_RUNS, facts_of, write_page, write_runs
 from privacy.errors import InputError
 
 
@@ -37,7 +36,7 @@ def _write(paths: Sequence[Path], out: Path | None) -> Path:
         raise InputError(f"one page shows {MOST_RUNS} runs at most, and these are {len(runs)}; name fewer")
     if several:
         return write_runs(runs, out or _free(Path(FILE)))
-    return write_page(Facts.read(first), out) if runs == [first] else write_runs(runs, out or first / FILE)
+    return write_page(facts_of(first), out) if runs == [first] else write_runs(runs, out or first / FILE)
 
 
 def _is_sweep(path: Path) -> bool:

@@ -19,6 +19,7 @@ from edgefr.report.web.chart import Axis
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.page import run_page
 from edgefr.report.web.privacy import in_words, watchers
+from edgefr.simulation.summary.pages import facts_of
 from edgefr.studies.pages import write_report
 from edgefr.studies.sweeps.grid import Axis as GridAxis
 from edgefr.studies.sweeps.plan import Ask, Plan
@@ -99,7 +100,7 @@ def test_every_metric_says_its_ranking(made: Made) -> None:
 
 def curve_note(folder: Path, **changed: Any) -> str:
     """What the page says of the round that is kept, of a run whose curve has these values after its rounds."""
-    facts = Facts.read(folder)
+    facts = facts_of(folder)
     rows = [dict(row) for row in facts.rows]
     for row in rows:
         if row["round"] is not None and row["which"] == "valid":
@@ -122,7 +123,7 @@ def test_the_page_says_which_round_is_kept_and_where_an_earlier_one_was_clearly_
 
 
 def test_the_first_download_is_told_from_further_rounds_and_the_straggler_is_named(made: Made) -> None:
-    facts = Facts.read(made("plain"))
+    facts = facts_of(made("plain"))
     travel, classes = facts.summary["fleet"]["travel"], facts.summary["fleet"]["classes"]
     assert travel["once"] == 0.0 < travel["down"]
     assert "downloads" not in words(run_page(facts)).split("What does it cost the devices?")[-1].split("One device")[0]
@@ -143,7 +144,7 @@ def test_the_sweep_that_a_page_names_is_one_that_would_run(
     if noise:
         experiment = edgefr.load_experiment(folder / "experiment.yaml", [f"privacy={{{noise}}}"])
         (folder / "experiment.yaml").write_text(yaml.safe_dump(experiment.model_dump(mode="json")))
-    page = run_page(Facts.read(folder))
+    page = run_page(facts_of(folder))
     (command,) = [html.unescape(one) for one in re.findall(r"<pre[^>]*>(edgefr sweep [^<]*)</pre>", page)]
     words = shlex.split(command)
     options = list(zip(words[2::2], words[3::2], strict=True))
@@ -168,7 +169,7 @@ def test_a_page_holds_nobody(made: Made) -> None:
 
 
 def test_a_page_of_a_few_users_does_not_say_that_it_holds_nobodys_data(made: Made) -> None:
-    facts = Facts.read(made("plain"))
+    facts = facts_of(made("plain"))
     assert "holds no data of single people" in run_page(facts)
     few = {
         split: {stage: {**one, "users": 9} for stage, one in found.items()}
@@ -205,7 +206,7 @@ def test_privacy_is_said_in_words() -> None:
 @pytest.mark.parametrize(("epsilon", "word"), [(0.9, ""), (7.18, ""), (12.0, "weak"), (60.0, "nothing that means")])
 def test_one_scale_of_words_is_on_a_page(epsilon: float, word: str, made: Made) -> None:
     """7.18 was "a moderate guarantee" at the head of a page, and "hardly a limit" below."""
-    facts = Facts.read(made("private"))
+    facts = facts_of(made("private"))
     report = {**facts.summary["privacy"], "eps_guaranteed": epsilon, "label": label(epsilon)}
     said = words(run_page(Facts(facts.path, {**facts.summary, "privacy": report})))
     found = set(re.findall(r"\b(strong|moderate|reasonable|hardly|weak|nothing that means)\b", said))
@@ -352,10 +353,10 @@ def test_a_run_of_an_earlier_version_has_a_page(made: Made, tmp_path: Path) -> N
 def test_a_page_is_cheap(made: Made) -> None:
     import time
 
-    facts = Facts.read(made("private"))
+    facts = facts_of(made("private"))
     run_page(facts)  # templates are compiled once
     began = time.process_time()
-    run_page(Facts.read(made("private")))
+    run_page(facts_of(made("private")))
     assert time.process_time() - began < 1.0
 
 

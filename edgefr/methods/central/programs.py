@@ -13,8 +13,7 @@ from cloud.references.folds import Folds, drawn_folds
 from cloud.references.neumf import NeuMF, forward, layers
 from cloud.references.pooling import Pooled
 from edgefr.data.prepared import Prepared
-from edgefr.experiment.experiment import Experiment
-from edgefr.methods.central.references import CentralProgram, Turn, batches, pooled, pooled_target
+from edgefr.methods.central.references import CentralProgram, Draws, Turn, batches, pooled, pooled_target
 from edgefr.methods.central.settings import (
     CMFSettings,
     EaseSettings,
@@ -33,15 +32,15 @@ def cmf_program(settings: CMFSettings, given: Given) -> CentralProgram:
     return CentralProgram("cmf", given.items, settings.folds * settings.dim)
 
 
-def cmf_learner(settings: CMFSettings, experiment: Experiment, prepared: Prepared) -> tuple[Turn, ...]:
+def cmf_learner(settings: CMFSettings, draws: Draws, prepared: Prepared) -> tuple[Turn, ...]:
     """Return the turns: a model for each fold of cold users, then one that knows what everybody has in the target."""
     source, target = prepared.splits.values()
-    fold = drawn_folds(experiment.seed, len(prepared.dataset.users), settings.folds)
+    fold = drawn_folds(draws.seed, len(prepared.dataset.users), settings.folds)
 
     def of(left_out: np.ndarray | None) -> CMF:
-        joint = Joint.of(pooled(experiment, prepared), pooled_target(experiment, prepared, left_out))
+        joint = Joint.of(pooled(draws, prepared), pooled_target(draws, prepared, left_out))
         s = settings
-        return CMF(joint, s.loss, s.dim, s.init_scale, batches(s, experiment), s.source_weight)
+        return CMF(joint, s.loss, s.dim, s.init_scale, batches(s, draws), s.source_weight)
 
     width = settings.folds * settings.dim
     cold = Folds([of(fold == number) for number in range(settings.folds)], fold, width)
@@ -54,9 +53,9 @@ def ease_program(settings: EaseSettings, given: Given) -> CentralProgram:
     return CentralProgram("ease", given.items, given.items)
 
 
-def ease_learner(settings: EaseSettings, experiment: Experiment, prepared: Prepared) -> Ease:
-    """Return what solves for the experiment's training interactions."""
-    return Ease(pooled(experiment, prepared), settings.ridge)
+def ease_learner(settings: EaseSettings, draws: Draws, prepared: Prepared) -> Ease:
+    """Return what solves for the draws's training interactions."""
+    return Ease(pooled(draws, prepared), settings.ridge)
 
 
 def mf_program(settings: PMFSettings, given: Given) -> CentralProgram:
@@ -64,19 +63,19 @@ def mf_program(settings: PMFSettings, given: Given) -> CentralProgram:
     return CentralProgram("mf", given.items, settings.dim)
 
 
-def mf_learner(settings: MFSettings, experiment: Experiment, prepared: Prepared) -> Factors:
-    """Return what learns from the experiment's training interactions."""
-    return factors(settings, settings.loss, experiment, pooled(experiment, prepared))
+def mf_learner(settings: MFSettings, draws: Draws, prepared: Prepared) -> Factors:
+    """Return what learns from the draws's training interactions."""
+    return factors(settings, settings.loss, draws, pooled(draws, prepared))
 
 
-def pmf_learner(settings: PMFSettings, experiment: Experiment, prepared: Prepared) -> Factors:
+def pmf_learner(settings: PMFSettings, draws: Draws, prepared: Prepared) -> Factors:
     """Return what learns from them by squared error."""
-    return factors(settings, "squared", experiment, pooled(experiment, prepared))
+    return factors(settings, "squared", draws, pooled(draws, prepared))
 
 
-def factors(settings: PMFSettings, loss: str, experiment: Experiment, found: Pooled) -> Factors:
+def factors(settings: PMFSettings, loss: str, draws: Draws, found: Pooled) -> Factors:
     """Return what learns vectors from some interactions."""
-    return Factors(found, loss, settings.dim, settings.init_scale, batches(settings, experiment))
+    return Factors(found, loss, settings.dim, settings.init_scale, batches(settings, draws))
 
 
 class NeuMFScores(CentralProgram):
@@ -99,10 +98,10 @@ def neumf_program(settings: NeuMFSettings, given: Given) -> NeuMFScores:
     return NeuMFScores(settings, given.items)
 
 
-def neumf_learner(settings: NeuMFSettings, experiment: Experiment, prepared: Prepared) -> NeuMF:
-    """Return what learns from the experiment's training interactions."""
-    s, data = settings, pooled(experiment, prepared)
-    return NeuMF(data, s.dim, s.tower, s.init_scale, batches(s, experiment))
+def neumf_learner(settings: NeuMFSettings, draws: Draws, prepared: Prepared) -> NeuMF:
+    """Return what learns from the draws's training interactions."""
+    s, data = settings, pooled(draws, prepared)
+    return NeuMF(data, s.dim, s.tower, s.init_scale, batches(s, draws))
 
 
 def emcdr_program(settings: EMCDRSettings, given: Given) -> CentralProgram:
@@ -110,7 +109,7 @@ def emcdr_program(settings: EMCDRSettings, given: Given) -> CentralProgram:
     return CentralProgram("emcdr", given.items, (1 + settings.folds) * settings.dim)
 
 
-def emcdr_learner(settings: EMCDRSettings, experiment: Experiment, prepared: Prepared) -> tuple[Turn, ...]:
+def emcdr_learner(settings: EMCDRSettings, draws: Draws, prepared: Prepared) -> tuple[Turn, ...]:
     """Return the turns: the source's model, the target's for each fold of cold users with mappings, the target's whole.
 
     A mapping, and the model it maps to, never meet what its fold's users have in the target. Who has items there and
@@ -118,17 +117,17 @@ def emcdr_learner(settings: EMCDRSettings, experiment: Experiment, prepared: Pre
     """
     s, (source, target) = settings, prepared.splits.values()
     users = len(prepared.dataset.users)
-    fold, width = drawn_folds(experiment.seed, users, s.folds), (1 + s.folds) * s.dim
+    fold, width = drawn_folds(draws.seed, users, s.folds), (1 + s.folds) * s.dim
 
     def of(found: Pooled) -> Factors:
-        return factors(s, s.loss, experiment, found)
+        return factors(s, s.loss, draws, found)
 
     whole = np.zeros_like(fold)
     both = (source.train.counts > 0) & (target.train.counts > 0)
-    apart = [of(pooled_target(experiment, prepared, fold == number)) for number in range(s.folds)]
-    how = Fit(s.ridge, s.hidden, s.mapping_steps, s.mapping_lr, experiment.seed)
+    apart = [of(pooled_target(draws, prepared, fold == number)) for number in range(s.folds)]
+    how = Fit(s.ridge, s.hidden, s.mapping_steps, s.mapping_lr, draws.seed)
     return (
-        Turn(Folds([of(pooled(experiment, prepared))], whole, width), source),
+        Turn(Folds([of(pooled(draws, prepared))], whole, width), source),
         Turn(EMCDR(apart, fold, width, both, s.mapping, how), target),
-        Turn(AfterSource([of(pooled_target(experiment, prepared))], whole, width), target, model=1),
+        Turn(AfterSource([of(pooled_target(draws, prepared))], whole, width), target, model=1),
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
+from pydantic import BaseModel
 from torch import Tensor
 
 from cloud.references.pooling import Pooled
@@ -13,7 +15,7 @@ from edgefr.config.validation import fault
 from edgefr.data.prepared import Prepared
 from edgefr.data.splits.leave_one_out import CrossDomain
 from edgefr.data.splits.split import Split
-from edgefr.experiment.experiment import Experiment
+from edgefr.experiment.method import Context, Method, found_at
 from edgefr.methods.central.settings import NeuMFSettings, PMFSettings
 from export.batches import Batch, inner
 from export.program import LocalProgram, Phase, Tensors, TensorSpec
@@ -69,38 +71,48 @@ class Turn:
     model: int = 0
 
 
-def turns(experiment: Experiment, prepared: Prepared) -> tuple[Turn, ...]:
+@dataclass(frozen=True)
+class Draws:
+    """This says how a central reference draws: its seed, the examples of a batch, and negatives of a positive."""
+
+    seed: int
+    batch_size: int
+    negatives: int
+
+
+def turns(row: Method, settings: BaseModel, draws: Draws, prepared: Prepared) -> tuple[Turn, ...]:
     """Return the turns of a central reference; one that learns in one domain has one, and no item of another."""
-    made = experiment.row.learner(experiment, prepared)
+    assert row.central is not None
+    made = found_at(row.central.learner)(settings, draws, prepared)
     if not isinstance(made, Reference):
-        return made
+        return cast("tuple[Turn, ...]", made)
     first, *others = prepared.splits.values()
     return (Turn(made, first, unseen=tuple(others)),)
 
 
-def across(experiment: Experiment) -> None:
+def across(context: Context) -> None:
     """Refuse, by `edgefr.config.validation.fault`, a reference that learns from two domains where there are not two."""
-    if not isinstance(experiment.protocol, CrossDomain):
-        raise fault(f"{experiment.row.name} learns from two domains: set protocol.name=cross-domain", "protocol")
-    if len(experiment.protocol.targets) > 1:
-        raise fault(f"{experiment.row.name} learns from two domains: name one target", "protocol.target")
+    if not isinstance(context.protocol, CrossDomain):
+        raise fault(f"{context.name} learns from two domains: set protocol.name=cross-domain", "protocol")
+    if len(context.protocol.targets) > 1:
+        raise fault(f"{context.name} learns from two domains: name one target", "protocol.target")
 
 
-def batches(settings: PMFSettings | NeuMFSettings, experiment: Experiment) -> Batches:
+def batches(settings: PMFSettings | NeuMFSettings, draws: Draws) -> Batches:
     """Return how a reference learns from batches."""
-    s, e = settings, experiment
-    return Batches(s.epochs, s.patience, e.batch_size, e.negatives, s.lr, s.l2)
+    s = settings
+    return Batches(s.epochs, s.patience, draws.batch_size, draws.negatives, s.lr, s.l2)
 
 
-def pooled(experiment: Experiment, prepared: Prepared) -> Pooled:
+def pooled(draws: Draws, prepared: Prepared) -> Pooled:
     """Return everybody's training interactions of the split that is learned from; held-out items are not among them."""
     task, users = prepared.train_split, len(prepared.dataset.users)
     user, item = task.train.rows.astype("int64"), task.train.values.astype("int64")
     items = len(prepared.dataset.catalogue)
-    return Pooled(user, item, users, items, task.pool.astype("int64"), experiment.seed)
+    return Pooled(user, item, users, items, task.pool.astype("int64"), draws.seed)
 
 
-def pooled_target(experiment: Experiment, prepared: Prepared, left_out: np.ndarray | None = None) -> Pooled:
+def pooled_target(draws: Draws, prepared: Prepared, left_out: np.ndarray | None = None) -> Pooled:
     """Return the training interactions of the other domain, without those of users who are `left_out`, bool [users].
 
     Users who are in that domain alone are not among the split's, which are tested: all that they have there trains.
@@ -115,4 +127,4 @@ def pooled_target(experiment: Experiment, prepared: Prepared, left_out: np.ndarr
     user, item = np.divmod(np.unique(user * items + item), items)
     if left_out is not None:
         user, item = user[~left_out[user]], item[~left_out[user]]
-    return Pooled(user, item, users, items, split.pool.astype("int64"), experiment.seed, "target")
+    return Pooled(user, item, users, items, split.pool.astype("int64"), draws.seed, "target")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,9 +33,6 @@ from edgefr.methods.f3crec.memory import (
 from edgefr.methods.regularised import Anchored, anchors
 from export.program import LocalProgram
 from privacy.errors import InputError
-
-if TYPE_CHECKING:
-    from edgefr.experiment.experiment import Experiment
 
 
 @dataclass(frozen=True)
@@ -187,7 +184,14 @@ class Proxies(Keeping):
         self.proxy = {n: v.to(device) if n.startswith("shared.") else v for n, v in tensors.items()}
 
 
-def keeping(experiment: Experiment) -> Keeping:
-    """Return what the experiment's strategy does in a run, before its first block."""
-    row = strategy(experiment.strategy)
-    return row.keeping()(row, experiment.over_blocks, experiment.seed)
+def keeper(row: Strategy) -> type[Keeping]:
+    """Return what a strategy does at a block's beginning and end."""
+    if row.anchored:
+        return Pull
+    return {"nothing": Keeping, "best": BestItems, "errors": Errors, "proxies": Proxies}[row.remembers]
+
+
+def keeping(name: str, settings: ContinualSettings, seed: int) -> Keeping:
+    """Return what a strategy by its name does in a run, before its first block."""
+    row = strategy(name)
+    return keeper(row)(row, settings, seed)

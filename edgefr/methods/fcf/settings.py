@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from edgefr.config.validation import fault
 
 if TYPE_CHECKING:
-    from edgefr.experiment.experiment import Experiment
+    from edgefr.experiment.method import Context
 
 
 class FCFSettings(BaseModel):
@@ -28,9 +28,9 @@ class FCFSettings(BaseModel):
     ridge: float = Field(10.0, gt=0, description="weight of a user vector's squared length (lambda)")
 
 
-def check(experiment: Experiment) -> None:
+def check(context: Context) -> None:
     """Refuse, by `edgefr.config.validation.fault`, choices of an experiment that do not go with FCF."""
-    if experiment.privacy.tensors is not None:
+    if context.privacy.tensors is not None:
         raise fault("a gradient over the catalogue has two parts, and its server needs both", "privacy", "tensors")
-    if experiment.evaluation.tables == "own":
+    if context.evaluation.tables == "own":
         raise fault("clients of fcf send a gradient and move no table of their own; drop it", "evaluation", "tables")

@@ -8,13 +8,13 @@ from edgefr.methods.fcucr.settings import FCUCRSettings
 from privacy.prototypes import Prototypes
 
 if TYPE_CHECKING:
-    from edgefr.experiment.experiment import Experiment
+    from edgefr.experiment.method import Context
 
 
-def messages(settings: FCUCRSettings, experiment: Experiment) -> Prototypes | None:
+def messages(settings: FCUCRSettings, context: Context) -> Prototypes | None:
     """Return prototypes by these settings; None where none are sent."""
     if settings.prototypes == "none":
         return None
-    transfers = -(-experiment.rounds // experiment.knowledge.interval)
+    transfers = -(-context.rounds // context.interval)
     queried = settings.prototypes == "trained" and settings.query == "next"
     return Prototypes(settings.reply, transfers, settings.asks_when_recommending, queried, settings.receiver_noise)

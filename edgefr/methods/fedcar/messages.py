@@ -10,16 +10,16 @@ from edgefr.methods.fedcar.settings import FedCARSettings, form_of
 from privacy.prototypes import RELAYED, Prototypes
 
 if TYPE_CHECKING:
-    from edgefr.experiment.experiment import Experiment
+    from edgefr.experiment.method import Context
 
 AT = ("privacy", "tensors")
 
 
-def check(experiment: Experiment) -> None:
+def check(context: Context) -> None:
     """Refuse, by `edgefr.config.validation.fault`, a contrast whose encoder no round trains: nobody would read its
     messages."""
-    some = experiment.privacy.tensors
-    if experiment.model["negative"] != "none" and some is not None and not any(map(_of_encoder, some)):
+    some = context.privacy.tensors
+    if context.model["negative"] != "none" and some is not None and not any(map(_of_encoder, some)):
         raise fault("the contrast trains the encoder, and none of it is here: add some, or model.negative=none", *AT)
 
 
@@ -27,13 +27,13 @@ def _of_encoder(name: str) -> bool:
     return name.startswith("encoder.")
 
 
-def messages(settings: FedCARSettings, experiment: Experiment) -> Prototypes | None:
+def messages(settings: FedCARSettings, context: Context) -> Prototypes | None:
     """Return messages by these settings; None where nothing is contrasted."""
     if settings.negative == "none":
         return None
     return Prototypes(
         NEGATIVES[settings.negative].values(form_of(settings)),
-        experiment.total_rounds,
+        context.total_rounds,
         nominal=settings.negative_noise,
         what="message for another's contrast",
         through="relay",

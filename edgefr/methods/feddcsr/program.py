@@ -13,8 +13,7 @@ from edge.ragged import Ragged
 from edge.sessions import windows
 from edgefr.data.prepared import Prepared
 from edgefr.data.splits.split import Split
-from edgefr.experiment.experiment import Experiment
-from edgefr.methods.central.references import CentralProgram, Turn
+from edgefr.methods.central.references import CentralProgram, Draws, Turn
 from edgefr.methods.feddcsr.settings import FedDCSRSettings
 from export.given import Given
 
@@ -29,22 +28,22 @@ def _width(settings: FedDCSRSettings) -> int:
     return settings.folds * 2 * (settings.dim + 1)
 
 
-def learner(settings: FedDCSRSettings, experiment: Experiment, prepared: Prepared) -> tuple[Turn, ...]:
+def learner(settings: FedDCSRSettings, draws: Draws, prepared: Prepared) -> tuple[Turn, ...]:
     """Return the turns: models for each fold of cold users, then those that know what everybody has in the target."""
     s, (source, target) = settings, prepared.splits.values()
     users = len(prepared.dataset.users)
-    fold, nobody = drawn_folds(experiment.seed, users, s.folds), np.zeros(users, bool)
+    fold, nobody = drawn_folds(draws.seed, users, s.folds), np.zeros(users, bool)
 
     def of(split: Split, left_out: np.ndarray) -> Sequences:
-        return sequences(split, left_out, s.length, len(prepared.dataset.catalogue), experiment.seed)
+        return sequences(split, left_out, s.length, len(prepared.dataset.catalogue), draws.seed)
 
     first = of(source, nobody)
     how = How(
         dim=s.dim,
         scale=s.init_scale,
         lr=s.lr,
-        size=experiment.batch_size,
-        negatives=experiment.negatives,
+        size=draws.batch_size,
+        negatives=draws.negatives,
         apart=s.apart,
         exclusive=s.exclusive,
         contrast=s.contrast,

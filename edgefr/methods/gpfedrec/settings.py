@@ -12,7 +12,7 @@ from edgefr.methods.objectives import check as check_objective
 from privacy.setting_scope import ReadWith
 
 if TYPE_CHECKING:
-    from edgefr.experiment.experiment import Experiment
+    from edgefr.experiment.method import Context
 
 
 class GPFedRecSettings(RoundedSettings):
@@ -51,11 +51,11 @@ class GPFedRecSettings(RoundedSettings):
     )
 
 
-def check(experiment: Experiment) -> None:
+def check(context: Context) -> None:
     """Refuse, by `edgefr.config.validation.fault`, choices of GPFedRec that do not go with others of an experiment."""
-    check_objective(experiment)
-    model = experiment.model
-    if experiment.evaluation.tables == "own" and model["recommends"] == "graph":
+    check_objective(context)
+    model = context.model
+    if context.evaluation.tables == "own" and model["recommends"] == "graph":
         raise fault("clients recommend from their own tables (evaluation.tables); use global", "model", "recommends")
-    if model["pulls"] == "table" and experiment.privacy.clip is not None:
+    if model["pulls"] == "table" and context.privacy.clip is not None:
         raise fault("a clip is of the rows that a client's examples read; use batch", "model", "pulls")

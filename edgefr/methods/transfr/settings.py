@@ -14,7 +14,7 @@ from edgefr.methods.transfr.parts import ADAPTER_INITS, CLIENTS, HEADS
 from privacy.setting_scope import ReadWith, ReadWithout, named_in
 
 if TYPE_CHECKING:
-    from edgefr.experiment.experiment import Experiment
+    from edgefr.experiment.method import Context
 
 Width = Annotated[int, Field(ge=1, le=65536)]
 LORA = ReadWith("client", "lora")
@@ -118,24 +118,24 @@ class TransFRSettings(ObjectiveSettings):
         return targets
 
 
-def check(experiment: Experiment) -> None:
+def check(context: Context) -> None:
     """Refuse, by `edgefr.config.validation.fault`, clients that train an encoder's attention where it has none, and odd
     losses."""
-    objectives.check(experiment)
-    if experiment.model["keep"] < 1 and experiment.protocol.name == "blocks":
+    objectives.check(context)
+    if context.model["keep"] < 1 and context.protocol.name == "blocks":
         raise fault(
             "blocks go on from one another, and each would give up more of the first: keep all, 1", "model", "keep"
         )
-    _check_as_written(experiment)
-    kind = experiment.encoder.kind
-    if CLIENTS[experiment.model["client"]].reads and not ENCODERS[kind].language_model:
+    _check_as_written(context)
+    kind = context.encoder
+    if CLIENTS[context.model["client"]].reads and not ENCODERS[kind].language_model:
         problem = f"it trains a language model's attention, and encoder.kind={kind} has none; set encoder.kind=student"
         raise fault(problem, "model", "client")
 
 
-def _check_as_written(experiment: Experiment) -> None:
+def _check_as_written(context: Context) -> None:
     """Refuse what goes with the paper's clients alone where others are asked for."""
-    model = experiment.model
+    model = context.model
     if model["sends"] == "gradients" and model["optimiser"] != "sgd":
         raise fault("gradients add up as steps of sgd do: set model.optimiser=sgd", "model", "sends")
     if HEADS[model["head_form"]].own_adapter and CLIENTS[model["client"]].reads:

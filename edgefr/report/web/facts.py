@@ -26,17 +26,6 @@ class Facts:
     path: Path
     summary: dict[str, Any]
 
-    @classmethod
-    def read(cls, path: Path) -> Facts:
-        """Read the facts of a finished run, its privacy as all rounds left it, served ones among them.
-
-        Raises `InputError` for a folder that is none.
-        """
-        from edgefr.simulation.runs.privacy_spent import told
-        from edgefr.simulation.runs.run import Run
-
-        return cls(path, told(Run.open(path)))
-
     @property
     def name(self) -> str:
         """Return the name of the run's folder."""

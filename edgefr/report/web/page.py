@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import edgefr
+from edgefr.config.version import installed
 from edgefr.report.small_groups import of_few
 from edgefr.report.web import (
     blocks,
@@ -66,7 +66,7 @@ def page(title: str, head: Mapping[str, Any], sections: Sequence[Section]) -> st
     style, script = (_own(name) for name in ("style.css", "page.js"))
     own = f"style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:"
     policy = f"default-src 'none'; {own}; base-uri 'none'"
-    values = {"title": title, "head": head, "sections": sections, "made_by": f"edgefr {edgefr.__version__}"}
+    values = {"title": title, "head": head, "sections": sections, "made_by": f"edgefr {installed()}"}
     return environment.get_template("page.html").render(style=style, script=script, policy=policy, **values)
 
 

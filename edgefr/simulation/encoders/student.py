@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgefr.data.prepared import Text
-from edgefr.experiment.text_encoder import TextEncoder
+from edgefr.simulation.encoders.encoder import RunEncoder
 from privacy.progress import Progress
 
 if TYPE_CHECKING:
     from edgefr.data.prepared import Prepared
     from edgefr.experiment.experiment import Experiment
-    from edgefr.simulation.runs.run import Run
+    from edgefr.simulation.runs.folder import RunFolder
     from export.encoders import TextEncoders
     from export.model import TrainedModel
 
 
-class Student(TextEncoder):
+class Student(RunEncoder):
     """Its vectors are pooled states of a BERT (TransFR §3.2.2)."""
 
     name = "student"
@@ -48,7 +48,7 @@ class Student(TextEncoder):
             report={**student.report, "digest": student.digest, "cached": student.cached},
         )
 
-    def shipped(self, run: Run, model: TrainedModel, progress: Progress | None = None) -> TextEncoders:
+    def shipped(self, run: RunFolder, model: TrainedModel, progress: Progress | None = None) -> TextEncoders:
         """Return the run's encoder, and its smaller students, which are distilled where any are asked for."""
         from cloud.pooling import POOLINGS
         from edgefr.simulation.encoders.smaller import students_of

@@ -15,7 +15,7 @@ import numpy as np
 from edge import npy
 from edge.word_vectors import WordEncoder, WordTable, numbers_of
 from edgefr.data.prepared import Text
-from edgefr.experiment.text_encoder import TextEncoder
+from edgefr.simulation.encoders.encoder import RunEncoder
 from privacy.errors import InputError
 from privacy.files import write_atomic
 from privacy.progress import Progress
@@ -23,14 +23,14 @@ from privacy.progress import Progress
 if TYPE_CHECKING:
     from edgefr.data.prepared import Prepared
     from edgefr.experiment.experiment import Experiment
-    from edgefr.simulation.runs.run import Run
+    from edgefr.simulation.runs.folder import RunFolder
     from export.model import TrainedModel
     from export.word_encoders import Words
 
 NUMBERS, WEIGHTS = "numbers.npy", "weights.npy"
 
 
-class Hashed(TextEncoder):
+class Hashed(RunEncoder):
     """Words are hashed with signs into so many places: nothing is learned, of no text."""
 
     name = "hash"
@@ -41,14 +41,14 @@ class Hashed(TextEncoder):
         encoder = WordEncoder(settings.width, settings.pairs)
         return Text(encoder.encode(prepared.dataset.catalogue.text), None, None, {"width": settings.width})
 
-    def shipped(self, run: Run, model: TrainedModel, progress: Progress | None = None) -> Words:
+    def shipped(self, run: RunFolder, model: TrainedModel, progress: Progress | None = None) -> Words:
         from export.word_encoders import Words
 
         settings = run.experiment.encoder
         return Words(settings.width, settings.pairs, model.program.frozen["text"].numpy())
 
 
-class TfIdf(TextEncoder):
+class TfIdf(RunEncoder):
     """Words are weighed by how few texts have them, and projected on the directions in which texts differ."""
 
     name = "tfidf"
@@ -69,7 +69,7 @@ class TfIdf(TextEncoder):
         vectors = WordEncoder(settings.width, settings.pairs, table).encode(texts)
         return Text(vectors, None, folder, {**report, "directions": directions})
 
-    def shipped(self, run: Run, model: TrainedModel, progress: Progress | None = None) -> Words:
+    def shipped(self, run: RunFolder, model: TrainedModel, progress: Progress | None = None) -> Words:
         from export.word_encoders import Words
 
         settings = run.experiment.encoder

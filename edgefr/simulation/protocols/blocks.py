@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from edgefr.config.validation import fault
 from edgefr.data.interactions import Dataset
-from edgefr.data.protocol import Protocol
 from edgefr.data.splits.blocks import Blocks
+from edgefr.simulation.protocols.protocol import RunProtocol
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
     from edgefr.data.prepared import Prepared
     from edgefr.experiment.experiment import Experiment
-    from edgefr.simulation.loop import Training
-    from edgefr.simulation.stages.stage import Stage
+    from edgefr.simulation.stages.stage import Running, Stage
 
 
-class OverBlocks(Protocol):
+class OverBlocks(RunProtocol):
     """This cuts a base block and equal increments, each split per user."""
 
     name = "blocks"
@@ -82,7 +81,7 @@ class OverBlocks(Protocol):
         assert isinstance(experiment.protocol, Blocks)
         return experiment.protocol.increment_split is None or bool(experiment.row.between_blocks)
 
-    def results(self, sim: Training) -> dict[str, Any]:
+    def results(self, sim: Running) -> dict[str, Any]:
         from edgefr.simulation.summary.blocks import summarise_blocks
 
         return summarise_blocks(sim)

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from edgefr.data.interactions import Dataset
 from edgefr.data.prepared import Prepared
-from edgefr.data.protocol import Protocol, ProtocolSettings
+from edgefr.data.protocol import ProtocolSettings
 from edgefr.data.splits.leave_one_out import CrossDomain, LeaveOneOut
 from edgefr.experiment.experiment import Experiment
+from edgefr.simulation.protocols.protocol import RunProtocol
 from edgefr.simulation.stages.leave_one_out import Local, Rounds
 from edgefr.simulation.stages.stage import Stage
-
-if TYPE_CHECKING:
-    from edgefr.data.prepared import Prepared
-    from edgefr.experiment.experiment import Experiment
-    from edgefr.simulation.stages.stage import Stage
 
 
 def over_splits(experiment: Experiment, prepared: Prepared) -> tuple[Stage, ...]:
@@ -38,7 +33,7 @@ IN_ORDER = "what a user had last: train's newest items to validate, with the val
 """What is known of a user whose items are read in their order, when a held-out item is asked for."""
 
 
-class ByLeavingOneOut(Protocol):
+class ByLeavingOneOut(RunProtocol):
     """Every user's newest item is the test, the second newest validates."""
 
     name = "leave-one-out"
@@ -50,8 +45,6 @@ class ByLeavingOneOut(Protocol):
     pools = True
 
     def cut(self, experiment: Experiment, dataset: Dataset) -> Prepared:
-        from edgefr.data.prepared import Prepared
-
         protocol = experiment.protocol
         assert isinstance(protocol, LeaveOneOut | CrossDomain)
         if isinstance(protocol, LeaveOneOut):

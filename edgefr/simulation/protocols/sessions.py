@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from edgefr.config.validation import fault
 from edgefr.data.interactions import Dataset
-from edgefr.data.protocol import Protocol
 from edgefr.data.splits.sessions import SessionsProtocol
+from edgefr.simulation.protocols.protocol import RunProtocol
 
 if TYPE_CHECKING:
     from edgefr.data.prepared import Prepared
     from edgefr.experiment.experiment import Experiment
-    from edgefr.simulation.loop import Training
-    from edgefr.simulation.stages.stage import Stage
+    from edgefr.simulation.stages.stage import Running, Stage
 
 
-class OverSessions(Protocol):
+class OverSessions(RunProtocol):
     """A user's last session is the test, the second last validates, the others are met one by one."""
 
     name = "sessions"
@@ -58,7 +57,7 @@ class OverSessions(Protocol):
             return "a device does not go back to sessions that are over: use protocol.stream=one-pass"
         return None
 
-    def results(self, sim: Training) -> dict[str, Any]:
+    def results(self, sim: Running) -> dict[str, Any]:
         from edgefr.simulation.summary.sessions import summarise_sessions
 
         return {**super().results(sim), "sessions": summarise_sessions(sim)}

@@ -63,7 +63,7 @@ def best(experiment: Experiment, saved: Saved, user: int, k: int) -> Recommendat
     """Return the best of the offered items that the user has not seen; sessions repeat themselves, so all of them."""
     import numpy as np
 
-    from edgefr.simulation.bundles import counted
+    from edgefr.simulation.bundle_checks import counted
     from export.clients import Users
     from export.cold_start import start_list
     from export.parity import Reference

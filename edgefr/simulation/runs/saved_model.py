@@ -38,7 +38,7 @@ Ints = npt.NDArray[np.int64]
 
 if TYPE_CHECKING:
     from edgefr.methods.transfr.bert import Reader
-    from edgefr.simulation.loop import Training
+    from edgefr.simulation.stages.stage import Running
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Saved:
         return replace(self.model, seen=nothing, own=nothing, history=history, held_out=held, pool=pool.tolist())
 
 
-def save_model(run: RunFolder, sim: Training) -> None:
+def save_model(run: RunFolder, sim: Running) -> None:
     """Save what bundles are made of: tensors, item vectors, users' own items, names, and the encoder's folder."""
     from export.peft_format import write_peft
 

@@ -36,7 +36,7 @@ from export.program import Tensors
 from privacy.progress import Progress
 
 if TYPE_CHECKING:
-    from edgefr.simulation.loop import Training
+    from edgefr.simulation.stages.stage import Running
 
 
 def over_blocks(experiment: Experiment, prepared: Prepared) -> tuple[Stage, ...]:
@@ -84,14 +84,14 @@ class Learned(Stage):
         """Everything that the users have had so far to train on."""
         return joined(self.task.past, self.task.train)
 
-    def validate(self, run: Training, model: Model) -> dict[str, float]:
+    def validate(self, run: Running, model: Model) -> dict[str, float]:
         asked = Asked(run.stages[0], self.task.name, run.position.round)
         return run.measured.validation(asked, self.task, self._scorer(run, model))
 
-    def unlearned(self, run: Training, model: Model) -> None:
+    def unlearned(self, run: Running, model: Model) -> None:
         self._test(run, UNLEARNED, lambda on: self._scorer(run, model, on), (self.task,))
 
-    def after_round(self, run: Training) -> None:
+    def after_round(self, run: Running) -> None:
         """Save the preference shifts (F3CRec Eq. 2) of this block's clients after its first round, if that is asked.
 
         NaN stands for a client that remembers nothing.
@@ -109,7 +109,7 @@ class Learned(Stage):
 
     # --- from block to block --------------------------------------------------------------------------------------
 
-    def begin(self, run: Training) -> None:
+    def begin(self, run: Running) -> None:
         """Make program, replay and server rule ready (Alg. 2, 4-8), and take over what the block before hands on."""
         f = run.federation
         present = run.experiment.over_blocks.item_rate == "present"
@@ -123,7 +123,7 @@ class Learned(Stage):
             self._carry(run, run.best)
             run.best = None
 
-    def _carry(self, run: Training, best: Model) -> None:
+    def _carry(self, run: Running, best: Model) -> None:
         """Take over the last block's model. New items and new users start from their initial values."""
         f, e, plain = run.federation, run.experiment, run.plain_program()
         f.previous = previous_of(f, best.shared, run.prepared.blocks[self.task.number - 1].pool.astype(np.int64))
@@ -139,7 +139,7 @@ class Learned(Stage):
                 f.private[name] = f.private[name].index_copy(0, here, value)
         run.keeping.take_over(f, best, self.task)
 
-    def end(self, run: Training, model: Model, progress: Progress | None) -> Model:
+    def end(self, run: Running, model: Model, progress: Progress | None) -> Model:
         """Test the best round on every block so far, and let clients remember."""
         number, blocks = self.task.number, run.prepared.blocks
         together = model
@@ -156,7 +156,7 @@ class Learned(Stage):
             run.keeping.end(BlockEnd(self.task, together, run.federation, draws, lambda m: self._all_scores(run, m)))
         return model
 
-    def references(self, run: Training, which: Which) -> dict[str, Scorer]:
+    def references(self, run: Running, which: Which) -> dict[str, Scorer]:
         """Return popularity in the block's training items, in all so far, and chance; for methods that read, texts."""
         block, seed, text = self.task, run.experiment.seed, run.prepared.text
         out = {
@@ -171,11 +171,11 @@ class Learned(Stage):
     def statistics(self) -> dict[str, Any]:
         return self.task.statistics()
 
-    def _test(self, run: Training, name: str, score: Callable[[Block], Scorer], blocks: tuple[Block, ...]) -> None:
+    def _test(self, run: Running, name: str, score: Callable[[Block], Scorer], blocks: tuple[Block, ...]) -> None:
         for on in blocks:
             run.measured.lists(Asked(name, self.task.name), self.task, on, score(on))
 
-    def _scorer(self, run: Training, model: Model, on: Block | None = None) -> Scorer:
+    def _scorer(self, run: Running, model: Model, on: Block | None = None) -> Scorer:
         """Return the model's scores for users who have had everything so far, but for what block `on` asks about."""
         return run.scorer(model, self.task, self.past if on is None else self.known(on))
 
@@ -186,7 +186,7 @@ class Learned(Stage):
         """
         return self.past if on.number == self.task.number else without(self.past, joined(on.valid, on.test))
 
-    def _all_scores(self, run: Training, model: Model) -> Any:
+    def _all_scores(self, run: Running, model: Model) -> Any:
         score = self._scorer(run, model)
         return lambda users: score(users, None)
 

@@ -12,7 +12,7 @@ from edgefr.data.splits.split import Split
 from edgefr.engine.federation import one_thread
 from edgefr.engine.model import Model
 from edgefr.experiment.experiment import Experiment
-from edgefr.methods.central.references import Turn, turns
+from edgefr.methods.central.references import Draws, Turn, turns
 from edgefr.metrics.settings import EvaluationSection
 from edgefr.simulation.evaluation import references
 from edgefr.simulation.evaluation.measure import Asked
@@ -22,11 +22,12 @@ from edgefr.simulation.stages.stage import Stage
 from privacy.progress import Progress
 
 if TYPE_CHECKING:
-    from edgefr.simulation.loop import Training
+    from edgefr.simulation.stages.stage import Running
 
 
 def over_split(experiment: Experiment, prepared: Prepared) -> tuple[Stage, ...]:
     """Return a stage for each turn of a central reference: nothing is federated, nobody's data stay where they are."""
+    draws = Draws(experiment.seed, experiment.batch_size, experiment.negatives)
     return tuple(
         Central(
             turn.over,
@@ -36,7 +37,7 @@ def over_split(experiment: Experiment, prepared: Prepared) -> tuple[Stage, ...]:
             of=turn,
             settings=experiment.evaluation,
         )
-        for turn in turns(experiment, prepared)
+        for turn in turns(experiment.row, experiment.settings, draws, prepared)
     )
 
 
@@ -55,40 +56,40 @@ class Central(Local):
     keeps_best = True
     compared: ClassVar[tuple[str, ...]] = ("popularity", "chance")
 
-    def begin(self, run: Training) -> None:
+    def begin(self, run: Running) -> None:
         if run.final is not None:
             self.of.learner.follow(run.final.shared, run.final.private)
 
-    def work(self, run: Training, number: int) -> None:
+    def work(self, run: Running, number: int) -> None:
         started = time.perf_counter()
         with one_thread():
             self.of.learner.epoch(number)
         run.federation.counters.seconds += time.perf_counter() - started
 
-    def model(self, run: Training) -> Model:
+    def model(self, run: Running) -> Model:
         return Model(*self.of.learner.tensors())
 
-    def first(self, run: Training) -> Model:
+    def first(self, run: Running) -> Model:
         return self.model(run)
 
-    def unlearned(self, run: Training, model: Model) -> None:
+    def unlearned(self, run: Running, model: Model) -> None:
         """Test nothing: where a reference starts from is no model of anybody's."""
 
     def value(self, found: Mapping[str, float]) -> float:
         return found[self.settings.judge]
 
-    def validate(self, run: Training, model: Model) -> dict[str, float]:
+    def validate(self, run: Running, model: Model) -> dict[str, float]:
         asked = Asked(run.stages[self.of.model], self.task.name, run.position.round)
         return run.measured.candidates(asked, self.task, run.scorer(model, self.task, self.cold), "valid", full=False)
 
-    def end(self, run: Training, model: Model, progress: Progress | None) -> Model:
+    def end(self, run: Running, model: Model, progress: Progress | None) -> Model:
         for split in (*self.of.also, self.task):
             self._tested(run, split, run.scorer(model, split, split.train))
         for split in self.of.unseen:
             self._tested(run, split, references.unknown(run.experiment.seed, split))
         return model
 
-    def _tested(self, run: Training, split: Split, score: Scorer) -> None:
+    def _tested(self, run: Running, split: Split, score: Scorer) -> None:
         """Test a model on a split; the first one there beside what needs no learning."""
         test = replace(self, task=split)._test
         test(run, Asked(run.stages[self.of.model], self.learned_on), score)

@@ -30,7 +30,7 @@ from export.program import SessionProgram
 from privacy.progress import Progress
 
 if TYPE_CHECKING:
-    from edgefr.simulation.loop import Training
+    from edgefr.simulation.stages.stage import Running
 
 
 @dataclass(frozen=True)
@@ -49,21 +49,21 @@ class Rounds(Stage):
     def value(self, found: Mapping[str, float]) -> float:
         return found[self.settings.judge]
 
-    def turn(self, run: Training, number: int) -> tuple[Clients, Sampler | SessionSampler]:
+    def turn(self, run: Running, number: int) -> tuple[Clients, Sampler | SessionSampler]:
         if run.row.reads != "sequence":
             return super().turn(run, number)
         return np.flatnonzero(self.task.train.counts > 1), whole_sequences(run, self.task)
 
-    def validate(self, run: Training, model: Model) -> dict[str, float]:
+    def validate(self, run: Running, model: Model) -> dict[str, float]:
         asked = Asked(run.stages[0], self.task.name, run.position.round)
         score = run.scorer(model, self.task, self.task.train)
         return run.measured.candidates(asked, self.task, score, "valid", full=False)
 
-    def end(self, run: Training, model: Model, progress: Progress | None) -> Model:
+    def end(self, run: Running, model: Model, progress: Progress | None) -> Model:
         return model
 
 
-def whole_sequences(run: Training, task: Split) -> SessionSampler:
+def whole_sequences(run: Running, task: Split) -> SessionSampler:
     """Return what draws examples from all that a user has to learn from, in its order, as one session."""
     program, e = cast(SessionProgram, run.federation.program), run.experiment
     train, users = task.train, np.arange(len(task.train))
@@ -92,19 +92,19 @@ class Local(Stage):
         *("text mean", "text mean, cold", "hybrid", "hybrid, cold"),
     )
 
-    def model(self, run: Training) -> Model:
+    def model(self, run: Running) -> Model:
         return run.together() if run.best is None else run.best
 
-    def validate(self, run: Training, model: Model) -> dict[str, float]:
+    def validate(self, run: Running, model: Model) -> dict[str, float]:
         """Measure nothing: a stage without rounds has no learning curve."""
         return {}
 
-    def unlearned(self, run: Training, model: Model) -> None:
+    def unlearned(self, run: Running, model: Model) -> None:
         self._test(run, Asked(UNLEARNED, self.task.name), *self._cold_scorers(run, model))
         if self._meets_context(run):
             self._test(run, Asked(UNLEARNED_IN_CONTEXT, self.task.name), *self._scorers(run, model, self.known))
 
-    def end(self, run: Training, model: Model, progress: Progress | None) -> Model:
+    def end(self, run: Running, model: Model, progress: Progress | None) -> Model:
         if progress is not None:
             progress("measure", self.number, self.splits, self.task.name)
         self._untrained(run)
@@ -130,11 +130,11 @@ class Local(Stage):
         """Return what is known of users once they have items of the split."""
         return joined(self.task.history, self.task.train)
 
-    def _meets_context(self, run: Training) -> bool:
+    def _meets_context(self, run: Running) -> bool:
         """Say whether users' items of the split change what is recommended before anything is trained on them."""
         return self.elsewhere and run.federation.program.needs_history and not self._unknown(run)
 
-    def _unknown(self, run: Training) -> bool:
+    def _unknown(self, run: Running) -> bool:
         """Say whether what rounds learned knows no item of the split: their rows are those of items never met."""
         by_number = any(spec.kind == "rows" for spec in run.federation.program.specs.values())
         return self.elsewhere and by_number and not run.row.needs_text
@@ -144,18 +144,18 @@ class Local(Stage):
         """Say whether the rounds were over another split."""
         return self.task.name != self.learned_on
 
-    def references(self, run: Training, which: Which) -> dict[str, Scorer]:
+    def references(self, run: Running, which: Which) -> dict[str, Scorer]:
         text, seed = run.prepared.text, run.experiment.seed
         return split_references(self.task, text, seed, cold=self.elsewhere, dataset=run.prepared.dataset)
 
-    def _cold_scorers(self, run: Training, model: Model) -> tuple[Scorer, Scorer]:
+    def _cold_scorers(self, run: Running, model: Model) -> tuple[Scorer, Scorer]:
         """Return scores, as `_scorers` does, of users of whom nothing in the split is known."""
         if self._unknown(run):
             tied = references.unknown(run.experiment.seed, self.task)
             return tied, tied
         return self._scorers(run, model, self.cold)
 
-    def _scorers(self, run: Training, model: Model, known: Ragged) -> tuple[Scorer, Scorer]:
+    def _scorers(self, run: Running, model: Model, known: Ragged) -> tuple[Scorer, Scorer]:
         """Return scores for validation and for test items: who reads an order has had the validation item by then."""
         before = run.scorer(model, self.task, known)
         if not run.row.in_order:
@@ -164,18 +164,18 @@ class Local(Stage):
         newest = Ragged.from_sorted(users, self.task.held("valid"), len(known))
         return before, run.scorer(model, self.task, joined(known, newest))
 
-    def _test(self, run: Training, asked: Asked, score: Scorer, later: Scorer | None = None) -> None:
+    def _test(self, run: Running, asked: Asked, score: Scorer, later: Scorer | None = None) -> None:
         """Measure on validation and test items; `later`: scores for the latter, where they differ."""
         run.measured.candidates(asked, self.task, score, "valid", full=False)
         run.measured.candidates(asked, self.task, score if later is None else later, "test")
 
-    def _untrained(self, run: Training) -> None:
+    def _untrained(self, run: Running) -> None:
         """Test the stages of the method's ablation that need no training."""
         for name, score in untrained(run, self.task, self.cold).items():
             self._test(run, Asked(name, self.task.name), score)
 
 
-def untrained(run: Training, task: Task, context: Ragged) -> Mapping[str, Scorer]:
+def untrained(run: Running, task: Task, context: Ragged) -> Mapping[str, Scorer]:
     """Scores of a method's model before anything is learned, by the name of the ablation's stage."""
     row, text = run.row, run.prepared.text
     if not row.ablation or text is None:

@@ -47,7 +47,7 @@ from privacy.errors import InputError
 from privacy.progress import Progress
 
 if TYPE_CHECKING:
-    from edgefr.simulation.loop import Training
+    from edgefr.simulation.stages.stage import Running
 
 HELD: tuple[Which, ...] = ("valid", "test")
 FIRST = "first session"
@@ -122,7 +122,7 @@ class Met(Stage):
         long = self.sessions.items.counts[np.maximum(met, 0)] > 1
         return np.where(long, met, -1)
 
-    def turn(self, run: Training, number: int) -> tuple[Clients, Sampler | SessionSampler]:
+    def turn(self, run: Running, number: int) -> tuple[Clients, Sampler | SessionSampler]:
         e, s, split, current = self.experiment, self.sessions, self.task, self.current(number)
         catalogue, population = len(self.dataset.catalogue), np.flatnonzero(current >= 0)
         if self.windowed:
@@ -177,14 +177,14 @@ class Met(Stage):
 
     # --- models ---------------------------------------------------------------------------------------------------
 
-    def model(self, run: Training) -> Model:
+    def model(self, run: Running) -> Model:
         """The model as it now is, with the replies that devices get before they recommend in held-out sessions."""
         now, replies = run.together(), dict[str, Tensor]()
         for which in HELD:
             replies |= self.asked(run, which)
         return Model(now.shared, now.private, now.tables, replies)
 
-    def asked(self, run: Training, which: str) -> dict[str, Tensor]:
+    def asked(self, run: Running, which: str) -> dict[str, Tensor]:
         """Return replies to everybody at the held-out sessions `which`, where devices ask before they recommend."""
         f = run.federation
         if not isinstance(f.transfer, Transfer) or not self.experiment.model["asks_when_recommending"]:
@@ -197,7 +197,7 @@ class Met(Stage):
         out[torch.from_numpy(who)] = f.transfer.asked(f.program, number, f.shared, who, some, f.device)
         return {which: out}
 
-    def score(self, run: Training, model: Model, which: str) -> Scorer:
+    def score(self, run: Running, model: Model, which: str) -> Scorer:
         """Return scores of a model at the held-out sessions `which`."""
         split = self.task
         if self.windowed:
@@ -221,18 +221,18 @@ class Met(Stage):
 
     # --- measuring ------------------------------------------------------------------------------------------------
 
-    def unlearned(self, run: Training, model: Model) -> None:
+    def unlearned(self, run: Running, model: Model) -> None:
         for which in self.looked_at(run):
             score = self.score(run, model, which)
             run.measured.candidates(Asked(UNLEARNED, self.task.name), self.task, score, which, full=which == "test")
             if which == "test":
                 self._apart(run, Asked(UNLEARNED, self.task.name))
 
-    def looked_at(self, run: Training) -> tuple[Which, ...]:
+    def looked_at(self, run: Running) -> tuple[Which, ...]:
         """Return the held-out sessions that are measured: of a search those of validation alone."""
         return HELD[:1] if run.measured.sealed else HELD
 
-    def validate(self, run: Training, model: Model) -> dict[str, float]:
+    def validate(self, run: Running, model: Model) -> dict[str, float]:
         """Measure validation and test sessions of the round, and first sessions where that is asked."""
         name, at = run.stages[0], run.position.round
         asked, results = Asked(name, self.task.name, at), {}
@@ -245,7 +245,7 @@ class Met(Stage):
             run.measured.candidates(asked, self.first_split, score, "valid", full=False)
         return results["valid"]
 
-    def end(self, run: Training, model: Model, progress: Progress | None) -> Model:
+    def end(self, run: Running, model: Model, progress: Progress | None) -> Model:
         """Test the best round's model and every reference, on validation and test sessions."""
         models = {run.stages[0]: model}
         if len(run.stages) > 1:
@@ -260,7 +260,7 @@ class Met(Stage):
                     self._apart(run, Asked(name, self.task.name))
         return model
 
-    def references(self, run: Training, which: Which) -> dict[str, Scorer]:
+    def references(self, run: Running, which: Which) -> dict[str, Scorer]:
         """Return the scorers that learn nothing, at the held-out sessions `which`.
 
         Counts are often equal: ties fall by chance.
@@ -277,12 +277,12 @@ class Met(Stage):
         plain = split_references(split, run.prepared.text, seed)
         return {**untrained(run, split, split.train), **plain, **ties}
 
-    def _apart(self, run: Training, asked: Asked) -> None:
+    def _apart(self, run: Running, asked: Asked) -> None:
         """Test users whose target is a repeat of theirs ("seen"), and those whose target is new to them."""
         seen = repeats(self.task, self.sessions, "test").seen
         run.measured.groups(asked, self.task, {"seen": seen, "new": ~seen})
 
-    def probabilities(self, run: Training, model: Model) -> dict[str, list[float]]:
+    def probabilities(self, run: Running, model: Model) -> dict[str, list[float]]:
         """Count how often test targets and negatives got which probability (FCUCR Fig. 2b, c): shares of 20 bins."""
         split, score = self.task, self.score(run, model, "test")
         users, edges = split.users("test"), np.linspace(0.0, 1.0, 21)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgefr.metrics.continual import MASKS, forgetting, harmonic_mean, learning_average, retained_average
-from edgefr.report.blocks import _known_and_new
+from edgefr.report.small_groups import FEW, tellable
 from edgefr.simulation.summary.learning import learning
 
 if TYPE_CHECKING:
-    from edgefr.simulation.loop import Training
+    from edgefr.simulation.stages.stage import Running
 
 
-def summarise_blocks(sim: Training) -> dict[str, Any]:
+def summarise_blocks(sim: Running) -> dict[str, Any]:
     """Return the parts of summary.json that speak of blocks. Averages are over the increments D1, D2, ...
 
     (F3CRec Table 2).
@@ -55,12 +55,12 @@ def summarise_blocks(sim: Training) -> dict[str, Any]:
     }
 
 
-def _by_block(sim: Training, stage: str, names: Sequence[str]) -> dict[str, dict[str, dict[str, float]]]:
+def _by_block(sim: Running, stage: str, names: Sequence[str]) -> dict[str, dict[str, dict[str, float]]]:
     """Return {block: {mask: {metric: value}}} right after each block."""
     return {name: {mask: _right_after(sim, stage, name, mask) for mask in MASKS} for name in names}
 
 
-def _right_after(sim: Training, stage: str, block: str, mask: str) -> dict[str, float]:
+def _right_after(sim: Running, stage: str, block: str, mask: str) -> dict[str, float]:
     return sim.measured.final(stage=stage, after=block, on=block, mask=mask)
 
 
@@ -70,7 +70,7 @@ def _average(found: dict[str, dict[str, dict[str, float]]], mask: str) -> dict[s
     return {metric: float(np.mean([block[mask][metric] for block in increments])) for metric in metrics}
 
 
-def _kept(sim: Training, blocks: Sequence[str], metric: str, mask: str) -> dict[str, Any]:
+def _kept(sim: Running, blocks: Sequence[str], metric: str, mask: str) -> dict[str, Any]:
     """Return a(t, s) and what follows from it: over all blocks, as the released code averages."""
     matrix = sim.measured.matrix(sim.stages[-1], blocks, metric, mask)
     learned, retained = learning_average(matrix), retained_average(matrix)
@@ -82,3 +82,15 @@ def _kept(sim: Training, blocks: Sequence[str], metric: str, mask: str) -> dict[
         "HM": harmonic_mean(learned, retained),
         "forgetting": forgetting(matrix) if len(blocks) > 1 else 0.0,
     }
+
+
+def _known_and_new(sim: Running, block: str) -> dict[str, dict[str, Any]]:
+    """Return metrics of a block's users right after it who were known and who were new; none of a few of them."""
+    wanted = {"stage": sim.stages[-1], "after": block, "on": block, "mask": MASKS[0], "round": None}
+    rows = [row for row in sim.measured.rows if all(row[key] == value for key, value in wanted.items())]
+    people = [next((row["users"] for row in rows if row["group"] == group), 0) for group in ("known", "new")]
+    out: dict[str, dict[str, Any]] = {}
+    for group, number, told in zip(("known", "new"), people, tellable(people), strict=True):
+        found = {row["metric"]: row["value"] for row in rows if told and row["group"] == group}
+        out[f"{group}_users"] = {"users": FEW} if number and not told else found
+    return out

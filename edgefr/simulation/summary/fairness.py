@@ -13,10 +13,10 @@ from edgefr.report.fairness import _known
 from edgefr.report.small_groups import FEWEST, tellable
 
 if TYPE_CHECKING:
-    from edgefr.simulation.loop import Training
+    from edgefr.simulation.stages.stage import Running
 
 
-def with_fairness(fleet: dict[str, Any], sim: Training) -> dict[str, Any]:
+def with_fairness(fleet: dict[str, Any], sim: Running) -> dict[str, Any]:
     """Return the fleet's summary with test metrics and participation of every class, and how unequal they are.
 
     Metrics are those of the final model on the run's last split or block: means over the users who have such a device.

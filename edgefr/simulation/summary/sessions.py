@@ -8,10 +8,10 @@ from edgefr.report.sessions import _few
 from edgefr.report.small_groups import tellable
 
 if TYPE_CHECKING:
-    from edgefr.simulation.loop import Training
+    from edgefr.simulation.stages.stage import Running
 
 
-def summarise_sessions(sim: Training) -> dict[str, Any]:
+def summarise_sessions(sim: Running) -> dict[str, Any]:
     """Return the section `sessions` of a summary.
 
     `groups`: test metrics by stage and reference on targets that are repeats ("seen") and on new ones; of targets that
@@ -44,7 +44,7 @@ def summarise_sessions(sim: Training) -> dict[str, Any]:
     }
 
 
-def _apart(sim: Training, stage: str) -> dict[str, dict[str, Any]]:
+def _apart(sim: Running, stage: str) -> dict[str, dict[str, Any]]:
     """Test metrics of a stage on repeats ("seen") and on new targets, each with its number of users.
 
     Means over nobody are left out, a data set may have no repeats, and so is what would tell of a few users.

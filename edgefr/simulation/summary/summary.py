@@ -19,13 +19,13 @@ from privacy.report import report as privacy_report
 from privacy.setting_scope import unread_fields
 
 if TYPE_CHECKING:
-    from edgefr.simulation.loop import Training
+    from edgefr.simulation.stages.stage import Running
 
 CENTRAL = "central reference: pools everybody's data; no federation, no privacy"
 
 
 def summarise(
-    sim: Training, results: dict[str, Any], seconds: float, peak_rss_mb: float, bundles: list[dict[str, Any]]
+    sim: Running, results: dict[str, Any], seconds: float, peak_rss_mb: float, bundles: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Return the whole summary as JSON values.
 
@@ -54,12 +54,12 @@ def summarise(
     }
 
 
-def _federated(sim: Training) -> dict[str, Any]:
+def _federated(sim: Running) -> dict[str, Any]:
     """Return the parts that speak of privacy and of the fleet."""
     return {"privacy": _privacy(sim), "fleet": with_fairness(sim.fleet.summary(), sim) | {"travel": _travel(sim)}}
 
 
-def _travel(sim: Training) -> dict[str, float]:
+def _travel(sim: Running) -> dict[str, float]:
     """Return the bytes that a client moves: once, before its first round, and down and up in every round.
 
     `fetched_once`: the clients that did fetch what is fetched once. What some rounds send beside their update is left
@@ -69,7 +69,7 @@ def _travel(sim: Training) -> dict[str, float]:
     return {**asdict(travel), "fetched_once": sim.participation.fetched(sim.clients)}
 
 
-def _central(sim: Training) -> dict[str, Any]:
+def _central(sim: Running) -> dict[str, Any]:
     """Return what a central reference has in their place: its turns, and the splits of which it knows no item."""
     from edgefr.simulation.stages.central import Central
 
@@ -78,7 +78,7 @@ def _central(sim: Training) -> dict[str, Any]:
     return {"central": {"note": CENTRAL, "turns": turns, "unseen": unseen}, "privacy": {}, "fleet": {}}
 
 
-def summarise_splits(sim: Training) -> dict[str, Any]:
+def summarise_splits(sim: Running) -> dict[str, Any]:
     """Return the parts that speak of splits and stages of one model."""
     splits = list(sim.prepared.splits)
     stages, full = sim.measured.table(), sim.measured.table(ranking="full")
@@ -102,7 +102,7 @@ def summarise_splits(sim: Training) -> dict[str, Any]:
     }
 
 
-def _kept(sim: Training) -> dict[str, Any]:
+def _kept(sim: Running) -> dict[str, Any]:
     """Return which round was kept, and its validation, where the best one is."""
     first = sim.done[0]
     if not sim.schedule[0].keeps_best:
@@ -110,17 +110,17 @@ def _kept(sim: Training) -> dict[str, Any]:
     return {"best_round": first["best_round"], "validation": first["best"] if np.isfinite(first["best"]) else None}
 
 
-def _compared(sim: Training) -> list[str]:
+def _compared(sim: Running) -> list[str]:
     """Return the names of the references of all stages, once each."""
     return list(dict.fromkeys(name for stage in sim.schedule for name in stage.compared))
 
 
-def _full_users(sim: Training) -> int:
+def _full_users(sim: Running) -> int:
     tested = (row for row in sim.measured.rows if row["round"] is None)
     return next((row["users"] for row in tested if row["ranking"] == "full"), 0)
 
 
-def _learning(sim: Training, split: str, stages: Collection[str]) -> Iterator[Learning]:
+def _learning(sim: Running, split: str, stages: Collection[str]) -> Iterator[Learning]:
     """Yield what each learned stage is worth on a split beside all that needs no learning."""
     learned = [name for name in stages if name in (*sim.stages, CONTEXT)]
     names = [name for name in stages if name not in learned]
@@ -148,7 +148,7 @@ def _transfer(stages: dict[str, dict[str, dict[str, float]]], last: str) -> dict
     return out
 
 
-def _privacy(sim: Training) -> dict[str, Any]:
+def _privacy(sim: Running) -> dict[str, Any]:
     """Return the privacy report.
 
     With a ledger, taking part is having been asked for a release; else, having released. Where something is guaranteed
@@ -172,7 +172,7 @@ def _privacy(sim: Training) -> dict[str, Any]:
     return {**report, "examples": _examples(sim)}
 
 
-def norms_of(sim: Training) -> dict[str, float]:
+def norms_of(sim: Running) -> dict[str, float]:
     """Return what the updates were before the clip: the 90th percentile of their norms, and how many it cut."""
     counters = sim.federation.counters
     norms = counters.norms
@@ -182,7 +182,7 @@ def norms_of(sim: Training) -> dict[str, float]:
     return {"p90_norm": float(np.quantile(norms.values, 0.9)), **clipped}
 
 
-def _examples(sim: Training) -> dict[str, Any] | None:
+def _examples(sim: Running) -> dict[str, Any] | None:
     """Return the privacy of single interactions; None without DP-SGD on the device."""
     e, took_part = sim.experiment, sim.federation.counters.participation[sim.clients]
     plan = plan_for(e.privacy, sim.federation.program, e.rounds)
@@ -192,7 +192,7 @@ def _examples(sim: Training) -> dict[str, Any] | None:
     return report_examples(plan, int(took_part.max(initial=0)), median, e.negatives)
 
 
-def _engine_speed(sim: Training) -> dict[str, float]:
+def _engine_speed(sim: Running) -> dict[str, float]:
     counters = sim.federation.counters
     return {
         "clients_per_second": counters.clients / counters.seconds if counters.seconds else 0.0,
@@ -201,7 +201,7 @@ def _engine_speed(sim: Training) -> dict[str, float]:
     }
 
 
-def _engine(sim: Training, seconds: float, peak_rss_mb: float) -> dict[str, Any]:
+def _engine(sim: Running, seconds: float, peak_rss_mb: float) -> dict[str, Any]:
     section = sim.experiment.engine
     return {
         **_engine_speed(sim),

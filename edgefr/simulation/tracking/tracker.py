@@ -16,8 +16,8 @@ from privacy.table import Table
 if TYPE_CHECKING:
     from edgefr.experiment.experiment import Experiment
     from edgefr.simulation.callbacks import Callback
-    from edgefr.simulation.loop import Training
     from edgefr.simulation.runs.run import Run
+    from edgefr.simulation.stages.stage import Running
 
 Values = Mapping[str, float]
 
@@ -88,7 +88,7 @@ class Told:
     def __init__(self, name: str, log: Log) -> None:
         self._name, self._log, self._works = name, log, True
 
-    def __call__(self, training: Training) -> None:
+    def __call__(self, training: Running) -> None:
         """Pass on the values of a round that is done."""
         if self._works:
             self._safely(lambda: self._log.values(training.rounds, of_round(training)))
@@ -106,7 +106,7 @@ class Told:
             warnings.warn(f"tracker {self._name} failed and is told nothing more: {error}", stacklevel=2)
 
 
-def of_round(training: Training) -> dict[str, float]:
+def of_round(training: Running) -> dict[str, float]:
     """Return the values of the round that is done: the newest point of the learning curve, and the clients' work.
 
     Nothing of a single client is among them.

@@ -17,6 +17,7 @@ from typing import Any
 from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import FleetFile, load_fleet
 from edgefr.metrics.cutoffs import metrics_at
+from edgefr.simulation.protocols.protocol import protocol_of
 from edgefr.simulation.simulate import fleet_overrides
 from edgefr.studies.jobs import HERE, Failed, Where, run_jobs
 from edgefr.studies.sweeps.grid import canonical
@@ -93,7 +94,7 @@ class Tuning:
                 read[repr((experiment.data, experiment.data_options, experiment.protocol))] = experiment
         for experiment in read.values():
             dataset = data.load(experiment.data, self.data_dir, options=experiment.data_options)
-            experiment.protocol.entry.cut(experiment, dataset)
+            protocol_of(experiment).cut(experiment, dataset)
 
     def run(self) -> Iterator[Found]:
         """Make all trials that are left, and yield what each search came to as it ends; the same call goes on."""

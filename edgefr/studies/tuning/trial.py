@@ -25,7 +25,7 @@ from privacy.errors import InputError
 from privacy.files import write_json
 
 if TYPE_CHECKING:
-    from edgefr.simulation.loop import Training
+    from edgefr.simulation.stages.stage import Running
 
 FILE = "trial.json"
 SCHEMA = "edgefr.trial/1"
@@ -150,7 +150,7 @@ class Watched:
     points: list[Point] = field(default_factory=list)
     ended: str = ALL
 
-    def __call__(self, run: Training) -> None:
+    def __call__(self, run: Running) -> None:
         """Take note of a round that was just measured, if it was."""
         number = run.position.round
         value = next((row["value"] for row in reversed(run.measured.rows) if self._is(row, number)), None)
