@@ -27,7 +27,6 @@ import edgefr
 from edgefr.data import datasets as data
 from edgefr.data.prepared import Prepared
 from edgefr.simulation.loop import Training
-from edgefr.simulation.simulate import sized
 from privacy import keyed
 from privacy.accounting import composed
 from privacy.guarantee import Event
@@ -90,7 +89,7 @@ def in_the_loop(clients: int, rounds: int) -> dict[str, float]:
     splits: dict[str, Any] = {part.name: part for part in parts}
     prepared = Prepared(dataset, splits, experiment.protocol.describe(dataset), None)
     fleet = edgefr.load_fleet(Path(__file__).parent.parent / "devices.yaml")
-    simulation = Training.start(sized(experiment, prepared), prepared, fleet, torch.device("cpu"), lambda events: None)
+    simulation = Training.start(experiment, prepared, fleet, torch.device("cpu"), lambda events: None)
     ledger, stage = simulation.participation.ledger, simulation.schedule[0]
     spent, asked, met = [], 0.0, []
 

@@ -28,7 +28,6 @@ from edgefr.data import datasets as data
 from edgefr.data.prepared import Prepared
 from edgefr.simulation.evaluation.ranking import evaluate
 from edgefr.simulation.loop import Training
-from edgefr.simulation.simulate import sized
 from privacy import keyed
 from privacy.machine import peak_mb
 
@@ -73,7 +72,6 @@ def measure(at: dict[str, int]) -> dict[str, Any]:
     dataset, generate = clocked(lambda: data.load(experiment.data, None, SEED, experiment.data_options, None))
     splits, split = clocked(lambda: experiment.protocol.apply(dataset, SEED))
     prepared = Prepared(dataset, {part.name: part for part in splits}, experiment.protocol.describe(dataset), None)
-    experiment = sized(experiment, prepared)
     fleet, device = edgefr.load_fleet(DEVICES, WILLING), torch.device("cpu")
     simulation, begin = clocked(lambda: Training.start(experiment, prepared, fleet, device, lambda events: None))
     out: dict[str, Any] = {**at, "generate": generate, "split": split, "begin": begin, "data_mb": peak_mb()}

@@ -28,7 +28,6 @@ from edgefr.simulation.callbacks import measure
 from edgefr.simulation.evaluation.measure import Asked
 from edgefr.simulation.loop import Training
 from edgefr.simulation.prepare import prepare
-from edgefr.simulation.simulate import sized
 from edgefr.simulation.stages.sessions import Met
 from edgefr.studies.reproductions.runs import ideal_fleet
 from privacy.machine import peak_mb
@@ -51,7 +50,7 @@ def main() -> None:
     experiment = load_experiment(overrides=["protocol.stream=cyclic"], **chosen, data="xing", rounds=asked.rounds)
     prepared = prepare(experiment, asked.data_dir, "cpu")
     fleet = load_fleet(Path("devices.yaml"), ideal_fleet())
-    run = Training.start(sized(experiment, prepared), prepared, fleet, torch.device("cpu"), lambda events: None)
+    run = Training.start(experiment, prepared, fleet, torch.device("cpu"), lambda events: None)
     stage = run.stage
     assert isinstance(stage, Met)
     rounds: list[float] = []

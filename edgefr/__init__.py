@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from edgefr.simulation.calibrate import calibrate
     from edgefr.simulation.explain import explain, map_items
     from edgefr.simulation.runs.run import Run
-    from edgefr.simulation.simulate import resume, simulate, simulate_seeds
+    from edgefr.simulation.seeds import simulate_seeds
+    from edgefr.simulation.simulate import resume, simulate
     from edgefr.studies.audits.audit import audit
     from edgefr.studies.comparisons.compare import compare
     from edgefr.studies.reproductions.reproduce import reproduce
@@ -48,7 +49,7 @@ _HOMES = {
     "reproduce": "edgefr.studies.reproductions.reproduce",
     "resume": "edgefr.simulation.simulate",
     "simulate": "edgefr.simulation.simulate",
-    "simulate_seeds": "edgefr.simulation.simulate",
+    "simulate_seeds": "edgefr.simulation.seeds",
     "sweep": "edgefr.studies.sweeps.sweep",
     "tune": "edgefr.studies.tuning.tune",
 }

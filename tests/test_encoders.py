@@ -16,8 +16,8 @@ from edgefr.data.prepared import Prepared
 from edgefr.experiment.text_encoder import ENCODERS
 from edgefr.simulation.encoders.words import learn, opened
 from edgefr.simulation.prepare import prepare
+from edgefr.simulation.program import build_program
 from edgefr.simulation.runs.saved_model import open_model
-from edgefr.simulation.setup import build_program
 from privacy.errors import InputError
 from tests.golden.cases import PROTOCOLS
 

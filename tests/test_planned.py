@@ -12,7 +12,7 @@ from edgefr.serving.training import plan_of
 from edgefr.simulation import bundles as shipping
 from edgefr.simulation import simulate as pipeline
 from edgefr.simulation.loop import Training
-from edgefr.simulation.privacy_plan import planned, policy_of
+from edgefr.simulation.resolve import Releases
 from edgefr.simulation.runs.run import Run
 from edgefr.studies.audits.target import AttackTarget
 from export.variants import NoBundle
@@ -43,7 +43,7 @@ def test_a_run_that_waits_for_nobody_is_planned_and_finished_and_read_by_its_buf
     assert run.summary["privacy"]["at_least"] == 5
     clients = 60
     for plan in (
-        planned(run.experiment, policy_of(run.path), clients),
+        Releases.of_run(run, clients).plan(run.experiment),
         plan_of(run, clients, 2),
         AttackTarget.open(run).plan,
     ):

@@ -7,7 +7,7 @@ import pytest
 from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet.spec import Rounds
 from edgefr.simulation.bundles import learning_of
-from edgefr.simulation.privacy_plan import planned
+from edgefr.simulation.resolve import Releases
 from export.learning import LearningSpec
 from privacy.plan import plan
 
@@ -16,7 +16,7 @@ LOCAL = ["privacy.mechanism=gaussian", "privacy.trust=local", "privacy.clip=1", 
 
 def learning_for(experiment: Experiment) -> LearningSpec | None:
     """What 50 devices of a run are told."""
-    return learning_of(experiment, planned(experiment, Rounds.model_validate({}), 50))
+    return learning_of(experiment, Releases.of(experiment, Rounds.model_validate({}), 50).plan(experiment))
 
 
 def test_a_devices_noise_is_for_all_rounds_of_all_blocks() -> None:

@@ -164,7 +164,8 @@ def _simulate(
     chosen: Experiment, devices: Path, place: Path, seeds: int, ending: Ending, common: dict[str, Any]
 ) -> None:
     """Run the experiment with one seed or several, and print what came out."""
-    from edgefr.simulation.simulate import simulate, simulate_seeds
+    from edgefr.simulation.seeds import simulate_seeds
+    from edgefr.simulation.simulate import simulate
 
     with _going_on(place, common["bundles"]), ending.progress() as progress:
         if progress is not None and common["bundles"] is not False and chosen.row.central is None:
@@ -214,7 +215,9 @@ def _after_saying(line: str | None, progress: Progress) -> Progress:
 
 def _resume(path: Path, options: dict[str, Any], ending: Ending) -> None:
     """Go on with one run, or with the runs of several seeds, and print the result."""
-    from edgefr.simulation.simulate import SEEDS, resume, resume_seeds
+    from edgefr.simulation.runs.layout import SEEDS
+    from edgefr.simulation.seeds import resume_seeds
+    from edgefr.simulation.simulate import resume
 
     console = Console(stderr=True, soft_wrap=True)
     options["warn"] = lambda line: console.print(f"warning: {line}", style="yellow", markup=False)

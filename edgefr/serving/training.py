@@ -26,14 +26,15 @@ from edgefr.engine.model import Model
 from edgefr.engine.noise import RealNoise
 from edgefr.engine.work import Clients
 from edgefr.experiment.experiment import Experiment
+from edgefr.fleet import load_fleet
 from edgefr.methods.f3crec.keeping import keeping
 from edgefr.serving.devices import Devices
 from edgefr.simulation.evaluation.beyond import About
 from edgefr.simulation.evaluation.measure import Measurements
 from edgefr.simulation.loop import Training
 from edgefr.simulation.participation import Participants
-from edgefr.simulation.privacy_plan import planned, policy_of
 from edgefr.simulation.protocols.protocol import protocol_of
+from edgefr.simulation.resolve import Releases
 from edgefr.simulation.runs.run import Run
 from edgefr.simulation.runs.saved_model import open_model
 from edgefr.simulation.stages.blocks import previous_of
@@ -174,7 +175,7 @@ def plan_of(run: Run, clients: int, rounds: int) -> Plan:
     """
     e = run.experiment
     counted = max(e.total_rounds, 1) if TRUSTS[e.privacy.trust].sees_uploads else rounds
-    return planned(e, policy_of(run.path), clients, rounds=counted)
+    return Releases.of(e, load_fleet(run.path / "devices.yaml").rounds, clients, counted).plan(e)
 
 
 def on_the_server(privacy: Plan, terms: ReleaseRecord) -> Plan:

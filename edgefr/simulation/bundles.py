@@ -21,7 +21,7 @@ from edgefr.experiment.sections import ExportSection
 from edgefr.fleet import FleetFile, cost
 from edgefr.simulation.bundle_checks import check_shippable, counted, only_recommends
 from edgefr.simulation.encoders.encoder import encoder_of
-from edgefr.simulation.privacy_plan import planned
+from edgefr.simulation.resolve import Releases
 from edgefr.simulation.runs.device_users import fleet_of, users_by_class
 from edgefr.simulation.runs.layout import PRIVATE
 from edgefr.simulation.runs.run import Run
@@ -97,7 +97,7 @@ def export_run(
     facts["pool"] = len(model.offered)
     if (why := only_recommends(experiment)) is not None:
         facts["learning"] = f"none: {why}"
-    resolved = planned(experiment, fleet.spec.rounds, len(users))
+    resolved = Releases.of_run(run, len(users)).plan(experiment)
     promise = promise_of(resolved, experiment.privacy)
     learning = learning_of(experiment, resolved)
     if (why := unlearnable(model.program)) is not None:

@@ -18,13 +18,12 @@ import torch
 from edgefr.data.prepared import Prepared
 from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import Fleet, FleetFile
-from edgefr.methods.f3crec.keeping import keeping
 from edgefr.simulation.callbacks import Callback, measure, shown
 from edgefr.simulation.evaluation.beyond import About
 from edgefr.simulation.evaluation.measure import Measurements
 from edgefr.simulation.participation import Log, Participation
-from edgefr.simulation.setup import federate
-from edgefr.simulation.stages.schedule import schedule_of
+from edgefr.simulation.resolve import Resolved, resolve
+from edgefr.simulation.server import federate
 from edgefr.simulation.stages.stage import Position, Running
 from privacy.noise_key import NoiseKey
 from privacy.progress import Progress, heard
@@ -42,29 +41,21 @@ class Training(Running):
         device: torch.device,
         log: Log,
         noise_key: NoiseKey | None = None,
+        resolved: Resolved | None = None,
     ) -> Training:
         """Return everything as it is before round 1.
 
-        `experiment.engine.shard_size` must be set; `log` takes the events; `noise_key` keys simulated noise (None: a
-        key that nobody keeps).
+        `log` takes the events; `noise_key` keys simulated noise (None: a key that nobody keeps). `resolved`: what the
+        experiment comes to (None: it is worked out here).
         """
-        schedule = schedule_of(experiment, prepared, devices)
-        population = len(np.flatnonzero(schedule[0].task.train.counts))
         about = About.of(prepared.dataset.catalogue)
         about.check(experiment.evaluation.metrics)
+        resolved = resolve(experiment, prepared, devices) if resolved is None else resolved
         fleet = Fleet(devices, np.diff(prepared.dataset.offsets), experiment.seed)
-        federation = federate(experiment, prepared, devices, population, experiment.total_rounds, device, noise_key)
-        participation = Participation(experiment, federation, fleet, log)
+        federation = federate(experiment, resolved, len(prepared.dataset.users), device, noise_key)
+        participation = Participation(experiment.cohort_size, experiment.privacy, federation, fleet, log)
         measured = Measurements(experiment.evaluation, experiment.seed, about)
-        return cls(
-            experiment,
-            prepared,
-            federation,
-            participation,
-            measured,
-            schedule,
-            keeping(experiment.strategy, experiment.over_blocks, experiment.seed),
-        )
+        return cls(experiment, prepared, federation, participation, measured, resolved.schedule, resolved.strategy)
 
     def train(self, callbacks: Iterable[Callback] = (), progress: Progress | None = None) -> None:
         """Go through all stages from where the run is; `callbacks` hear of every round after the learning curve."""

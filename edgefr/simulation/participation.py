@@ -23,7 +23,6 @@ from edgefr.engine.cohort import Cohort, Group
 from edgefr.engine.federation import Federation
 from edgefr.engine.footprint import round_work
 from edgefr.engine.work import Clients
-from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import Failure, Fleet, StepOutcome, Work
 from edgefr.fleet.devices import REFUSALS
 from export.program import Tensors
@@ -66,14 +65,16 @@ class Participants(ABC):
 
 @dataclass
 class Participation(Participants):
-    """This invites clients round after round. `met` [clients]: who has fetched the frozen tables already.
+    """This invites clients round after round, `cohort_size(clients)` of those who train. `met` [clients]: who has
+    fetched the frozen tables already.
 
     `broadcasts`: what clients that are at work started from, by version (policy async; empty for the others, whose
     clients all start from the server's tensors as they are). `number`: the last round. `ledger`: what each client has
     released (None: nothing is guaranteed, so there is nothing to count).
     """
 
-    experiment: Experiment
+    cohort_size: Callable[[int], int]
+    privacy: PrivacySettings
     federation: Federation
     fleet: Fleet
     log: Log
@@ -85,11 +86,11 @@ class Participation(Participants):
     def __post_init__(self) -> None:
         clients = len(self.fleet.device_of)
         self.met = np.zeros(clients, np.bool_)
-        self.ledger = ledger_for(self.experiment.privacy, self.federation.plan, clients)
+        self.ledger = ledger_for(self.privacy, self.federation.plan, clients)
 
     def meet(self, number: int, population: Clients, sampler: Sampler | SessionSampler) -> Cohort:
         self.number = number
-        wanted = self.experiment.cohort_size(len(population))
+        wanted = self.cohort_size(len(population))
         if not self.fleet.spec.rounds.waits:
             return self._step(number, population, sampler, wanted)
         invited = self._admitted(self.federation.cohort(number, population, self.fleet.over_selected(wanted)))
@@ -157,7 +158,7 @@ class Participation(Participants):
 
     def _count_thrown_away(self, clients: Clients, failure: npt.NDArray[np.uint8]) -> None:
         """Count an upload that the server threw away: it saw it, and if it is the adversary, that was a release."""
-        if self.federation.plan.where == "each upload" or self.experiment.privacy.examples is not None:
+        if self.federation.plan.where == "each upload" or self.privacy.examples is not None:
             seen = np.isin(failure, [Failure.VOID, Failure.STALE])
             self.federation.counters.participation[clients[seen]] += 1
 

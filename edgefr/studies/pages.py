@@ -47,7 +47,7 @@ def _is_sweep(path: Path) -> bool:
 
 def _runs(path: Path) -> list[Path]:
     """Return the run in a folder, or those of its seeds. Raises `InputError` for a sweep."""
-    from edgefr.simulation.simulate import SEEDS
+    from edgefr.simulation.runs.layout import SEEDS
 
     if _is_sweep(path):
         raise InputError(f"{path} is a sweep, which has a page of its own: give it alone, or name runs in {path}/runs")

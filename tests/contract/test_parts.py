@@ -49,7 +49,7 @@ from edgefr.methods.transfr.parts import ADAPTER_INITS, CLIENTS, HEADS, AdapterI
 from edgefr.methods.transfr.program import TransFR, build
 from edgefr.methods.transfr.settings import TransFRSettings
 from edgefr.simulation.bundles import learning_of
-from edgefr.simulation.privacy_plan import planned
+from edgefr.simulation.resolve import Releases
 from export.candidates import stored
 from export.given import Given
 from export.program import LocalProgram, Phase
@@ -141,7 +141,7 @@ def test_a_strategy_with_a_keeping_of_ones_own_is_not_shipped_as_another() -> No
             return Mine
 
     def learns(experiment: edgefr.Experiment) -> object:
-        return learning_of(experiment, planned(experiment, Rounds.model_validate({}), 10))
+        return learning_of(experiment, Releases.of(experiment, Rounds.model_validate({}), 10).plan(experiment))
 
     over = ["method=fedmf", "protocol.name=blocks"]
     with STRATEGIES.having(Own("mine", "keeps what it likes")):

@@ -13,7 +13,7 @@ from edgefr.data.splits.blocks import Blocks
 from edgefr.data.splits.leave_one_out import LeaveOneOut
 from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet.spec import load_fleet
-from edgefr.simulation.simulate import owner
+from edgefr.simulation.runs.keeper import owner
 from privacy.errors import InputError
 from tests.data.tables import archive
 

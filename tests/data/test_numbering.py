@@ -13,7 +13,7 @@ from edgefr.data.interactions import Dataset
 from edgefr.data.numbering import id_order
 from edgefr.experiment.experiment import load_experiment
 from edgefr.simulation.prepare import prepare
-from edgefr.simulation.setup import build_program
+from edgefr.simulation.program import build_program
 
 IDS = st.lists(st.text("ab019-", min_size=1, max_size=22), max_size=30)
 

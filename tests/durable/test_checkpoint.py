@@ -23,7 +23,7 @@ from hypothesis.extra import numpy as hnp
 from edgefr.simulation import simulate as pipeline
 from edgefr.simulation.runs import checkpoint
 from edgefr.simulation.runs.checkpoint import ARRAYS, STATE
-from edgefr.simulation.simulate import Keeper
+from edgefr.simulation.runs.keeper import Keeper
 from privacy.errors import InputError
 
 OWNER = checkpoint.digest("this experiment")

@@ -16,7 +16,6 @@ from edgefr.methods.fedcar.program import MESSAGE
 from edgefr.simulation.loop import Training
 from edgefr.simulation.participation import Participation
 from edgefr.simulation.prepare import prepare
-from edgefr.simulation.simulate import sized
 from privacy.errors import InputError
 from privacy.noise_key import NoiseKey
 from privacy.plan import plan
@@ -216,7 +215,7 @@ def test_messages_travel_both_ways_in_the_fleets_cost(case: str) -> None:
 def begun(made: Experiment) -> Training:
     prepared = prepare(made, None, "cpu")
     devices, device = load_fleet("devices.yaml"), torch.device("cpu")
-    return Training.start(sized(made, prepared), prepared, devices, device, lambda events: None)
+    return Training.start(made, prepared, devices, device, lambda events: None)
 
 
 def test_a_contrast_whose_encoder_no_round_trains_is_refused() -> None:

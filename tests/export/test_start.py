@@ -15,7 +15,7 @@ from edge.ragged import Ragged
 from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet.spec import Rounds
 from edgefr.simulation.bundles import counted, promise_of
-from edgefr.simulation.privacy_plan import planned
+from edgefr.simulation.resolve import Releases
 from export.bundle import Provenance
 from export.cold_start import start_list
 from export.model import Names, TrainedModel
@@ -131,5 +131,5 @@ def test_counts_of_what_something_was_promised_of_are_a_fault() -> None:
 def test_people_are_counted_where_nothing_was_asked_for_that_hides_them(overrides: list[str], allowed: bool) -> None:
     experiment = load_experiment(overrides=["method=fedmf", *overrides])
     assert counted(experiment) == allowed
-    promise = promise_of(planned(experiment, Rounds.model_validate({}), 100), experiment.privacy)
+    promise = promise_of(Releases.of(experiment, Rounds.model_validate({}), 100).plan(experiment), experiment.privacy)
     assert not (allowed and promise is not None)

@@ -23,7 +23,6 @@ from edgefr.methods.central.references import pooled_target
 from edgefr.simulation.loop import Training
 from edgefr.simulation.prepare import prepare
 from edgefr.simulation.runs.run import Run
-from edgefr.simulation.simulate import sized
 from edgefr.simulation.stages.stage import Position
 from privacy.errors import InputError
 from tests.cli.commands import edgefr as command
@@ -56,7 +55,7 @@ def begun(name: str, *overrides: str, prepared: Prepared | None = None) -> Train
     chosen = asked(name, *overrides)
     prepared = prepare(chosen, None, "cpu") if prepared is None else prepared
     device = torch.device("cpu")
-    return Training.start(sized(chosen, prepared), prepared, load_fleet("devices.yaml"), device, lambda events: None)
+    return Training.start(chosen, prepared, load_fleet("devices.yaml"), device, lambda events: None)
 
 
 def test_the_table_names_all_that_are_central() -> None:

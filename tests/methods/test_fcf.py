@@ -22,7 +22,6 @@ from edgefr.methods.fcf.program import FCF, solved
 from edgefr.methods.fcf.settings import FCFSettings
 from edgefr.simulation.loop import Training
 from edgefr.simulation.prepare import prepare
-from edgefr.simulation.simulate import sized
 from privacy.errors import InputError
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
@@ -179,9 +178,7 @@ def test_what_recommends_is_solved_for_the_last_table_by_all_who_ask() -> None:
     model = tuple(f"model.{name}={value}" for name, value in HOW.items())
     chosen = load_experiment(overrides=["method=fcf", "rounds=2", *some, *model])
     prepared = prepare(chosen, None, "cpu")
-    run = Training.start(
-        sized(chosen, prepared), prepared, load_fleet("devices.yaml"), torch.device("cpu"), lambda events: None
-    )
+    run = Training.start(chosen, prepared, load_fleet("devices.yaml"), torch.device("cpu"), lambda events: None)
     run.learn()
     f, task = run.federation, run.stage.task
     users, table = run.together().private["user"].numpy(), f.shared["item"].double().numpy()

@@ -23,7 +23,6 @@ from edgefr.methods.fedcar.settings import FedCARSettings
 from edgefr.simulation.bundle_checks import check_shippable
 from edgefr.simulation.loop import Training
 from edgefr.simulation.prepare import prepare
-from edgefr.simulation.simulate import sized
 from export.batches import One
 from export.learning import unlearnable
 from privacy.errors import InputError
@@ -330,7 +329,7 @@ def test_a_held_out_item_is_asked_for_with_what_came_before_it() -> None:
 
 def simulation(experiment: Experiment) -> Training:
     prepared, fleet = prepare(experiment, None, "cpu"), load_fleet(ROOT / "devices.yaml")
-    return Training.start(sized(experiment, prepared), prepared, fleet, torch.device("cpu"), lambda events: None)
+    return Training.start(experiment, prepared, fleet, torch.device("cpu"), lambda events: None)
 
 
 @pytest.mark.parametrize(

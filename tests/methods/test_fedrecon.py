@@ -18,7 +18,6 @@ from edgefr.methods.fedrecon.program import FedRecon
 from edgefr.methods.fedrecon.settings import FedReconSettings
 from edgefr.simulation.loop import Training
 from edgefr.simulation.prepare import prepare
-from edgefr.simulation.simulate import sized
 from privacy.errors import InputError
 from tests.cli.commands import edgefr
 from tests.closeness import assert_same
@@ -81,7 +80,7 @@ def begun(*overrides: str) -> Training:
     chosen = load_experiment(overrides=["method=fedrecon", "rounds=2", *some, *overrides])
     prepared = prepare(chosen, None, "cpu")
     device = torch.device("cpu")
-    return Training.start(sized(chosen, prepared), prepared, load_fleet("devices.yaml"), device, lambda events: None)
+    return Training.start(chosen, prepared, load_fleet("devices.yaml"), device, lambda events: None)
 
 
 def test_what_recommends_is_rebuilt_from_everything_its_user_has() -> None:

@@ -14,7 +14,6 @@ from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet import load_fleet
 from edgefr.simulation.loop import Training
 from edgefr.simulation.prepare import prepare
-from edgefr.simulation.simulate import sized
 from edgefr.simulation.stages.leave_one_out import Rounds, whole_sequences
 from privacy.errors import InputError
 
@@ -43,7 +42,7 @@ def begun(*overrides: str) -> Training:
     chosen = experiment(*overrides).model_copy(update={"data": "data frame"})
     prepared = prepare(chosen, None, "cpu", given=ring())
     fleet = load_fleet(Path("devices.yaml"), {"fleet": {"availability": None, "dropout": 0.0, "battery": None}})
-    return Training.start(sized(chosen, prepared), prepared, fleet, torch.device("cpu"), lambda events: None)
+    return Training.start(chosen, prepared, fleet, torch.device("cpu"), lambda events: None)
 
 
 def test_a_round_is_about_the_newest_items_before_those_held_out() -> None:

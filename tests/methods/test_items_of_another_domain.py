@@ -10,7 +10,6 @@ from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet import load_fleet
 from edgefr.simulation.loop import Training
 from edgefr.simulation.prepare import prepare
-from edgefr.simulation.simulate import sized
 
 ACROSS = (
     "data_options={users: 40, items: 120, interactions: 24}",
@@ -24,7 +23,7 @@ def test_they_are_tied_before_and_after_rounds(method: str) -> None:
     experiment = load_experiment(overrides=[f"method={method}", *ACROSS])
     prepared = prepare(experiment, None, "cpu")
     fleet, device = load_fleet("devices.yaml"), torch.device("cpu")
-    run = Training.start(sized(experiment, prepared), prepared, fleet, device, lambda events: None)
+    run = Training.start(experiment, prepared, fleet, device, lambda events: None)
     run.train()
     stages = run.measured.table()["target"]
     assert list(stages) == ["before any round", "federated", "popularity", "chance"], "nothing is known as context"

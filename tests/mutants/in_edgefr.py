@@ -550,7 +550,7 @@ FAULTS = (
     ),
     Fault(
         "negatives are pulled up like targets",
-        "edgefr/methods/losses.py",
+        "edgefr/methods/position_losses.py",
         "torch.nn.functional.softplus(negative, threshold=straight)",
         "torch.nn.functional.softplus(-negative, threshold=straight)",
         FCUCR,
@@ -842,7 +842,7 @@ FAULTS = (
     ),
     Fault(
         "a checkpoint knows releases that no ledger has",
-        "edgefr/simulation/simulate.py",
+        "edgefr/simulation/runs/keeper.py",
         "keep_ledger(self.run, training)  # first,",
         "# first,",
         "tests/durable/test_checkpoint.py::test_a_ledger_is_written_before_the_checkpoint_that_knows_its_releases",

@@ -80,7 +80,7 @@ FAULTS = (
     ),
     Fault(
         "a class of a few users has its metrics in the summary",
-        "edgefr/report/fairness.py",
+        "edgefr/simulation/summary/fairness.py",
         "own, mean = shown[device_of[users]]",
         "own, mean = np.ones(len(users), bool)",
         "tests/fleet/test_fairness.py::test_every_number_by_hand",
@@ -174,7 +174,7 @@ FAULTS = (
     ),
     Fault(
         "seconds spent are not restored",
-        "edgefr/simulation/loop.py",
+        "edgefr/simulation/stages/stage.py",
         'self.done, self.spent = state["done"], state["spent"]',
         'self.done = state["done"]',
         "tests/durable/test_state.py::test_every_round_can_be_the_last_before_a_stop[method=f3crec strategy=reg]",

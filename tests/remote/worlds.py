@@ -35,7 +35,7 @@ from edgefr.serving.serve import Served, serve
 from edgefr.simulation.bundles import learning_of, signing_key
 from edgefr.simulation.evaluation.ranking import evaluate
 from edgefr.simulation.prepare import prepare
-from edgefr.simulation.privacy_plan import planned, policy_of
+from edgefr.simulation.resolve import Releases
 from edgefr.simulation.runs.device_users import users_of_class
 from edgefr.simulation.runs.run import Run
 from edgefr.simulation.runs.saved_model import open_model
@@ -217,7 +217,7 @@ def ship(run: Run) -> None:
         created=saved.created,
         provenance={},
         seed=experiment.seed,
-        learning=learning_of(experiment, planned(experiment, policy_of(run.path), len(everyone))),
+        learning=learning_of(experiment, Releases.of_run(run, len(everyone)).plan(experiment)),
         key=signing_key(run),
     )
 

@@ -20,7 +20,7 @@ from edgefr.config.display import Brief
 from edgefr.experiment.experiment import Experiment
 from edgefr.experiment.paths import named_from
 from edgefr.simulation.runs.event_log import EventLog
-from edgefr.simulation.runs.layout import CHECKPOINT, LEDGER, LOCK, PRIVATE
+from edgefr.simulation.runs.layout import CHECKPOINT, LEDGER, LOCK, PRIVATE, RESOLVED
 from privacy.errors import InputError
 from privacy.files import sha256_of, write_atomic, write_json
 from privacy.machine import alone
@@ -39,10 +39,11 @@ if TYPE_CHECKING:
 class RunFolder(Brief):
     """This is one run's folder; what is in it is read by `metrics`, `users`, `ledger`, `events` and `recommend`.
 
-    `experiment.yaml` (resolved), `devices.yaml` (as used), `summary.json`, `metrics.parquet` (one row per round, split,
-    stage and metric), `private/users.parquet` (metrics of single users: personal data), `ledger.parquet` (who released
-    how often, where that is worth something), `lineage/` (rounds that real devices did), `events.jsonl` (the virtual
-    clock's log), `checkpoint/` (tensors), `encoder/` (the student), `bundles/`, `figures/`, `report.html`.
+    `experiment.yaml` (resolved), `devices.yaml` (as used), `resolved.json` (what they come to), `summary.json`,
+    `metrics.parquet` (one row per round, split, stage and metric), `private/users.parquet` (metrics of single users:
+    personal data), `ledger.parquet` (who released how often, where that is worth something), `lineage/` (rounds that
+    real devices did), `events.jsonl` (the virtual clock's log), `checkpoint/` (tensors), `encoder/` (the student),
+    `bundles/`, `figures/`, `report.html`.
     """
 
     @checked
@@ -152,7 +153,7 @@ class RunFolder(Brief):
     def forget(self) -> None:
         """Take back what `recorded` and a kill while it wrote leave behind, and the folder if it is empty then."""
         self.sweep()
-        for name in ("experiment.yaml", "devices.yaml", f"{PRIVATE}/{NOISE_KEY}"):
+        for name in ("experiment.yaml", "devices.yaml", RESOLVED, f"{PRIVATE}/{NOISE_KEY}"):
             (self.path / name).unlink(missing_ok=True)
         with suppress(OSError):
             (self.path / PRIVATE).rmdir()
@@ -240,6 +241,21 @@ class RunFolder(Brief):
         """Save the fleet as it was used, overrides included."""
         values = fleet.model_dump(mode="json", by_alias=True, exclude_none=True)
         write_atomic(self.path / "devices.yaml", yaml.safe_dump(values, sort_keys=False))
+
+    @property
+    def resolved(self) -> dict[str, Any] | None:
+        """Return what the experiment came to before round 1, as resolved.json has it; None for runs of before."""
+        try:
+            found: dict[str, Any] = json.loads((self.path / RESOLVED).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot read {self.path / RESOLVED}: {error}; run the experiment again") from None
+        return found
+
+    def write_resolved(self, facts: Mapping[str, Any]) -> None:
+        """Save what the experiment comes to."""
+        write_json(self.path / RESOLVED, dict(facts))
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Save the summary: the run is finished when this file exists."""

@@ -15,3 +15,11 @@ CHECKPOINT = "checkpoint"
 
 LOCK = "run.lock"
 """The file that stands in a run's folder while somebody is at work there; a kill may leave it, and nobody minds."""
+
+
+RESOLVED = "resolved.json"
+"""What the experiment came to on its data and its fleet, before round 1."""
+
+
+SEEDS = "seeds.json"
+"""The file of a folder that holds a run per seed."""

@@ -30,7 +30,7 @@ from edgefr.methods.regularised import PREVIOUS
 from edgefr.simulation.evaluation.measure import Measurements, Tested
 from edgefr.simulation.evaluation.ranking import Scorer
 from edgefr.simulation.participation import Participants, Participation
-from edgefr.simulation.setup import build_program
+from edgefr.simulation.program import build_program
 from export.model import Names, TrainedModel
 from export.program import LocalProgram, read_by
 from privacy.progress import Progress

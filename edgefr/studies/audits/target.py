@@ -25,7 +25,7 @@ from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.work import Executor
 from edgefr.experiment.experiment import Experiment
 from edgefr.simulation.bundles import learning_of
-from edgefr.simulation.privacy_plan import planned, policy_of
+from edgefr.simulation.resolve import Releases
 from edgefr.simulation.runs.run import Run
 from edgefr.simulation.runs.saved_model import open_model
 from edgefr.studies.audits.canaries import PLAIN, PUBLIC, RealSum, Sum, Way
@@ -76,13 +76,14 @@ class AttackTarget:
         # an audit spends nobody's budget, and its rounds have one client
         settings = experiment.privacy.model_copy(update={"budget": None, "at_least": 1})
         values = released_values(program, settings.project)
-        policy = policy_of(run.path)
-        learning = learning_of(experiment, planned(experiment, policy, population, settings=settings))
+        releases = replace(Releases.of_run(run, population), values=values)
+        planned = releases.plan(experiment, settings)
+        learning = learning_of(experiment, planned)
         norm = run.summary.get("privacy", {}).get("clip", {}).get("p90_norm")
         return cls(
             experiment=experiment,
             model=model,
-            plan=planned(experiment, policy, population, values=values, settings=settings),
+            plan=planned,
             rounds=rounds,
             p90=norm if isinstance(norm, float) and norm > 0 else None,
             release=None if learning is None else learning.release,

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgefr.metrics.bootstrap import Part
-from edgefr.simulation.simulate import SEEDS
+from edgefr.simulation.runs.layout import SEEDS
 from edgefr.studies.comparisons.finished_run import PerUser, Tested, read
 from edgefr.studies.reproductions.cells import BySeed
 from privacy.errors import InputError, unknown

@@ -18,9 +18,10 @@ from typing import Any
 
 from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import FleetFile
+from edgefr.simulation.runs.keeper import asked
 from edgefr.simulation.runs.layout import CHECKPOINT
 from edgefr.simulation.runs.run import Run
-from edgefr.simulation.simulate import asked, resume, simulate
+from edgefr.simulation.simulate import resume, simulate
 from edgefr.studies.jobs import HERE, Failed, Where, run_jobs
 from edgefr.studies.sweeps.grid import Point, canonical
 from edgefr.studies.sweeps.plan import RECORD, Plan

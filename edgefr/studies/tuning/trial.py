@@ -181,11 +181,10 @@ def _rounds(job: Job, experiment: Experiment, data_dir: Path | None) -> Watched:
     from edgefr.simulation.callbacks import measure
     from edgefr.simulation.loop import Training
     from edgefr.simulation.prepare import prepare
-    from edgefr.simulation.simulate import sized
 
     device = torch_device(experiment.engine.device)
     prepared = prepare(experiment, data_dir, str(device))
-    run = Training.start(sized(experiment, prepared), prepared, job.fleet, device, lambda events: None)
+    run = Training.start(experiment, prepared, job.fleet, device, lambda events: None)
     run.measured.sealed = True
     watched = Watched(job.rules, bars(job.earlier, job.rules.looks(run.schedule[0].rounds)))
     try:

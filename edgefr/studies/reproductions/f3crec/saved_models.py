@@ -21,8 +21,8 @@ from edgefr.experiment.experiment import Experiment
 from edgefr.metrics.continual import MASKS, Masks
 from edgefr.simulation.evaluation.lists import rank_lists
 from edgefr.simulation.prepare import prepare
+from edgefr.simulation.program import build_program
 from edgefr.simulation.runs.run import Run
-from edgefr.simulation.setup import build_program
 from export.program import read_by
 
 if TYPE_CHECKING:

@@ -1,0 +1,192 @@
+"""An experiment is resolved once, before round 1: what its data and its fleet make of it is worked out here alone.
+
+    experiment, data, fleet → Resolved: program, schedule, privacy plan, cohort, strategy, size of shards
+
+Everything that cannot run is refused here. The numbers are written to `resolved.json` in the run's folder, where
+bundles, audits and served rounds read them. Owns: what follows from an experiment on its data. Does not own: the
+server and its clients (`edgefr.simulation.server`), what single settings mean (their own rooms).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from cloud.rules.mean import MeanSettings
+from edgefr.config.executors import EngineSection
+from edgefr.data.prepared import Prepared
+from edgefr.data.splits.task import Task
+from edgefr.engine.aggregate import released_values
+from edgefr.engine.executors.dp_sgd import largest_shard, plan_for, start_up_probe
+from edgefr.engine.footprint import default_shard_size
+from edgefr.engine.work import trained
+from edgefr.experiment.experiment import Experiment
+from edgefr.fleet import FleetFile, load_fleet
+from edgefr.fleet.policies import POLICIES, Policy
+from edgefr.fleet.spec import Rounds
+from edgefr.methods.f3crec.keeping import Keeping, keeping
+from edgefr.simulation.program import build_program
+from edgefr.simulation.runs.folder import RunFolder
+from edgefr.simulation.stages.schedule import schedule_of
+from edgefr.simulation.stages.stage import Stage
+from export.program import LocalProgram
+from privacy.errors import InputError
+from privacy.example_plan import ExamplePlan
+from privacy.plan import Plan, plan
+from privacy.setting_scope import default_of
+from privacy.settings import PrivacySettings
+
+
+@dataclass(frozen=True)
+class Releases:
+    """How often and among how many clients something is released in a run: what its privacy is planned for.
+
+    `cohort`: updates in a server step, out of `clients` that train. `values`: those of a release, where it is known.
+    """
+
+    rounds: int
+    cohort: int
+    clients: int
+    values: int | None = None
+
+    @classmethod
+    def of(cls, experiment: Experiment, policy: Rounds, clients: int, rounds: int | None = None) -> Releases:
+        """Return the releases of so many clients. `rounds`: how many are planned for (None: the experiment's).
+
+        The fleet's `policy` says how many updates an asynchronous server step takes.
+
+        >>> from edgefr.experiment import load_experiment
+        >>> small = load_experiment(overrides=["method=fedmf", "clients_per_round=30", "privacy.at_least=50"])
+        >>> Releases.of(small, Rounds(policy="async", buffer=60), 600).cohort
+        60
+        """
+        counted = experiment.total_rounds if rounds is None else rounds
+        cohort, _ = policy.buffered(experiment.cohort_size(clients), clients)
+        return cls(max(counted, 1), cohort, clients)
+
+    @classmethod
+    def of_run(cls, run: RunFolder, clients: int) -> Releases:
+        """Return the releases of a finished run; `clients` trained in it, for runs that did not write it down."""
+        found = run.resolved
+        if found is None:
+            return cls.of(run.experiment, load_fleet(run.path / "devices.yaml").rounds, clients)
+        return cls(found["rounds"], found["cohort"], found["clients"], found["values"])
+
+    def plan(self, experiment: Experiment, settings: PrivacySettings | None = None) -> Plan:
+        """Return what privacy settings (None: the experiment's) mean for them. Raises `InputError` as
+        `privacy.plan`."""
+        return plan(
+            experiment.privacy if settings is None else settings,
+            self.rounds,
+            self.cohort,
+            self.clients,
+            experiment.aggregation.weights,
+            self.values,
+            prototypes=experiment.prototypes,
+        )
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What an experiment comes to on its data and its fleet.
+
+    `program` is what clients run; `plan` the privacy of all rounds; `examples` its DP-SGD (None: plain steps);
+    `shard_size` clients share a vectorised call; `strategy` keeps knowledge between blocks.
+    """
+
+    program: LocalProgram
+    schedule: tuple[Stage, ...]
+    releases: Releases
+    plan: Plan
+    examples: ExamplePlan | None
+    strategy: Keeping
+    shard_size: int
+
+    def facts(self) -> dict[str, Any]:
+        """Return what `resolved.json` says."""
+        r = self.releases
+        return {
+            "rounds": r.rounds,
+            "cohort": r.cohort,
+            "clients": r.clients,
+            "values": r.values,
+            "shard_size": self.shard_size,
+            "stages": [stage.task.name for stage in self.schedule],
+        }
+
+
+def resolve(experiment: Experiment, prepared: Prepared, fleet: FleetFile) -> Resolved:
+    """Work out what an experiment comes to on its data and fleet. Raises `InputError` for everything that cannot
+    run."""
+    e = experiment
+    schedule = schedule_of(e, prepared, fleet)
+    clients = len(np.flatnonzero(schedule[0].task.train.counts))
+    _check_cohort(e, clients)
+    program = build_program(e, prepared)
+    _check_policy(e, POLICIES[fleet.rounds.policy])
+    _check_server_step(e, program)
+    examples = plan_for(e.privacy, program, e.total_rounds)
+    if examples is not None:
+        start_up_probe(program, e.seed, e.negatives, torch.device("cpu"))
+    releases = replace(Releases.of(e, fleet.rounds, clients), values=released_values(program, e.privacy.project))
+    strategy = keeping(e.strategy, e.over_blocks, e.seed)
+    size = e.engine.shard_size or _shard_size(e, program, prepared)
+    return Resolved(program, schedule, releases, releases.plan(e), examples, strategy, size)
+
+
+def _check_cohort(experiment: Experiment, clients: int) -> None:
+    if experiment.clients_per_round > max(clients, 1):
+        raise InputError(
+            f"clients_per_round is {experiment.clients_per_round:g} and only {clients} clients train; give at most "
+            f"{clients}, or 1.0 for all of them"
+        )
+
+
+def _check_policy(experiment: Experiment, policy: Policy) -> None:
+    """Refuse what needs rounds whose updates start from one broadcast, under a policy that waits for nobody."""
+    if policy.waits:
+        return
+    if experiment.privacy.project:
+        raise InputError(
+            f"privacy.project needs rounds whose updates all weigh alike: use another policy than {policy.name}"
+        )
+    if experiment.aggregation.entry.personal:
+        raise InputError(
+            f"rule {experiment.aggregation.rule} compares tables of one broadcast: use another fleet.rounds.policy "
+            f"than {policy.name}"
+        )
+
+
+def _check_server_step(experiment: Experiment, program: LocalProgram) -> None:
+    """Raise `InputError` for a `server_lr` by which no tensor moves, since another optimiser moves them all."""
+    section = experiment.aggregation
+    if not isinstance(section, MeanSettings) or section.optimises != "tables":
+        return
+    names = trained(program, [phase for phase in program.phases if phase.when == "round"], "shared")
+    every = all(program.specs[name].kind == "rows" for name in names)
+    if every and section.server_lr != default_of(MeanSettings.model_fields["server_lr"]):
+        raise InputError(
+            f"aggregation.server_lr: rounds of {program.name} train tables alone, and "
+            f"{section.optimiser} moves these, by optimiser_lr: drop it"
+        )
+
+
+def _shard_size(experiment: Experiment, program: LocalProgram, prepared: Prepared) -> int:
+    """Return how many clients share a call: it decides the order of sums, so it belongs to the record of a run."""
+    memory = experiment.engine.memory_mb
+    tasks: list[Task] = [*prepared.splits.values(), *prepared.blocks]
+    most = max((int(task.train.counts.max(initial=0)) for task in tasks), default=0)
+    batch = max(1, min(experiment.batch_size, most * (1 + experiment.negatives)))  # nobody's batch is longer
+    size = default_shard_size(program, batch, memory)
+    return size if experiment.privacy.examples is None else min(size, largest_shard(program, memory))
+
+
+def with_shards(experiment: Experiment, shard_size: int) -> Experiment:
+    """Return the experiment with its size of shards said, as a run writes it down."""
+    if experiment.engine.shard_size is not None:
+        return experiment
+    found = {"shard_size": shard_size, "memory_mb": EngineSection().memory_mb}  # which nothing reads from here on
+    return experiment.model_copy(update={"engine": experiment.engine.model_copy(update=found)})
