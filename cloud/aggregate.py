@@ -16,7 +16,6 @@ from torch import Tensor
 
 from cloud.host_transfer import add_in_order, there
 from cloud.row_sum import RowSum
-from cloud.rule import AggregationSettings
 from privacy.errors import InputError
 
 PIECE = 4096
@@ -34,7 +33,7 @@ class Accumulator:
     >>> total = Accumulator(shared)
     >>> total.add_dense("w", torch.tensor([2.0, 4.0]))
     >>> total.add_weight(2.0, clients=2)
-    >>> total.apply(shared, AggregationSettings())["w"].tolist()
+    >>> total.apply(shared, server_lr=1.0)["w"].tolist()
     [1.0, 2.0]
     """
 
@@ -112,7 +111,7 @@ class Accumulator:
         for touched in self._touched.values():
             touched.clear()
 
-    def apply(self, shared: Mapping[str, Tensor], settings: AggregationSettings) -> dict[str, Tensor]:
+    def apply(self, shared: Mapping[str, Tensor], server_lr: float) -> dict[str, Tensor]:
         """Return the next broadcast: shared + server_lr * sum / weight, in the tensors' own dtype and place.
 
         With an empty cohort nothing changes. The update is the negative of the uploaded gradient in TransFR
@@ -121,16 +120,16 @@ class Accumulator:
         if self.weight == 0:
             return dict(shared)
         whole = {name: self._all(name) / self.weight for name in shared if name not in self._touched}
-        whole = moved({name: shared[name] for name in whole}, whole, self.clients, settings)
-        return {n: whole[n] if n in whole else self._moved(n, tensor, settings) for n, tensor in shared.items()}
+        whole = moved({name: shared[name] for name in whole}, whole, self.clients, server_lr)
+        return {n: whole[n] if n in whole else self._moved(n, tensor, server_lr) for n, tensor in shared.items()}
 
-    def _moved(self, name: str, tensor: Tensor, settings: AggregationSettings) -> Tensor:
+    def _moved(self, name: str, tensor: Tensor, server_lr: float) -> Tensor:
         """Return a table after the step; rows that nobody touched are as they were."""
         out, touched = tensor.clone(), self._touched[name]
         for rows, values in zip(touched.rows.split(PIECE), touched.values.split(PIECE), strict=True):
             here = rows.to(tensor.device)
             mean = {name: values / self.weight}
-            out[here] = moved({name: tensor[here]}, mean, self.clients, settings)[name]
+            out[here] = moved({name: tensor[here]}, mean, self.clients, server_lr)[name]
         return out
 
 
@@ -242,7 +241,7 @@ def _vault(
 
 
 def moved(
-    shared: Mapping[str, Tensor], update: Mapping[str, Tensor], clients: int, settings: AggregationSettings
+    shared: Mapping[str, Tensor], update: Mapping[str, Tensor], clients: int, server_lr: float
 ) -> dict[str, Tensor]:
     """Return the next broadcast: shared + server_lr * update, in the tensors' own dtype and place.
 
@@ -250,7 +249,7 @@ def moved(
     not finite; `clients` is for its message.
     """
     check_finite({name: update[name] for name in shared}, clients)
-    return {name: step(tensor, update[name], settings) for name, tensor in shared.items()}
+    return {name: step(tensor, update[name], server_lr) for name, tensor in shared.items()}
 
 
 def check_finite(update: Mapping[str, Tensor], clients: int) -> None:
@@ -264,6 +263,6 @@ def check_finite(update: Mapping[str, Tensor], clients: int) -> None:
             )
 
 
-def step(tensor: Tensor, update: Tensor, settings: AggregationSettings) -> Tensor:
+def step(tensor: Tensor, update: Tensor, server_lr: float) -> Tensor:
     """Return a tensor, or rows of one, after the server's step along its update."""
-    return (tensor.to(update) + settings.server_lr * update).to(tensor)  # TransFR Eq. 5
+    return (tensor.to(update) + server_lr * update).to(tensor)  # TransFR Eq. 5

@@ -7,17 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from privacy.table import Table
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cloud.prototypes import KnowledgeBase
 
 EXACT_MOST = 100_000
 """Prototypes up to which `auto` compares with all."""
+
+
+class Searched(Protocol):
+    """Prototypes that can be compared with all, or within clusters."""
+
+    def __len__(self) -> int: ...
+
+    def among_all(self, clients: Tensor, queries: Tensor, count: int) -> list[Tensor]:
+        """Return rows that may be among the nearest, of all."""
+
+    def in_clusters(self, clients: Tensor, queries: Tensor, count: int) -> list[Tensor]:
+        """Return rows that may be among the nearest, of some clusters."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +41,7 @@ class Index:
     """
 
     name: str
-    search: Callable[[KnowledgeBase, Tensor, Tensor, int], list[Tensor]]
+    search: Callable[[Searched, Tensor, Tensor, int], list[Tensor]]
     ready: Callable[[], object] = lambda: None
 
 
@@ -40,7 +51,7 @@ def _library() -> object:
     return library()
 
 
-def _auto(base: KnowledgeBase, clients: Tensor, queries: Tensor, count: int) -> list[Tensor]:
+def _auto(base: Searched, clients: Tensor, queries: Tensor, count: int) -> list[Tensor]:
     return INDEXES["exact" if len(base) <= EXACT_MOST else "faiss"].search(base, clients, queries, count)
 
 

@@ -43,7 +43,7 @@ class Received:
 
     def by_mean(self, settings: AggregationSettings) -> dict[str, Tensor]:
         """Return the next broadcast by the mean of the updates."""
-        return self.total.apply(self.before, settings)
+        return self.total.apply(self.before, settings.server_lr)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Robust(Rule):
         if not uploads.clients:
             return Answer(received.before)
         update = self.combine(settings, uploads, received.before)
-        return Answer(moved(received.before, update, uploads.clients, settings))
+        return Answer(moved(received.before, update, uploads.clients, settings.server_lr))
 
 
 RULES: Table[Rule] = Table("rule", Rule, home="cloud.rules", group="edgefr.rules")

@@ -34,13 +34,13 @@ class Similarity:
 
 
 def _cosine(rows: Rows, clients: int, table: Tensor) -> Floats:
-    from cloud.graph import similarities
+    from cloud.cosines import similarities
 
     return similarities(rows, clients, table)
 
 
 def _laid(tables: Tensor) -> Floats:
-    from cloud.graph import cosines
+    from cloud.cosines import cosines
 
     return cosines(tables)
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from edgefr.methods.transfr.bert import Reader
 
 
 @dataclass(frozen=True)
@@ -25,7 +22,7 @@ class Given:
     items: int
     local_epochs: int
     text: Tensor | None = None
-    reader: Callable[[], Reader] | None = None
+    reader: Callable[[], Any] | None = None
     present: int | None = None
     source: Tensor | None = None
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privacy.errors import InputError
-from privacy.guarantee import ORDERS, Event
+from privacy.guarantee import ORDERS, Event, event_of
 from privacy.mechanism import Norm
 from privacy.prototypes import Prototypes
 from privacy.settings import PrivacySettings
@@ -48,7 +48,7 @@ def epsilon(settings: PrivacySettings, rounds: int, scale: float | None) -> Guar
         return Guarantee(math.inf, "no noise")
     if settings.clip is None:
         return Guarantee(math.inf, "no clip")
-    return composed([(Event.of(settings, scale), rounds)], settings.delta)
+    return composed([(event_of(settings, scale), rounds)], settings.delta)
 
 
 def noise_for(
@@ -72,7 +72,7 @@ def noise_for(
         raise InputError(f"epsilon must be above 0, got {target}")
 
     def spent(scale: float) -> float:
-        released = [(Event.of(settings, scale), rounds)]
+        released = [(event_of(settings, scale), rounds)]
         if prototypes is not None:
             released.append(prototypes.under(settings, scale).release)
         return composed(released, settings.delta).epsilon

@@ -5,8 +5,8 @@ one client's own, and that of a sum of clients as one draw of its law.
 A mechanism is one entry of `MECHANISMS`, in a file of its own under `privacy/mechanisms`, and holds everything that its
 name means. Each sampler says how far to trust it. The one in floating point leaks a little about the value it hides
 (Mironov, CCS 2012): it is for simulation. What protects real people is drawn by `Noise.exact`, which takes nothing that
-could be drawn again. Owns: the contract of a mechanism, the two tables, noise. Does not own: the mechanisms, rounding
-(`grid`), exact samplers (`exact`), events (`guarantee`).
+could be drawn again. Owns: the contract of a mechanism, the two tables, noise, the event of a release. Does not own: the mechanisms,
+rounding (`grid`), exact samplers (`exact`), which event settings mean (`guarantee`).
 """
 
 from __future__ import annotations
@@ -15,19 +15,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel
 
-from privacy.errors import InputError
+from privacy.errors import InputError, unknown
 from privacy.noise_key import NoiseBase, NoiseStream
 from privacy.table import Table
-
-if TYPE_CHECKING:
-    from privacy.guarantee import Event
-    from privacy.settings import NoiseSettings, PrivacySettings
-
 
 LARGEST = 1e100
 """Of noise over sensitivity, either way round: beyond it squares leave the range of floats."""
@@ -87,7 +83,7 @@ class Mechanism(ABC):
     """
 
     name: str
-    settings: type[PrivacySettings] | None
+    settings: type[BaseModel] | None
     trusts: tuple[str, ...]
     guarantees: bool
     unknown: str
@@ -190,9 +186,9 @@ class Additive(Mechanism):
     def scale_of(self, std: float) -> float:
         """Return the scale at which the noise has this standard deviation (on a grid: without its rounding)."""
 
-    def strength(self, settings: NoiseSettings, scale: float) -> tuple[float, int]:
+    def strength(self, scale: float, sensitivity: float, norm: Norm, step: float | None) -> tuple[float, int]:
         """Return noise scale over sensitivity, and that sensitivity in steps of a grid (0: nobody asks)."""
-        return scale / settings.sensitivity, 0
+        return scale / sensitivity, 0
 
 
 MECHANISMS: Table[Mechanism] = Table("mechanism", Mechanism, home="privacy.mechanisms", group="edgefr.mechanisms")
@@ -298,3 +294,58 @@ class Noise:
             words = base.words(whose[at : at + at_once], size)
             out[at : at + at_once] = drawn(self, words[..., 0], words[..., 1])
         return out
+
+
+@dataclass(frozen=True, order=True)
+class Event:
+    """One release of one client to one recipient, as an accountant sees it.
+
+    `multiplier`: noise scale (std of a Gaussian, b of a Laplace, 1 / epsilon of a pure mechanism) over the sensitivity
+    in `norm`; 0 where nothing is guaranteed. `steps`: that sensitivity in steps of the grid (discrete Laplace alone).
+    `sampling`: rate of Poisson sampling, 1 for none; it may be below 1 only if nobody who attacks sees who takes part.
+
+    >>> Event("gaussian", multiplier=4.0).pure
+    inf
+    >>> Event("laplace", "l1", 4.0).pure
+    0.25
+    """
+
+    mechanism: str
+    norm: Norm = "l2"
+    multiplier: float = 0.0
+    steps: int = 0
+    sampling: float = 1.0
+    recipient: str = "server"
+
+    def __post_init__(self) -> None:
+        row = self.row
+        if self.norm not in ("l1", "l2"):
+            raise unknown("norm", self.norm, ("l1", "l2"))
+        if row.guarantees and not 1 / LARGEST <= self.multiplier <= LARGEST:  # false for NaN
+            raise InputError(
+                f"noise over sensitivity must lie between {1 / LARGEST:g} and {LARGEST:g}, got {self.multiplier:g}"
+            )
+        if not 0 < self.sampling <= 1:
+            raise InputError(f"a sampling rate must be above 0 and at most 1, got {self.sampling}")
+        if self.sampling < 1 and not row.sampled:
+            raise InputError(
+                f"no bound for {self.mechanism} under Poisson sampling is known here: use gaussian with sampler float"
+            )
+        row.check(self)
+
+    @property
+    def row(self) -> Mechanism:
+        """Return the mechanism's entry of the table."""
+        return MECHANISMS[self.mechanism]
+
+    @property
+    def pure(self) -> float:
+        """Return the epsilon with delta 0; inf where there is none."""
+        return self.row.pure(self)
+
+    @property
+    def curve(self) -> Floats:
+        """Return the Renyi divergence at `ORDERS`, not sampled: float64 [orders]; inf where nothing is guaranteed."""
+        if self.sampling < 1:
+            raise InputError("a Renyi curve under Poisson sampling is the library's: compose it with accounting")
+        return self.row.curve(self)

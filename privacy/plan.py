@@ -7,7 +7,7 @@ from typing import Literal
 from privacy.accounting import Guarantee, composed, noise_for
 from privacy.errors import InputError
 from privacy.grid import LARGEST
-from privacy.guarantee import Event
+from privacy.guarantee import Event, event_of
 from privacy.mechanism import Noise, Norm
 from privacy.prototypes import Prototypes
 from privacy.settings import PrivacySettings
@@ -104,7 +104,7 @@ def plan(
                 f"a sum of {cohort} updates has too many steps of 2 ** {math.log2(noise.step):g} to be exact: raise "
                 "privacy.grid_exponent"
             )
-    event = Event.of(settings, noise.scale if noise else None)
+    event = event_of(settings, noise.scale if noise else None)
     once, released = [(event, 1)], [(event, rounds)]
     if prototypes is not None:
         prototypes = prototypes.under(settings, noise.scale if noise else None)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from privacy.clip import clip_factors, joint_norms
 from privacy.grid import to_grid
-from privacy.guarantee import Event
+from privacy.guarantee import Event, event_of
 from privacy.mechanism import Noise, Norm
 from privacy.noise_key import NoiseBase
 from privacy.settings import PrivacySettings
@@ -77,7 +77,7 @@ class Prototypes:
         clip = settings.clip if settings.prototype_clip is None else settings.prototype_clip
         own = settings.model_copy(update={"clip": clip})
         noise = own.noise(None if scale is None else scale * (clip / settings.clip))
-        event = Event.of(own, noise.scale if noise else None, recipient=self.recipients)
+        event = event_of(own, noise.scale if noise else None, recipient=self.recipients)
         return replace(self, clip=clip, norm=settings.norm, noise=noise, event=event)
 
     @property

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from privacy.accounting import Guarantee, chance_above, composed, nominal_epsilon
-from privacy.guarantee import Event
+from privacy.guarantee import Event, event_of
 from privacy.ledger import Ledger
 from privacy.mechanism import SAMPLERS
 from privacy.plan import Plan
@@ -256,7 +256,7 @@ def _hypothetical(settings: PrivacySettings, plan: Plan, rounds: int, p90_norm: 
         change |= {"sampler": "float"} if step is None else {"grid_exponent": round(math.log2(step))}
     updates = []
     if p90_norm > 0:
-        updates.append((Event.of(settings.model_copy(update=change), plan.noise.scale), rounds))
+        updates.append((event_of(settings.model_copy(update=change), plan.noise.scale), rounds))
     return composed([*updates, *beside], settings.delta).epsilon
 
 

@@ -17,8 +17,8 @@ import yaml
 
 import edgefr
 from edgefr.studies import jobs_on_ray
-from edgefr.studies.jobs import Failed, Where, run_jobs
-from edgefr.studies.jobs_on_ray import There, check
+from edgefr.studies.jobs import Failed, Where
+from edgefr.studies.jobs_on_ray import There, check, run_jobs
 from edgefr.studies.tuning.rules import Rules
 from privacy.errors import InputError
 from tests.cli.commands import COMMAND, ROOT, environment, hear_interrupts

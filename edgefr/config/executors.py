@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from edgefr.config.section import Section
 from privacy.setting_scope import ReadWith, named_in
 from privacy.table import Table
-
-if TYPE_CHECKING:
-    from edgefr.engine.backends.backend import Backend
 
 
 @dataclass(frozen=True)
@@ -26,7 +23,7 @@ class BackendKind:
 
     name: str
     about: str
-    make: Callable[[EngineSection], Backend]
+    make: Callable[[EngineSection], Any]
     one_by_one: bool = False
 
 

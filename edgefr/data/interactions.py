@@ -6,6 +6,7 @@ split (protocols).
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -125,9 +126,9 @@ class Dataset:
         >>> Dataset.from_frame(frame, positive=4).statistics()["interactions"]
         2
         """
-        from edgefr.data.files.frames import from_frame
-
-        return from_frame(interactions, items, columns, str(options.pop("name", "frame")), options)
+        read = importlib.import_module("edgefr.data.files.frames").from_frame  # which is made of data sets itself
+        found: Dataset = read(interactions, items, columns, str(options.pop("name", "frame")), options)
+        return found
 
     def __repr__(self) -> str:
         time = "in an order without clock"

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cloud.graph import by_item
+from cloud.cosines import by_item
 from cloud.rule import Answer
 from cloud.uploads import Rows
 from edgefr.engine.dense_tables import LaidRows

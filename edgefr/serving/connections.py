@@ -14,13 +14,10 @@ from asyncio.sslproto import SSLProtocol
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
-
-if TYPE_CHECKING:
-    from edgefr.serving.pages import Pages
 
 SILENCE_S = 15.0  # until an enrolled key has asked, a TLS handshake included
 REQUEST_S = 180.0  # all of one connection
@@ -130,7 +127,7 @@ class Guarded(H11Protocol):
 class Uvicorn(uvicorn.Server):
     """This is uvicorn with at most `most` connections, counted as they are accepted; its pages hear when it stops."""
 
-    def __init__(self, config: uvicorn.Config, pages: Pages, most: int):
+    def __init__(self, config: uvicorn.Config, pages: Any, most: int):
         super().__init__(config)
         self.pages, self.crowd = pages, Crowd(most)
         self.accepting: list[asyncio.Task[None]] = []

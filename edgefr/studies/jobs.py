@@ -17,7 +17,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import active_children, get_context, parent_process
-from pathlib import Path
 from typing import TypeVar
 
 from edgefr.config.plugins import MODULES
@@ -44,20 +43,6 @@ class Where:
 
 HERE = Where()
 """One job at a time, on this machine."""
-
-
-def run_jobs(
-    call: Callable[[Job, Common], Result], jobs: Sequence[Job], common: Common, where: Where, folder: Path
-) -> Iterator[tuple[Job, Result | Failed]]:
-    """`call(job, common)` for every job, as `in_processes`, there or on a cluster whose machines share `folder`.
-
-    Example: ``dict(run_jobs(run_job, jobs, setting, Where(workers=2), folder))``
-    """
-    if where.ray_address is None:
-        return in_processes(call, jobs, common, where.workers)
-    from edgefr.studies.jobs_on_ray import on_ray
-
-    return on_ray(call, jobs, common, where.workers, where.ray_address, folder) if jobs else iter(())
 
 
 def in_processes(

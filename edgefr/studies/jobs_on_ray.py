@@ -20,7 +20,7 @@ from typing import Any
 
 from edgefr.config.plugins import MODULES
 from edgefr.engine.backends.ray_cluster import connect
-from edgefr.studies.jobs import Common, Failed, Job, Result, said
+from edgefr.studies.jobs import Common, Failed, Job, Result, Where, in_processes, said
 from privacy.errors import InputError
 
 AGAIN = 3
@@ -157,3 +157,15 @@ def run_job(call: Callable[[Job, Common], Result], job: Job, common: Common, the
         return call(job, common)
     except Exception as error:
         return Failed(said(error))
+
+
+def run_jobs(
+    call: Callable[[Job, Common], Result], jobs: Sequence[Job], common: Common, where: Where, folder: Path
+) -> Iterator[tuple[Job, Result | Failed]]:
+    """`call(job, common)` for every job, as `in_processes`, there or on a cluster whose machines share `folder`.
+
+    Example: ``dict(run_jobs(run_job, jobs, setting, Where(workers=2), folder))``
+    """
+    if where.ray_address is None:
+        return in_processes(call, jobs, common, where.workers)
+    return on_ray(call, jobs, common, where.workers, where.ray_address, folder) if jobs else iter(())

@@ -11,7 +11,7 @@ from privacy import exact
 from privacy.errors import InputError
 from privacy.grid import discrete_laplace, std_of_discrete_laplace, sum_of_discrete_laplace
 from privacy.guarantee import Event, zcdp_of_laplace
-from privacy.mechanism import ORDERS, Additive, Floats, Ints, Noise, Simulated, Tail, UInts, divergences
+from privacy.mechanism import ORDERS, Additive, Floats, Ints, Noise, Norm, Simulated, Tail, UInts, divergences
 from privacy.settings import NoiseSettings
 
 
@@ -66,12 +66,11 @@ class DiscreteLaplace(Additive):
     def exact(self, scale: int, size: int) -> Ints:
         return exact.discrete_laplace(scale, size)
 
-    def strength(self, settings: NoiseSettings, scale: float) -> tuple[float, int]:
-        sensitivity = settings.sensitivity
-        assert settings.step is not None
-        steps = max(1, math.floor(sensitivity / settings.step))
-        if settings.norm == "l1":  # the L1 norm of whole steps is a whole number of steps
-            sensitivity = steps * settings.step
+    def strength(self, scale: float, sensitivity: float, norm: Norm, step: float | None) -> tuple[float, int]:
+        assert step is not None
+        steps = max(1, math.floor(sensitivity / step))
+        if norm == "l1":  # the L1 norm of whole steps is a whole number of steps
+            sensitivity = steps * step
         return scale / sensitivity, steps
 
     def check(self, event: Event) -> None:

@@ -49,7 +49,7 @@ def test_equals_the_mean_of_whole_tables_one_client_at_a_time(kind, device):
     weights = torch.from_numpy(sizes if kind == "size" else np.ones(40))
     total = streamed(shared, dense, rows, values, weights, range(40), device)
     chosen = AggregationSettings(weights=kind, server_lr=0.7)
-    out = total.apply(shared, chosen)
+    out = total.apply(shared, chosen.server_lr)
 
     literal = {name: np.zeros(tensor.shape) for name, tensor in shared.items()}
     for client in range(40):
@@ -103,7 +103,7 @@ def test_sums_are_exact_where_float32_would_lose_them():
         total.add_dense("w", torch.tensor([1.0]))
     total.add_dense("w", torch.tensor([-(2.0**24)]))
     total.add_weight(4.0, 4)
-    assert total.apply(shared, AggregationSettings())["w"].item() == 1.0
+    assert total.apply(shared, 1.0)["w"].item() == 1.0
 
 
 def test_noise_joins_the_sum_before_the_mean():
@@ -112,12 +112,12 @@ def test_noise_joins_the_sum_before_the_mean():
     total.add_dense("w", torch.full((2, 2), 3.0))
     total.noise("w", np.array([[1.0, 0.0], [0.0, -3.0]]))
     total.add_weight(2.0, 2)
-    assert total.apply(shared, AggregationSettings())["w"].tolist() == [[2.0, 1.5], [1.5, 0.0]]
+    assert total.apply(shared, 1.0)["w"].tolist() == [[2.0, 1.5], [1.5, 0.0]]
 
 
 def test_an_empty_cohort_changes_nothing():
     shared = {"w": torch.tensor([1.0, 2.0])}
-    out = Accumulator(shared).apply(shared, AggregationSettings())
+    out = Accumulator(shared).apply(shared, 1.0)
     assert torch.equal(out["w"], shared["w"])
 
 
@@ -126,7 +126,7 @@ def test_the_broadcast_itself_is_left_alone():
     total = Accumulator(shared)
     total.add_dense("w", torch.ones(2))
     total.add_weight(1.0, 1)
-    total.apply(shared, AggregationSettings())
+    total.apply(shared, 1.0)
     assert shared["w"].tolist() == [0.0, 0.0]
 
 
@@ -136,7 +136,7 @@ def test_a_diverged_update_is_an_error_that_says_what_to_do():
     total.add_dense("w", torch.tensor([1.0, float("nan")]))
     total.add_weight(3.0, 3)
     with pytest.raises(InputError, match="mean update of w over 3 clients is not finite: lower the local"):
-        total.apply(shared, AggregationSettings())
+        total.apply(shared, 1.0)
 
 
 def test_shapes_that_would_broadcast_are_refused():

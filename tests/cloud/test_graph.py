@@ -10,7 +10,8 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 from cloud import graph
-from cloud.graph import relations, similarities
+from cloud.cosines import similarities
+from cloud.graph import relations
 from cloud.rule import AggregationSettings
 from cloud.uploads import Rows
 from privacy.errors import InputError

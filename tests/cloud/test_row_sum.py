@@ -45,4 +45,4 @@ def test_a_step_over_touched_rows_is_the_step_over_the_whole_table(parts: list[l
     literal = (shared["table"].double() + 0.7 * (total.whole() / 3.0)).float()
     if asked:  # for the sum of the whole table, which is then what the step is taken over
         assert torch.equal(made.sums["table"], total.whole())
-    assert torch.equal(made.apply(shared, settings)["table"], literal)
+    assert torch.equal(made.apply(shared, settings.server_lr)["table"], literal)

@@ -14,7 +14,7 @@ from scipy import integrate, stats
 
 from privacy.accounting import composed, epsilon_of_curve, without_libraries
 from privacy.errors import InputError
-from privacy.guarantee import MECHANISMS, ORDERS, Event
+from privacy.guarantee import MECHANISMS, ORDERS, Event, event_of
 from privacy.settings import PrivacySettings
 
 DELTA = 1e-5
@@ -212,21 +212,21 @@ def test_sampled_releases_are_not_composed_with_what_the_library_does_not_know()
 
 def test_the_event_of_settings_normalises_the_adjacency():
     local = PrivacySettings(mechanism="gaussian", trust="local", clip=0.5, sigma=4.0)
-    assert Event.of(local, 2.0).multiplier == 2.0
-    assert Event.of(local.model_copy(update={"trust": "central"}), 2.0).multiplier == 4.0
-    assert Event.of(PrivacySettings(clip=1.0), None).mechanism == "none"
-    assert Event.of(PrivacySettings(mechanism="paper-laplace", scale=1.0), 1.0).mechanism == "paper-laplace"
-    assert Event.of(PrivacySettings(mechanism="gaussian", scale=1.0), 1.0).mechanism == "unclipped"
+    assert event_of(local, 2.0).multiplier == 2.0
+    assert event_of(local.model_copy(update={"trust": "central"}), 2.0).multiplier == 4.0
+    assert event_of(PrivacySettings(clip=1.0), None).mechanism == "none"
+    assert event_of(PrivacySettings(mechanism="paper-laplace", scale=1.0), 1.0).mechanism == "paper-laplace"
+    assert event_of(PrivacySettings(mechanism="gaussian", scale=1.0), 1.0).mechanism == "unclipped"
 
 
 def test_a_grid_costs_nothing_by_its_rounding_and_takes_the_discrete_law():
     l1 = PrivacySettings(
         mechanism="laplace", trust="local", clip=1.3, norm="l1", sigma=1.0, sampler="grid", grid_exponent=-3
     )
-    event = Event.of(l1, 8.0)  # two updates of whole steps are at most floor(2.6 * 8) = 20 steps of an eighth apart
+    event = event_of(l1, 8.0)  # two updates of whole steps are at most floor(2.6 * 8) = 20 steps of an eighth apart
     assert (event.mechanism, event.steps, event.multiplier) == ("discrete-laplace", 20, 8.0 / 2.5)
     l2 = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=1.0, sampler="grid", grid_exponent=-3)
-    assert Event.of(l2, 9.0) == Event("discrete-gaussian", multiplier=9.0)
+    assert event_of(l2, 9.0) == Event("discrete-gaussian", multiplier=9.0)
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "discrete-laplace"])

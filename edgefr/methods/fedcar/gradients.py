@@ -13,19 +13,19 @@ from export.program import Phase, Tensors
 
 if TYPE_CHECKING:
     from edgefr.methods.fedcar.compiled_losses import Tensors as Arrays
-    from edgefr.methods.fedcar.program import FedCAR
+    from edgefr.methods.fedcar.encoder import Encoder
 
 
-def is_compiled(program: FedCAR, tensors: Tensors, batch: Batch) -> bool:
-    """Say whether gradients of this program on these tensors are compiled: the paper's encoder, on the host."""
-    e, rows, pairs = program.encoder, tensors["item"], batch.pairs
-    plain = program.needs_history and e.heads == 1 and e.norm.after and not e.norm.before and not e.projected
-    if not plain or program.settings.negative not in ("none", "encoder") or pairs is None or pairs.context is None:
+def is_compiled(encoder: Encoder, negative: str, tensors: Tensors, batch: Batch) -> bool:
+    """Say whether gradients on these tensors are compiled: those of the paper's encoder, on the host."""
+    e, rows, pairs = encoder, tensors["item"], batch.pairs
+    plain = e.heads == 1 and e.norm.after and not e.norm.before and not e.projected
+    if not plain or negative not in ("none", "encoder") or pairs is None or pairs.context is None:
         return False
     return rows.ndim == 3 and rows.device.type == "cpu" and rows.dtype == torch.float32
 
 
-def gradients(program: FedCAR, tensors: Tensors, batch: Batch, phase: Phase) -> dict[str, Tensor]:
+def gradients(encoder: Encoder, margin: float, tensors: Tensors, batch: Batch, phase: Phase) -> dict[str, Tensor]:
     """Return the gradients of a phase's loss by the names of what it trains; only where `is_compiled`."""
     from edgefr.methods.fedcar import compiled_losses as compiled
 
@@ -35,7 +35,7 @@ def gradients(program: FedCAR, tensors: Tensors, batch: Batch, phase: Phase) -> 
     assert pairs.there is not None
     rows = tensors["item"]
     clients = len(rows)
-    own = {n: _wide(tensors["encoder." + n], clients, shape) for n, shape in program.encoder.shapes.items()}
+    own = {n: _wide(tensors["encoder." + n], clients, shape) for n, shape in encoder.shapes.items()}
     now, out = _arrays(own), compiled.Tensors(*(np.zeros(value.shape, np.float32) for value in own.values()))
     shown = [_array(v) for v in (rows, pairs.context, pairs.there, pairs.candidates)]
     found: dict[str, Tensor] = {}
@@ -46,9 +46,9 @@ def gradients(program: FedCAR, tensors: Tensors, batch: Batch, phase: Phase) -> 
     else:
         message = tensors["message"]
         heard = tensors["previous.known"] * message.abs().amax(-1, keepdim=True).gt(0)
-        before, other = _arrays({n: tensors["previous." + n] for n in own}), _arrays(program.encoder.parted(message))
-        weight, margin = _array(pairs.share * heard), np.float32(program.settings.margin)
-        compiled.contrast(now, before, other, *shown, weight, margin, out)
+        before, other = _arrays({n: tensors["previous." + n] for n in own}), _arrays(encoder.parted(message))
+        weight = _array(pairs.share * heard)
+        compiled.contrast(now, before, other, *shown, weight, np.float32(margin), out)
     found |= {"encoder." + name: torch.from_numpy(getattr(out, name)) for name in own}
     return {name: found[name] for name in phase.trains}
 

@@ -173,8 +173,9 @@ class FedCAR(LocalProgram):
         return None if self.settings.context else Form("item", SCORER[0], bias=SCORER[1], loss="bce-of-pairs")
 
     def gradients(self, tensors: Tensors, batch: Batch, phase: Phase) -> dict[str, Tensor]:
-        if is_compiled(self, tensors, batch):
-            return gradients(self, tensors, batch, phase)
+        of, s = self.encoder, self.settings
+        if self.needs_history and is_compiled(of, s.negative, tensors, batch):
+            return gradients(of, s.margin, tensors, batch, phase)
         return super().gradients(tensors, batch, phase)
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:

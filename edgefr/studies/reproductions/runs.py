@@ -25,7 +25,8 @@ from edgefr.simulation.resolve import resolve, with_shards
 from edgefr.simulation.runs import checkpoint
 from edgefr.simulation.runs.keeper import owner
 from edgefr.simulation.runs.run import Run
-from edgefr.studies.jobs import HERE, Failed, Where, run_jobs
+from edgefr.studies.jobs import HERE, Failed, Where
+from edgefr.studies.jobs_on_ray import run_jobs
 from privacy.errors import InputError
 from privacy.progress import Progress
 

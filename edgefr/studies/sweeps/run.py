@@ -22,7 +22,8 @@ from edgefr.simulation.runs.keeper import asked
 from edgefr.simulation.runs.layout import CHECKPOINT
 from edgefr.simulation.runs.run import Run
 from edgefr.simulation.simulate import resume, simulate
-from edgefr.studies.jobs import HERE, Failed, Where, run_jobs
+from edgefr.studies.jobs import HERE, Failed, Where
+from edgefr.studies.jobs_on_ray import run_jobs
 from edgefr.studies.sweeps.grid import Point, canonical
 from edgefr.studies.sweeps.plan import RECORD, Plan
 from edgefr.studies.sweeps.results import Entry, validation

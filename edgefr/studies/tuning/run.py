@@ -19,7 +19,8 @@ from edgefr.fleet import FleetFile, load_fleet
 from edgefr.metrics.cutoffs import metrics_at
 from edgefr.simulation.protocols.protocol import protocol_of
 from edgefr.simulation.simulate import fleet_overrides
-from edgefr.studies.jobs import HERE, Failed, Where, run_jobs
+from edgefr.studies.jobs import HERE, Failed, Where
+from edgefr.studies.jobs_on_ray import run_jobs
 from edgefr.studies.sweeps.grid import canonical
 from edgefr.studies.sweeps.run import alone
 from edgefr.studies.sweeps.search import BATCH, Study, Told, Trial, opened
