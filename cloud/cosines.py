@@ -1,4 +1,4 @@
-"""Cosines of clients' item tables, from their changes or from whole tables."""
+"""Cosines of clients' item tables are taken from their changes or from whole tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO."""
+"""A distillation is made of registered terms and starts, by these settings."""
 
 from __future__ import annotations
 

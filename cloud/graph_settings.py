@@ -1,4 +1,4 @@
-"""The settings of rule graph."""
+"""These are the settings of rule graph."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ EXACT_MOST = 100_000
 
 
 class Searched(Protocol):
-    """Prototypes that can be compared with all, or within clusters."""
+    """These are prototypes that can be compared with all, or within clusters."""
 
     def __len__(self) -> int: ...
 

@@ -1,4 +1,4 @@
-"""TODO."""
+"""People's interactions are read from a file, a line each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO."""
+"""A step graph has a layout: what it reads and writes, in which order, and of which sizes."""
 
 from __future__ import annotations
 

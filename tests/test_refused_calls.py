@@ -33,7 +33,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "no devices": (lambda: edgefr.simulate(answers.experiment(), "none.yaml"), "cannot read none.yaml"),
     "no run": (lambda: edgefr.Run.open("none"), "none is not a run folder"),
-    "a number for a run": (lambda: edgefr.Run(5), r"Run: path should be str \| Path, got 5"),
+    "a number for a run": (lambda: edgefr.Run(5), r"RunFolder: path should be str \| Path, got 5"),
     "no run to go on with": (lambda: edgefr.resume("none"), "no experiment.yaml"),
     "a user's type": (lambda: edgefr.Run("none").recommend(5), r"Run.recommend: user should be str \| None, got 5"),
     "how many": (lambda: edgefr.Run("none").recommend("a", k="3"), "k should be int, got '3'"),

@@ -1,4 +1,4 @@
-"""How people's words reach the program: YAML with line numbers, one-line errors, checked arguments, plug-ins.
+"""This room reads what people write: YAML with line numbers, one-line errors, checked arguments, plug-ins.
 
 Owns: reading and refusing settings, the extras' packaged files, progress, and what a shell shows of a value. Does not
 own: what any setting means.

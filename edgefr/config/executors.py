@@ -1,4 +1,4 @@
-"""The card of each backend: what `engine.executor` may name, and the settings of that section."""
+"""A card says of each backend what an experiment has to know; these are the settings of section `engine`."""
 
 from __future__ import annotations
 

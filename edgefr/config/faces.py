@@ -1,5 +1,4 @@
-"""A package hands on names of its modules, each imported when it is first used, so that importing the package is
-light."""
+"""A package hands on names of its modules, each imported when it is first used."""
 
 from __future__ import annotations
 

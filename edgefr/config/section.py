@@ -1,4 +1,4 @@
-"""A section of an experiment: strict, frozen, and without unknown fields."""
+"""A section of an experiment is strict and frozen, and has no unknown fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The version of the package that is installed."""
+"""This tells the version of the package that is installed."""
 
 from importlib.metadata import PackageNotFoundError, version
 

@@ -1,4 +1,4 @@
-"""What somebody asks for: the schema of an experiment, its checks, and how it is read from a file and `--set`.
+"""An experiment says what is asked for: its schema, its checks, and how it is read from a file and `--set`.
 
 Owns: fields and their defaults, what goes together, which settings nothing would read, and the cards of methods,
 strategies and text encoders that an experiment names. Does not own: what any of them does.

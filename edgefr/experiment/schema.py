@@ -1,4 +1,4 @@
-"""The fields of an experiment, and what follows from them alone."""
+"""These are the fields of an experiment, and what follows from them alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The card of a text encoder, which makes vectors of items' texts, and the table of all.
+"""A card says of each text encoder what an experiment has to know of it; this is the table of all.
 
 The table is here without torch, so that names can be checked before anything heavy is imported. Owns: the card. Does
 not own: what an encoder learns (`edgefr.simulation.encoders`), how a device reads (`edge`).
@@ -10,7 +10,7 @@ from privacy.table import Table
 
 
 class TextEncoder:
-    """The card of a text encoder: what an experiment has to know of it.
+    """This is the card of a text encoder: what an experiment has to know of it.
 
     `language_model`: it is a BERT, of which smaller students can be distilled and whose attention clients can train.
     """

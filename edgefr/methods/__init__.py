@@ -1,4 +1,4 @@
-"""Recommenders that learn on devices: a folder a method, each with a local program and its settings.
+"""These recommenders learn on devices: a folder a method, each with a local program and its settings.
 
 Owns: what a client does in a round (tensors, phases, losses, scores) and what a method starts from. Does not own: the
 loop, how clients are vectorised (`edgefr.engine`), or what other rooms need to know of a method

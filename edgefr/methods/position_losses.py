@@ -1,4 +1,4 @@
-"""Losses over the positions of a window, from sampled negatives or from the whole catalogue."""
+"""These are losses over the positions of a window, from sampled negatives or from the whole catalogue."""
 
 from __future__ import annotations
 

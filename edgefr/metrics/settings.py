@@ -1,4 +1,4 @@
-"""Section `evaluation`: which metrics are measured, how items are ranked, how often."""
+"""Section `evaluation` says which metrics are measured, how items are ranked, and how often."""
 
 from __future__ import annotations
 

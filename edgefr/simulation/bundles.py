@@ -21,11 +21,9 @@ from edgefr.experiment.sections import ExportSection
 from edgefr.fleet import FleetFile, cost
 from edgefr.simulation.bundle_checks import check_shippable, counted, only_recommends
 from edgefr.simulation.encoders.encoder import encoder_of
-from edgefr.simulation.resolve import Releases
 from edgefr.simulation.runs.device_users import fleet_of, users_by_class
 from edgefr.simulation.runs.layout import PRIVATE
 from edgefr.simulation.runs.run import Run
-from edgefr.simulation.runs.served_tensors import ServedTensors, first_block, place_of
 from privacy.errors import InputError
 from privacy.files import write_atomic
 from privacy.plan import Plan
@@ -36,6 +34,8 @@ from privacy.trust import TRUSTS
 if TYPE_CHECKING:
     from pandas import DataFrame
     from rich.console import RenderableType
+
+    from edgefr.simulation.runs.served_tensors import ServedTensors
 
 
 if TYPE_CHECKING:
@@ -79,7 +79,9 @@ def export_run(
 
     Example: ``export_run(edgefr.Run.open("runs/demo"), Path("shipped"))[0]["variant"]``
     """
+    from edgefr.simulation.resolve import Releases
     from edgefr.simulation.runs.saved_model import of_users, open_model
+    from edgefr.simulation.runs.served_tensors import first_block, place_of
     from export.bundle import Provenance, Targets, export_bundles
     from export.learning import unlearnable
     from export.sign import load_private

@@ -30,7 +30,7 @@ from privacy.progress import Progress, heard
 
 
 class Training(Running):
-    """A running experiment with its loop."""
+    """This is a running experiment with its loop."""
 
     @classmethod
     def start(

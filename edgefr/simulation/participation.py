@@ -65,8 +65,9 @@ class Participants(ABC):
 
 @dataclass
 class Participation(Participants):
-    """This invites clients round after round, `cohort_size(clients)` of those who train. `met` [clients]: who has
-    fetched the frozen tables already.
+    """This invites clients round after round, `cohort_size(clients)` of those who train.
+
+    `met` [clients]: who has fetched the frozen tables already.
 
     `broadcasts`: what clients that are at work started from, by version (policy async; empty for the others, whose
     clients all start from the server's tensors as they are). `number`: the last round. `ledger`: what each client has

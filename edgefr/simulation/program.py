@@ -1,4 +1,4 @@
-"""The local program that a run's clients run, built on the prepared catalogue."""
+"""A run's clients run this local program, built on the prepared catalogue."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ from privacy.settings import PrivacySettings
 
 @dataclass(frozen=True)
 class Releases:
-    """How often and among how many clients something is released in a run: what its privacy is planned for.
+    """These are the releases that a run's privacy is planned for: how often, and among how many clients.
 
     `cohort`: updates in a server step, out of `clients` that train. `values`: those of a release, where it is known.
     """
@@ -76,8 +76,10 @@ class Releases:
         return cls(found["rounds"], found["cohort"], found["clients"], found["values"])
 
     def plan(self, experiment: Experiment, settings: PrivacySettings | None = None) -> Plan:
-        """Return what privacy settings (None: the experiment's) mean for them. Raises `InputError` as
-        `privacy.plan`."""
+        """Return what privacy settings (None: the experiment's) mean for these releases.
+
+        Raises `InputError` as `privacy.plan.plan`.
+        """
         return plan(
             experiment.privacy if settings is None else settings,
             self.rounds,
@@ -91,7 +93,7 @@ class Releases:
 
 @dataclass(frozen=True)
 class Resolved:
-    """What an experiment comes to on its data and its fleet.
+    """This is what an experiment comes to on its data and its fleet.
 
     `program` is what clients run; `plan` the privacy of all rounds; `examples` its DP-SGD (None: plain steps);
     `shard_size` clients share a vectorised call; `strategy` keeps knowledge between blocks.
@@ -119,8 +121,10 @@ class Resolved:
 
 
 def resolve(experiment: Experiment, prepared: Prepared, fleet: FleetFile) -> Resolved:
-    """Work out what an experiment comes to on its data and fleet. Raises `InputError` for everything that cannot
-    run."""
+    """Work out what an experiment comes to on its data and its fleet.
+
+    Raises `InputError` for everything that cannot run.
+    """
     e = experiment
     schedule = schedule_of(e, prepared, fleet)
     clients = len(np.flatnonzero(schedule[0].task.train.counts))

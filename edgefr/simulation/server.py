@@ -1,4 +1,4 @@
-"""The server and its clients as they are before round 1."""
+"""The server and its clients are made as they are before round 1."""
 
 from __future__ import annotations
 

@@ -20,10 +20,6 @@ from edgefr.engine.device import torch_device
 from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import FleetFile, load_fleet
 from edgefr.simulation.bundle_checks import check_federated, wanted
-from edgefr.simulation.finish import finish_run
-from edgefr.simulation.prepare import prepare
-from edgefr.simulation.resolve import resolve, with_shards
-from edgefr.simulation.runs.keeper import Keeper, owner
 from edgefr.simulation.runs.layout import SEEDS
 from edgefr.simulation.runs.run import Run
 from edgefr.simulation.tracking.tracker import tracked, trackers_of
@@ -157,7 +153,11 @@ def _go(
     warn: Warn | None = None,
 ) -> Run:
     """All steps of a run in its folder; `warn` says that it may already be under way there."""
+    from edgefr.simulation.finish import finish_run
     from edgefr.simulation.loop import Training
+    from edgefr.simulation.prepare import prepare
+    from edgefr.simulation.resolve import resolve, with_shards
+    from edgefr.simulation.runs.keeper import Keeper, owner
 
     began = time.perf_counter()
     device = torch_device(experiment.engine.device)

@@ -58,8 +58,7 @@ class There:
 def on_ray(
     call: Callable[[Job, Common], Result], jobs: Sequence[Job], common: Common, workers: int, address: str, folder: Path
 ) -> Iterator[tuple[Job, Result | Failed]]:
-    """`call(job, common)` for every job, `workers` at a time, each on a processor of a cluster; see
-    `edgefr.studies.jobs`.
+    """`call(job, common)` for every job, `workers` at a time, each on a processor of a cluster.
 
     All that jobs write must be below `folder`. Raises `InputError` where a machine of the cluster does not share it,
     before any job.

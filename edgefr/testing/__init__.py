@@ -1,4 +1,4 @@
-"""The battery for a method of one's own, handed on from `edgefr.methods.testing`."""
+"""The battery for a method of one's own is handed on from `edgefr.methods.testing`."""
 
 from edgefr.methods.testing import CHECKS, Broken, Result, check_method, examine
 

@@ -1,1 +1,1 @@
-"""The contract of a tracker, handed on from `edgefr.simulation.tracking`."""
+"""The contract of a tracker is handed on from `edgefr.simulation.tracking`."""

@@ -17,8 +17,8 @@ from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 from edgefr.report.audit import FILE, read_bound
 from edgefr.simulation.runs.run import Run
+from edgefr.studies.audits.attack_run import audit_run
 from edgefr.studies.audits.attacks import matching, membership, sign_split
-from edgefr.studies.audits.audit import audit_run
 from edgefr.studies.audits.finding import Effort
 from edgefr.studies.audits.target import AttackTarget
 from export.model import Names, TrainedModel

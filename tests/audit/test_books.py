@@ -10,7 +10,7 @@ import pytest
 
 from edgefr.simulation.participation import Participation
 from edgefr.simulation.runs.run import Run
-from edgefr.studies.audits.audit import audit_run
+from edgefr.studies.audits.attack_run import audit_run
 from edgefr.studies.audits.finding import Effort
 from edgefr.studies.audits.ledger_check import check_books
 from tests.audit.test_attacks import LOUD, simulated

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edgefr.report.audit import FILE, read_attacks, read_bound
-from edgefr.studies.audits.audit import audit_run
+from edgefr.studies.audits.attack_run import audit_run
 from edgefr.studies.audits.best_finding import bound, strongest, verdict
 from edgefr.studies.audits.finding import Effort, Finding
 from privacy.audits import epsilon_lower_bound

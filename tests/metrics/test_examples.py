@@ -6,8 +6,17 @@ import importlib
 import pytest
 
 
-@pytest.mark.parametrize("name", ["continual", "lists", "ranking", "references", "significance"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "metrics.continual",
+        "metrics.significance",
+        "simulation.evaluation.lists",
+        "simulation.evaluation.ranking",
+        "simulation.evaluation.references",
+    ],
+)
 def test_examples_run(name):
-    results = doctest.testmod(importlib.import_module(f"edgefr.metrics.{name}"))
+    results = doctest.testmod(importlib.import_module(f"edgefr.{name}"))
     assert results.attempted > 0
     assert results.failed == 0

@@ -1,4 +1,4 @@
-"""The sequence encoder that a program over sessions runs, with its dropout."""
+"""A program over sessions runs this sequence encoder, with its dropout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts that FCUCR's programs are made of: backbones, losses, teachers, durations."""
+"""FCUCR's programs are made of these parts: backbones, losses, teachers, weights, forms of prototypes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form of FedCAR's encoder: widths, heads, where it normalises, and the shapes of its tensors."""
+"""FedCAR's encoder has a form: widths, heads, where it normalises, and the shapes of its tensors."""
 
 from __future__ import annotations
 

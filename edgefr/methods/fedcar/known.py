@@ -1,4 +1,4 @@
-"""The client variants of FedCAR: what each trains, tells the server and hears."""
+"""These are FedCAR's registered parts: where its encoder normalises, and what travels for the contrast."""
 
 from __future__ import annotations
 

@@ -16,8 +16,7 @@ AT = ("privacy", "tensors")
 
 
 def check(context: Context) -> None:
-    """Refuse, by `edgefr.config.validation.fault`, a contrast whose encoder no round trains: nobody would read its
-    messages."""
+    """Refuse, by `fault`, a contrast whose encoder no round trains: nobody would read its messages."""
     some = context.privacy.tensors
     if context.model["negative"] != "none" and some is not None and not any(map(_of_encoder, some)):
         raise fault("the contrast trains the encoder, and none of it is here: add some, or model.negative=none", *AT)

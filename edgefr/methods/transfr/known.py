@@ -1,4 +1,4 @@
-"""The client variants of TransFR and the starts of its adapter."""
+"""These are TransFR's registered parts: its clients, the starts of its adapter, the forms of its head."""
 
 from __future__ import annotations
 

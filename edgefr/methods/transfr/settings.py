@@ -119,8 +119,7 @@ class TransFRSettings(ObjectiveSettings):
 
 
 def check(context: Context) -> None:
-    """Refuse, by `edgefr.config.validation.fault`, clients that train an encoder's attention where it has none, and odd
-    losses."""
+    """Refuse, by `fault`, clients that train an encoder's attention where it has none, and odd losses."""
     objectives.check(context)
     if context.model["keep"] < 1 and context.protocol.name == "blocks":
         raise fault(

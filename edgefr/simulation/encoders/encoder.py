@@ -1,4 +1,4 @@
-"""What a run asks of its text encoder: every item's vector, and what bundles carry to read new texts."""
+"""A run asks its text encoder for every item's vector, and for what bundles carry to read new texts."""
 
 from __future__ import annotations
 

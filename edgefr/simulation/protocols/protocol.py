@@ -1,4 +1,4 @@
-"""What a run asks of its protocol: the tasks it cuts, the stages over them, and what they came to.
+"""A run asks its protocol for the tasks it cuts, the stages over them, and what they came to.
 
 A protocol is one entry of `PROTOCOLS`, in a file of its own here: its card (`edgefr.data.protocol`) with this.
 """

@@ -1,4 +1,4 @@
-"""Which users of a run had devices of which class."""
+"""This tells which users of a run had devices of which class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's folder with what is asked of it: recommendations, and what a shell shows of it."""
+"""A run is its folder with what can be asked of it: recommendations, and what a shell shows of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run over blocks learned and kept, for its summary."""
+"""This sums up what a run over blocks learned and kept."""
 
 from __future__ import annotations
 

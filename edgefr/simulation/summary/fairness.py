@@ -1,4 +1,4 @@
-"""How evenly a model serves groups of users, for the summary."""
+"""This sums up how evenly a model serves groups of users."""
 
 from __future__ import annotations
 

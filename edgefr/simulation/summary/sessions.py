@@ -1,4 +1,4 @@
-"""What a run over sessions came to, for its summary."""
+"""This sums up what a run over sessions came to."""
 
 from __future__ import annotations
 

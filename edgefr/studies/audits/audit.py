@@ -1,4 +1,4 @@
-"""`audit`: the checks and the attacks on a finished run, and `audit.json` in its folder."""
+"""`audit` checks and attacks a finished run, and keeps the strongest findings in its folder."""
 
 from __future__ import annotations
 
@@ -11,80 +11,12 @@ from edgefr.config.arguments import checked
 from edgefr.config.display import COLUMNS, Brief
 from edgefr.config.progress import watched
 from edgefr.config.sheet import Sheet
-from edgefr.engine.federation import one_thread
-from edgefr.report.audit import FILE, SCHEMA, read_attacks
-from edgefr.simulation.bundle_checks import check_federated
 from edgefr.simulation.runs.run import Run
-from edgefr.studies.audits.attacks import ATTACKS
-from edgefr.studies.audits.best_finding import bound, strongest, verdict
-from edgefr.studies.audits.checks import FALSE_ALARM, check
-from edgefr.studies.audits.finding import Effort
-from edgefr.studies.audits.ledger_check import check_books
-from edgefr.studies.audits.target import AttackTarget
-from privacy.errors import InputError, unknown
-from privacy.files import write_json
 from privacy.progress import Progress
-from privacy.trust import TRUSTS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
     from rich.console import RenderableType
-
-FEWEST, MOST = 100, 1_000_000
-
-
-def audit_run(
-    run: Run, attacks: Sequence[str] = (), effort: Effort | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
-    """Check a finished run, attack it by `attacks` (names of the table; none: all), and write `audit.json`.
-
-    Checks are always made. Of each attack the strongest finding of all audits of the run is kept. `eps_lb95`: with 95 %
-    confidence the run's mechanism leaks at least so much, however often one looked; None where no game was ever played.
-    Raises `InputError` for names that are no attacks, impossible numbers, and a run that is not whole.
-
-    Example: ``edgefr.studies.audits.audit.audit_run(edgefr.Run.open("runs/demo"), ["game"])["verdict"]``
-    """
-    check_federated(run.experiment, "update that leaves a device, to attack")
-    effort, progress = effort or Effort(), progress or _quiet
-    for name in attacks:
-        if name not in ATTACKS:
-            raise unknown("attack", name, ATTACKS)
-    if effort.users < 1:
-        raise InputError(f"--users takes a whole number of at least 1, got {effort.users}")
-    if not FEWEST <= effort.trials <= MOST:
-        raise InputError(f"--trials takes a whole number from {FEWEST} to {MOST}, got {effort.trials}")
-    if not 0 <= effort.seed < 2**31:
-        raise InputError(f"--seed takes a whole number from 0 to {2**31 - 1}, got {effort.seed}")
-    with one_thread():
-        target = AttackTarget.open(run)
-        progress("checks", 0, 1, "")
-        checks = [*check(target.ways(effort.seed), effort.seed), *check_books(run)]
-        progress("checks", 1, 1, "")
-        names = [name for name in ATTACKS if not attacks or name in attacks]
-        found = [ATTACKS[name](target, effort, progress).row() for name in names]
-    delta = target.experiment.privacy.delta
-    kept = strongest(read_attacks(run.path), found, delta)
-    order = [name for name in ATTACKS if name in {row["attack"] for row in kept}]
-    report: dict[str, Any] = {
-        "schema": SCHEMA,
-        "eps_lb95": bound(kept),
-        "promised": target.promises,
-        "trust": target.experiment.privacy.trust,
-        "adjacency": target.plan.adjacency,
-        "delta": delta,
-        "rounds": target.rounds,
-        "attacker": TRUSTS[target.experiment.privacy.trust].attacker,
-        "false_alarm": FALSE_ALARM,
-        "checks": [outcome.row() for outcome in checks],
-        "attacks": sorted(kept, key=lambda row: order.index(row["attack"])),
-    }
-    report = {"verdict": verdict(report), **report}
-    write_json(run.path / FILE, report)
-    return report
-
-
-def _quiet(stage: str, done: int, total: int, note: str) -> None:
-    pass
 
 
 @dataclass(frozen=True, repr=False)
@@ -160,6 +92,7 @@ def audit(
     """
     from edgefr.report.audit import FILE
     from edgefr.simulation.summary.pages import FILE as PAGE
+    from edgefr.studies.audits.attack_run import audit_run
     from edgefr.studies.audits.finding import Effort
     from edgefr.studies.pages import write_report
 

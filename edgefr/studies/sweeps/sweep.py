@@ -1,4 +1,4 @@
-"""`sweep`: one experiment over a grid of its fields, with or without a search beside it."""
+"""`sweep` runs one experiment over a grid of its fields, with or without a search beside it."""
 
 from __future__ import annotations
 

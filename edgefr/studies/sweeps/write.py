@@ -1,4 +1,4 @@
-"""The report of a finished sweep, written into its folder."""
+"""The report of a finished sweep is written into its folder."""
 
 from __future__ import annotations
 
