@@ -1,4 +1,4 @@
-"""People's interactions are read from a file, a line each."""
+"""A device's own interactions come from a text file: an item id a line, or an item, a tab and unix seconds."""
 
 from __future__ import annotations
 
@@ -12,18 +12,8 @@ from privacy.errors import InputError
 if TYPE_CHECKING:
     from edge.device import Device
 
-
 LINES = 1_000_000
 """Longest file of interactions, lines."""
-
-
-def check_work(one: Device, given: Sequence[str]) -> None:
-    """Refuse a release of a device that was given nothing and has nothing: it would spend privacy on noise alone."""
-    if not given and not one.has_work:
-        raise InputError(
-            "nothing to learn from: this device has no interactions yet, and none was given; give its own, an item id "
-            "a line (nothing was released)"
-        )
 
 
 def read_interactions(path: Path) -> list[str]:
@@ -54,3 +44,12 @@ def read_stream(path: Path) -> tuple[list[str], list[int] | None]:
     if len(said) < len(parts) or not all(re.fullmatch("[0-9]{1,15}", moment) for moment in said):
         raise InputError(f"{path} has lines without a time, or with one that is no whole number of unix seconds")
     return [item for item, _, _ in parts], [int(moment) for moment in said]
+
+
+def check_work(one: Device, given: Sequence[str]) -> None:
+    """Refuse a release of a device that was given nothing and has nothing: it would spend privacy on noise alone."""
+    if not given and not one.has_work:
+        raise InputError(
+            "nothing to learn from: this device has no interactions yet, and none was given; give its own, an item id "
+            "a line (nothing was released)"
+        )

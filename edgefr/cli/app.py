@@ -16,6 +16,7 @@ from rich.markup import escape
 import edgefr
 from edge.limited_process import NOW, is_no_memory, no_memory
 from edgefr.cli.commands import Commands
+from edgefr.cli.output import printable
 from privacy.errors import InputError
 from privacy.extras import asked_for
 from privacy.machine import spare_memory
@@ -138,8 +139,7 @@ def _refuse(message: str) -> int:
     """One line on stderr, whatever the message holds; what a terminal would act on is shown as '?'."""
     if NOW.ram_mb is not None:
         spare_memory()
-    line = "".join(c if c.isprintable() else "?" for c in " ".join(message.split()))
-    _tell(f"[bold red]error:[/bold red] {escape(line)}")
+    _tell(f"[bold red]error:[/bold red] {escape(printable(' '.join(message.split())))}")
     return 2
 
 

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
-from rich.console import Console
-from rich.text import Text
+from typer import Argument, Option
 
-from edgefr.cli.progress import shown
+from edgefr.cli.options import Json, split
+from edgefr.cli.output import say, show, show_json
+from edgefr.config.progress import shown
 
 
 def audit(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    run: Annotated[Path, Argument(help="Folder of a finished run.")],
     attacks: Annotated[
         str,
-        typer.Option(
+        Option(
             help="Some of sign-split, membership, gradient-matching, game, canaries, game-rows, game-bytes, "
             "game-steps, by commas. Default: all."
         ),
     ] = "",
-    users: Annotated[int, typer.Option(help="Clients that are attacked.")] = 50,
-    trials: Annotated[int, typer.Option(help="Draws of a game.")] = 10_000,
-    seed: Annotated[int, typer.Option(help="Keys the draws of checks and games.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    users: Annotated[int, Option(help="Clients that are attacked.")] = 50,
+    trials: Annotated[int, Option(help="Draws of a game.")] = 10_000,
+    seed: Annotated[int, Option(help="Keys the draws of checks and games.")] = 0,
+    as_json: Json = False,
 ) -> None:
     """Check and attack what leaves the devices of a run: is noise what it is said to be, and what do uploads give away?
 
@@ -39,13 +38,10 @@ def audit(
     """
     from edgefr.studies.audits.audit import audit as attack
 
-    names = [name.strip() for name in attacks.split(",") if name.strip()]
     with shown() as progress:
-        found = attack(run, names, users=users, trials=trials, seed=seed, progress=progress)
+        found = attack(run, split(attacks), users=users, trials=trials, seed=seed, progress=progress)
     if as_json:
-        typer.echo(json.dumps(found.report, indent=2, allow_nan=False))
-    else:
-        console = Console()
-        console.print(Text(found.verdict, style="bold"), soft_wrap=True)
-        console.print(found.checks_sheet)
-        console.print(found.sheet)
+        show_json(found.report)
+        return
+    say(found.verdict, style="bold")
+    show(found.checks_sheet, found.sheet)

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from typer import Argument, Option
 
 from edgefr.cli.helped import Group
+from edgefr.cli.output import printable, say, show
 
 bundle = typer.Typer(
     name="bundle",
@@ -18,9 +19,9 @@ bundle = typer.Typer(
     help="Check, look at, compare and sign bundles, as folders or zips.",
 )
 
-Given = Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle folder, or the zip of one.")]
+Given = Annotated[Path, Argument(metavar="BUNDLE", help="A bundle folder, or the zip of one.")]
 Keys = Annotated[
-    list[Path] | None, typer.Option("--key", help="Public key (PEM) that must have signed it; give it again for more.")
+    list[Path] | None, Option("--key", help="Public key (PEM) that must have signed it; give it again for more.")
 ]
 
 
@@ -28,9 +29,7 @@ Keys = Annotated[
 def verify(
     path: Given,
     key: Keys = None,
-    newest: Annotated[
-        int | None, typer.Option(min=0, help="Highest serial seen so far; an older bundle is refused.")
-    ] = None,
+    newest: Annotated[int | None, Option(min=0, help="Highest serial seen so far; an older bundle is refused.")] = None,
 ) -> None:
     """Check a bundle as a device does: signature, expiry, runtime, names, sizes, digests; exit code 2 if not good.
 
@@ -44,7 +43,7 @@ def verify(
     with opened(path, trusted=key, newest=newest) as found:
         m = found.manifest
         line = f"{path} is good: {m.device_class}, {m.method}, {m.variant}, serial {m.serial}, {size_of(found)}"
-        _say(f"{line}; signature: {signature_of(found, key is not None)}")
+        _tell(f"{line}; signature: {signature_of(found, key is not None)}")
 
 
 @bundle.command()
@@ -63,14 +62,13 @@ def inspect(
     from edgefr.report.bundles import sheets
 
     with opened(path, trusted=key, now=ALWAYS) as found:
-        for sheet in sheets(found, key is not None):
-            Console().print(sheet)
+        show(*sheets(found, key is not None))
 
 
 @bundle.command()
 def diff(
-    first: Annotated[Path, typer.Argument(metavar="A", help="A bundle folder, or the zip of one.")],
-    second: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
+    first: Annotated[Path, Argument(metavar="A", help="A bundle folder, or the zip of one.")],
+    second: Annotated[Path, Argument(metavar="B", help="Another one.")],
 ) -> None:
     """Show how two bundles differ: manifest fields, and files added, removed or changed.
 
@@ -84,16 +82,15 @@ def diff(
 
     with opened(first, now=ALWAYS) as one, opened(second, now=ALWAYS) as two:
         found = differences(one, two)
-        for sheet in found:
-            Console().print(sheet)
+        show(*found)
         if not found:
-            _say(f"no difference: both are bundle {one.manifest.bundle_id}")
+            _tell(f"no difference: both are bundle {one.manifest.bundle_id}")
 
 
 @bundle.command()
 def sign(
     path: Given,
-    key: Annotated[Path, typer.Option(help="Private key (PEM), as `edgefr bundle keygen` makes it.")],
+    key: Annotated[Path, Option(help="Private key (PEM), as `edgefr bundle keygen` makes it.")],
 ) -> None:
     """Sign a bundle with an Ed25519 key; a signature it has is replaced.
 
@@ -103,12 +100,12 @@ def sign(
     """
     from export.sign import sign_bundle
 
-    _say(f"signed {path} with key {sign_bundle(path, key)}")
+    _tell(f"signed {path} with key {sign_bundle(path, key)}")
 
 
 @bundle.command()
 def keygen(
-    out: Annotated[Path, typer.Option(help="Folder for private.pem (keep it) and public.pem (give it to devices).")],
+    out: Annotated[Path, Option(help="Folder for private.pem (keep it) and public.pem (give it to devices).")],
 ) -> None:
     """Make a key pair to sign with.
 
@@ -118,22 +115,19 @@ def keygen(
     """
     from export.sign import generate
 
-    _say(f"made {out}/private.pem and {out}/public.pem, key {generate(out)}")
+    _tell(f"made {out}/private.pem and {out}/public.pem, key {generate(out)}")
 
 
 @bundle.command()
 def keys(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="The publisher's keys; made when it is not there.")],
+    path: Annotated[Path, Argument(metavar="FILE", help="The publisher's keys; made when it is not there.")],
     key: Annotated[
-        list[Path] | None,
-        typer.Option("--key", help="Public key (PEM) of a new set, none: no new set. May be repeated."),
+        list[Path] | None, Option("--key", help="Public key (PEM) of a new set, none: no new set. May be repeated.")
     ] = None,
-    threshold: Annotated[int, typer.Option(min=1, help="How many of the new set's keys must sign the one after.")] = 1,
+    threshold: Annotated[int, Option(min=1, help="How many of the new set's keys must sign the one after.")] = 1,
     sign: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--sign", help="Private key (PEM) that signs the newest set, none: nobody does now. May be repeated."
-        ),
+        Option("--sign", help="Private key (PEM) that signs the newest set, none: nobody does now. May be repeated."),
     ] = None,
 ) -> None:
     """Hand over to a new set of keys, or sign the newest one; a key that is left out is revoked.
@@ -151,13 +145,12 @@ def keys(
         raise InputError("nothing to do; give --key for a new set, or --sign for a signature of the newest")
     if key:
         made = add_set(path, key, threshold)
-        _say(
+        _tell(
             f"{path}: set {made.version}, whose next is signed by {made.threshold} of its keys: {len(made.keys)} in all"
         )
     for private in sign or []:
-        _say(f"{path}: {sign_set(path, private)}")
+        _tell(f"{path}: {sign_set(path, private)}")
 
 
-def _say(line: str) -> None:
-    """Print a line that is never broken, so that it can be copied. What a terminal would act on is shown as '?'."""
-    Console(soft_wrap=True, highlight=False).print("".join(c if c.isprintable() else "?" for c in line), markup=False)
+def _tell(line: str) -> None:
+    say(printable(line))

@@ -1,4 +1,4 @@
-"""`edgefr compare` says whether one run is better than another by more than chance."""
+"""`edgefr compare` says whether one run is better than another, `edgefr report` writes the page of runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from typer import Argument, Option
+
+from edgefr.cli.options import Ranked
+from edgefr.cli.output import say, show_page
 
 
 class Form(StrEnum):
@@ -18,24 +21,17 @@ class Form(StrEnum):
     latex = "latex"
 
 
-class Ranked(StrEnum):
-    """This says what a held-out item was ranked against."""
-
-    full = "full"
-    sampled = "sampled"
-
-
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs, or of simulate --seeds; two or more.")],
+    runs: Annotated[list[Path], Argument(help="Folders of finished runs, or of simulate --seeds; two or more.")],
     metric: Annotated[
-        list[str] | None, typer.Option(help="A metric such as NDCG@10; again for another. Default: all they have.")
+        list[str] | None, Option(help="A metric such as NDCG@10; again for another. Default: all they have.")
     ] = None,
     ranking: Annotated[
-        Ranked | None, typer.Option(help="What a held-out item was ranked against. Default: full where all have it.")
+        Ranked | None, Option(help="What a held-out item was ranked against. Default: full where all have it.")
     ] = None,
-    form: Annotated[Form, typer.Option("--format", help="How it is printed.")] = Form.table,
+    form: Annotated[Form, Option("--format", help="How it is printed.")] = Form.table,
     out: Annotated[
-        Path | None, typer.Option(help="A folder for tables (Markdown, LaTeX, CSV) and a figure (PNG, SVG).")
+        Path | None, Option(help="A folder for tables (Markdown, LaTeX, CSV) and a figure (PNG, SVG).")
     ] = None,
 ) -> None:
     """Compare runs of the same data, protocol and users: paired tests over users and over seeds, and effect sizes.
@@ -54,10 +50,27 @@ def compare(
     if form != Form.table:
         typer.echo(found.latex if form == Form.latex else found.markdown)
         return
-    console = Console()
-    for sheet in found.page.sheets:
-        console.print(sheet)
-    for note in found.page.notes:
-        console.print(f"- {note}", style="dim", markup=False, highlight=False)
+    show_page(found.page)
     if out is not None:
-        console.print(f"wrote {out / found.page.name}.md, .csv, .tex, .png, .svg", markup=False, soft_wrap=True)
+        say(f"wrote {out / found.page.name}.md, .csv, .tex, .png, .svg")
+
+
+def report(
+    runs: Annotated[list[Path], Argument(metavar="RUN...", help="Run folders, or the folder of one sweep.")],
+    out: Annotated[
+        Path | None, Option(help="The file. Default: report.html in the folder; of several runs, here.")
+    ] = None,
+) -> None:
+    """Write a run's report again, as one HTML file that needs no network: to read, to print, to send to somebody.
+
+    Several runs, or a folder with a run per seed, stand beside each other in one page; a sweep has a page of its own,
+    with utility at each epsilon. Runs and sweeps write their report.html at their end; after `edgefr audit`, this
+    command adds what the attacks reached.
+
+    Example: `edgefr report runs/demo`
+
+    Example: `edgefr report runs/demo runs/fedmf --out both.html`
+    """
+    from edgefr.studies.pages import write_report
+
+    say(f"wrote {write_report(runs, out)}")

@@ -3,26 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.console import Console
 
 from privacy.errors import InputError
-
-MaxRam = Annotated[
-    float | None,
-    typer.Option(
-        help="Most resident memory, MB: training stops below it, and Linux ends what takes more; none: the policy's."
-    ),
-]
-MaxSeconds = Annotated[
-    float | None,
-    typer.Option(
-        help="Longest time, seconds: training stops in time for its release, and what does not is ended (not on "
-        "Windows); none: the policy's."
-    ),
-]
 
 
 def confined(state: Path, ram_mb: float | None = None, seconds: float | None = None, resumes: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""`edgefr cost` says what a bundle costs on a device class, without a simulation."""
+"""`edgefr cost` says what a bundle costs on a device class, `edgefr calibrate` measures it on this machine."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from typer import Argument, Option
+
+from edgefr.cli.options import DEVICES, Bundle, SignedBy
+from edgefr.cli.output import say, show, show_notes
+from edgefr.config.progress import shown
 
 
 def cost(
-    bundle: Annotated[Path, typer.Argument(help="A bundle that simulate or export wrote: a folder or a zip.")],
+    bundle: Bundle,
     device_class: Annotated[
-        str | None, typer.Option("--class", help="A device class of the fleet file. Default: the bundle's own.")
+        str | None, Option("--class", help="A device class of the fleet file. Default: the bundle's own.")
     ] = None,
     device: Annotated[
-        Path | None, typer.Option(help="Instead: a file with the figures of one class of your own (YAML).")
+        Path | None, Option(help="Instead: a file with the figures of one class of your own (YAML).")
     ] = None,
-    devices: Annotated[Path, typer.Option(help="Fleet file with the classes and networks.")] = Path("devices.yaml"),
-    interactions: Annotated[int, typer.Option(min=1, help="Interactions of the user who learns.")] = 20,
-    key: Annotated[
-        list[Path] | None, typer.Option(help="Public key that must have signed the bundle; may be repeated.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print plain values as JSON.")] = False,
+    devices: Annotated[Path, Option(help="Fleet file with the classes and networks.")] = DEVICES,
+    interactions: Annotated[int, Option(min=1, help="Interactions of the user who learns.")] = 20,
+    key: SignedBy = None,
+    as_json: Annotated[bool, Option("--json", help="Print plain values as JSON.")] = False,
 ) -> None:
     """Say what a bundle costs on a device: time, energy, memory, bytes, and how well each is known.
 
@@ -40,7 +42,30 @@ def cost(
     if as_json:
         typer.echo(json.dumps(found.record(), indent=2))
         return
-    console = Console()
-    console.print(found.sheet)
-    for line in found.assumed:
-        console.print(f"- {line}", style="dim", markup=False, highlight=False)
+    show(found.sheet)
+    show_notes(found.assumed)
+
+
+def calibrate(
+    where: Annotated[Path, Argument(metavar="RUN|BUNDLES", help="A run, or a folder of bundles.")],
+    devices: Annotated[
+        Path | None, Option(help="Fleet file. Default: the run's own, or devices.yaml for a folder of bundles.")
+    ] = None,
+    out: Annotated[Path | None, Option(help="File for the figures. Default: calibration.json in RUN|BUNDLES.")] = None,
+    timeout_s: Annotated[float, Option(min=1, help="Seconds after which an activity is too slow.")] = 120.0,
+) -> None:
+    """Measure on this machine what bundles cost, each in a fresh process under its device class's memory limit.
+
+    Loading, a training step of each phase, a recommendation, an encoded text, peak memory. What was measured here
+    before is kept. `edgefr simulate --set fleet.cost.mode=host-ratio --set fleet.cost.calibration=FILE` uses it.
+
+    Example: `edgefr calibrate runs/demo`
+
+    Example: `edgefr calibrate shipped --devices devices.yaml --out calibration.json`
+    """
+    from edgefr.simulation.calibrate import calibrate as measure
+
+    with shown() as progress:
+        found = measure(where, devices, out=out, timeout_s=timeout_s, progress=progress)
+    show(*found.sheets)
+    say(f"calibration: {found.path}")

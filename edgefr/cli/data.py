@@ -5,28 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Console
+from typer import Argument, Option
 
-from edgefr.cli.progress import shown
-from edgefr.cli.simulate import check_data, data_names
+from edgefr.cli.options import DataDir, check_data, data_names
+from edgefr.cli.output import say
+from edgefr.config.progress import shown
 from privacy.errors import InputError
 
 
 def data(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME|FILE]", help="Data set, file or folder. None: list.", autocompletion=data_names),
+        Argument(metavar="[NAME|FILE]", help="Data set, file or folder. None: list.", autocompletion=data_names),
     ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(envvar="EDGEFR_DATA", help="Folder with the public archives.")
-    ] = None,
+    data_dir: DataDir = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="How it is read, e.g. data_options.columns.user=uid."),
+        Option("--set", metavar="KEY=VALUE", help="How it is read, e.g. data_options.columns.user=uid."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="New experiment file for the settings to start from.")
+        Path | None, Option(metavar="FILE", help="New experiment file for the settings to start from.")
     ] = None,
 ) -> None:
     """Say what a data set or your own file holds, over which protocols it can be run, and settings to start from.
@@ -38,6 +37,7 @@ def data(
     check_data(name)
     from edgefr.report.survey import print_names, print_survey, settings_of
     from edgefr.simulation.survey import survey
+    from privacy.files import write_atomic
 
     console = Console()
     if name is None:
@@ -52,10 +52,7 @@ def data(
         found = survey(name, options, data_dir, progress)
     print_survey(found, console)
     if out is not None:
-        from privacy.files import write_atomic
-
-        place = write_atomic(out, settings_of(found))
-        console.print(f"wrote {place}", markup=False, highlight=False, soft_wrap=True)
+        say(f"wrote {write_atomic(out, settings_of(found))}")
 
 
 def _options(changes: list[str]) -> dict[str, Any]:

@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
+from typer import Argument, Option
 
-from edge.interaction_file import check_work, read_interactions
 from edge.limited_process import NOW, timed
-from edgefr.cli.confined import MaxRam, MaxSeconds, confined
+from edgefr.cli import options
+from edgefr.cli.confined import confined
 from edgefr.cli.helped import Group
-from edgefr.cli.progress import shown
-from edgefr.cli.recommend import show
+from edgefr.cli.output import say, show_facts
+from edgefr.cli.recommend import show_list
+from edgefr.config.progress import shown
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
     from edge.device import Device
+    from edge.update import ClientUpdate
+
+Pair = tuple[Path, Path]
+"""A certificate, and its key."""
 
 device = typer.Typer(
     name="device",
@@ -28,67 +33,29 @@ device = typer.Typer(
     help="One device: learn on it, recommend from it, look at its state. No torch.",
 )
 
-BundleFolder = Annotated[
-    Path, typer.Argument(metavar="BUNDLE", help="A bundle of simulate or export: a folder or a zip.")
-]
-StateFolder = Annotated[Path, typer.Option("--state", help="Folder of the device's private state; made when missing.")]
-AsUser = Annotated[
-    str | None,
-    typer.Option("--user", help="Name that a server knows the device by; of a bundle with users, one of them."),
-]
-TrustedKeys = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--key", help="Public key that must have signed the bundle; none: that of first use. May be repeated."
-    ),
-]
-
-PolicyFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--policy", help="What may leave this device from now on (YAML: epsilon, unprotected, ...); kept as its policy."
-    ),
-]
-
-Renew = Annotated[
-    bool,
-    typer.Option("--renew", help="Go on under another bundle of the same publisher; the ledger of what left goes on."),
-]
-
-Authority = Annotated[
-    Path | None, typer.Option("--ca", help="Certificate (PEM) that the server's is signed by, if its code names none.")
-]
-OwnCertificate = Annotated[
-    Path | None,
-    typer.Option("--tls-cert", help="Certificate (PEM) that this device shows; none: it shows nothing."),
-]
-OwnKey = Annotated[Path | None, typer.Option("--tls-key", help="Private key (PEM) of --tls-cert; none: it has none.")]
-
-LEARNING = "learning on the device"
-
 
 @device.command()
 def learn(
-    bundle: BundleFolder,
-    state: StateFolder,
-    user: AsUser = None,
+    bundle: options.BundleFolder,
+    state: options.StateFolder,
+    user: options.AsUser = None,
     interactions: Annotated[
-        Path | None, typer.Option(help="New interactions: a text file with one item id per line.")
+        Path | None, Option(help="New interactions: a text file with one item id per line.")
     ] = None,
-    item: Annotated[list[str] | None, typer.Option(help="An item id; may be repeated.")] = None,
-    update: Annotated[Path | None, typer.Option(help="The server's update to apply first (a delta file).")] = None,
+    item: Annotated[list[str] | None, Option(help="An item id; may be repeated.")] = None,
+    update: Annotated[Path | None, Option(help="The server's update to apply first (a delta file).")] = None,
     new_block: Annotated[
-        bool, typer.Option("--new-block", help="First end the block: what was learned is remembered and replayed.")
+        bool, Option("--new-block", help="First end the block: what was learned is remembered and replayed.")
     ] = False,
     personalise: Annotated[
-        bool, typer.Option("--personalise", help="Local training after the rounds instead; nothing is released.")
+        bool, Option("--personalise", help="Local training after the rounds instead; nothing is released.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Where to write the release; none: it is kept in the state.")] = None,
-    max_ram_mb: MaxRam = None,
-    max_seconds: MaxSeconds = None,
-    key: TrustedKeys = None,
-    policy: PolicyFile = None,
-    renew: Renew = False,
+    out: Annotated[Path | None, Option(help="Where to write the release; none: it is kept in the state.")] = None,
+    max_ram_mb: options.MaxRam = None,
+    max_seconds: options.MaxSeconds = None,
+    key: options.TrustedKeys = None,
+    policy: options.PolicyFile = None,
+    renew: options.Renew = False,
 ) -> None:
     """Learn from interactions: the local work of one round. What would be sent is the release; the rest stays here.
 
@@ -101,7 +68,7 @@ def learn(
     """
     from edge.delta import read_delta
     from edge.device import Device
-    from privacy.files import write_atomic
+    from edge.interaction_file import check_work, read_interactions
 
     if personalise and out is not None:
         raise InputError("--personalise releases nothing, so there is nothing for --out; leave one of them away")
@@ -113,51 +80,62 @@ def learn(
         one.apply(read_delta(update, one.learning, trusted=one.publisher))
     if new_block:
         one.next_block()
-    if personalise:
-        with shown(doing=LEARNING):
+    why = None if personalise or out is not None else one.refuses()
+    if why is None and not personalise:
+        check_work(one, found)
+    with shown(doing="learning on the device"):
+        release = None
+        if personalise:
             one.personalise(found)
-        Console().print("local training done; nothing leaves the device")
-        return
-    why = None if out is not None else one.refuses()
-    if why is not None:
-        with shown(doing=LEARNING):
+        elif why is not None:
             one.practise(found)
-        _print(
-            "learned", {"optimiser steps": f"{one.work['steps']} of {one.work['planned']}", "released": f"no: {why}"}
-        )
-        return
-    check_work(one, found)
-    with shown(doing=LEARNING):
-        release = one.learn(found)
+        else:
+            release = one.learn(found)
+    if personalise:
+        say("local training done; nothing leaves the device")
+    elif release is None:
+        show_facts("learned", [_steps(one), ("released", f"no: {why}")])
+    else:
+        _show_release(one, release, out)
+
+
+def _steps(one: Device) -> tuple[str, str]:
+    return "optimiser steps", f"{one.work['steps']} of {one.work['planned']}"
+
+
+def _show_release(one: Device, release: ClientUpdate, out: Path | None) -> None:
+    """Write a release where that is asked for, and print what it is."""
+    from privacy.files import write_atomic
+
     content = release.to_bytes()
     if out is not None:
         write_atomic(out, content, mode=0o600)
-    rows, work = {name: len(items) for name, (items, _) in release.rows.items()}, one.work
-    facts = {
-        "round": str(release.round),
-        "optimiser steps": f"{work['steps']} of {work['planned']}",
-        **({"training failed": f"noise alone is released: {work['failed']}"} if work.get("failed") else {}),
-        "values of the update": f"{release.update.size:,}",
-        **({"rows sent": ", ".join(f"{count:,} of {name}" for name, count in rows.items())} if rows else {}),
-        "clipped": "yes" if work["clipped"] else "no",
-        **({"exact noise": f"{work['noise_ms']:.1f} ms"} if work["noise_ms"] else {}),
-        "bytes": f"{len(content):,}",
-        "written to": str(out) if out is not None else f"{state} (give --out for a file)",
-    }
-    _print("release", facts)
+    work, rows = one.work, [f"{len(items):,} of {name}" for name, (items, _) in release.rows.items()]
+    facts = [
+        ("round", str(release.round)),
+        _steps(one),
+        ("training failed", f"noise alone is released: {work['failed']}" if work.get("failed") else ""),
+        ("values of the update", f"{release.update.size:,}"),
+        ("rows sent", ", ".join(rows)),
+        ("clipped", "yes" if work["clipped"] else "no"),
+        ("exact noise", f"{work['noise_ms']:.1f} ms" if work["noise_ms"] else ""),
+        ("bytes", f"{len(content):,}"),
+        ("written to", str(out) if out is not None else f"{one.store.folder} (give --out for a file)"),
+    ]
+    show_facts("release", [fact for fact in facts if fact[1]])
 
 
 @device.command()
 def recommend(
-    bundle: BundleFolder,
-    state: StateFolder,
-    user: AsUser = None,
-    k: Annotated[int, typer.Option("-k", "--k", min=1, help="How many items.")] = 10,
-    exclude: Annotated[list[str] | None, typer.Option(help="Item ids to leave out; may be repeated.")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Beside each its nearest own item.")] = False,
-    max_ram_mb: MaxRam = None,
-    max_seconds: MaxSeconds = None,
-    key: TrustedKeys = None,
+    bundle: options.BundleFolder,
+    state: options.StateFolder,
+    user: options.AsUser = None,
+    k: options.Count = 10,
+    exclude: options.Excluded = None,
+    explain: Annotated[bool, Option("--explain", help="Beside each its nearest own item.")] = False,
+    max_ram_mb: options.MaxRam = None,
+    max_seconds: options.MaxSeconds = None,
+    key: options.TrustedKeys = None,
 ) -> None:
     """Show what the device would recommend now.
 
@@ -170,11 +148,11 @@ def recommend(
     confined(state, max_ram_mb, max_seconds)
     one = Device(bundle, state, user=user, max_ram_mb=max_ram_mb, max_seconds=max_seconds, trusted=key)
     found = one.recommend(k, exclude or [])
-    show(found, f"for {one.state.facts['user'] or 'this device'}", partial(_nearest, one) if explain else None)
+    show_list(found, f"for {one.state.facts['user'] or 'this device'}", partial(_nearest, one) if explain else None)
 
 
 @device.command()
-def status(bundle: BundleFolder, state: StateFolder, key: TrustedKeys = None) -> None:
+def status(bundle: options.BundleFolder, state: options.StateFolder, key: options.TrustedKeys = None) -> None:
     """Show what the device knows of itself: rounds, interactions, releases. Counts alone, nothing private.
 
     Example: `edgefr device status runs/demo/bundles/phone_sd680 --state phone`
@@ -185,28 +163,27 @@ def status(bundle: BundleFolder, state: StateFolder, key: TrustedKeys = None) ->
 
     _started(bundle, state)
     confined(state)
-    facts = Device(bundle, state, trusted=key).status()
-    _print("device", {name.replace("_", " "): "-" if value is None else str(value) for name, value in facts.items()})
+    facts = Device(bundle, state, trusted=key).status().items()
+    show_facts("device", ((name.replace("_", " "), "-" if value is None else str(value)) for name, value in facts))
 
 
 @device.command()
 def update(
-    bundle: BundleFolder,
-    state: StateFolder,
+    bundle: options.BundleFolder,
+    state: options.StateFolder,
     to: Annotated[
-        Path | None, typer.Option(help="The newer bundle, of the same publisher and experiment; none: --undo.")
+        Path | None, Option(help="The newer bundle, of the same publisher and experiment; none: --undo.")
     ] = None,
     undo: Annotated[
-        bool, typer.Option("--undo", help="Go back to what was before BUNDLE, if the device has not learned since.")
+        bool, Option("--undo", help="Go back to what was before BUNDLE, if the device has not learned since.")
     ] = False,
     url: Annotated[
-        str | None,
-        typer.Option("--from", help="Server that the newer bundle is fetched from first; none: it is there."),
+        str | None, Option("--from", help="Server that the newer bundle is fetched from first; none: it is there.")
     ] = None,
-    ca: Authority = None,
-    tls_cert: OwnCertificate = None,
-    tls_key: OwnKey = None,
-    key: TrustedKeys = None,
+    ca: options.Authority = None,
+    tls_cert: options.OwnCertificate = None,
+    tls_key: options.OwnKey = None,
+    key: options.TrustedKeys = None,
 ) -> None:
     """Go on under a newer bundle with all that the device has learned; it can be undone until it learns again.
 
@@ -231,25 +208,23 @@ def update(
     NOW.rest()  # what is fetched takes its time
     if to is None:
         one.undo()
-        Console(soft_wrap=True).print(f"{state} is as it was before; open it with the bundle before {bundle}")
+        say(f"{state} is as it was before; open it with the bundle before {bundle}")
         return
-    if url is not None and not _fetched(one, url, to, ca=ca, shown=pair(tls_cert, tls_key), trusted=key):
-        Console(soft_wrap=True).print(f"{url} has no newer bundle than {bundle}; nothing was changed")
+    if url is not None and not _fetched(one, url, to, ca, pair(tls_cert, tls_key), key):
+        say(f"{url} has no newer bundle than {bundle}; nothing was changed")
         return
     with timed():
         carried = one.update(to, trusted=key)
     counts = f"interactions kept: {carried.kept:,}; no longer in the catalogue: {carried.gone:,}"
-    Console(soft_wrap=True).print(f"{state} goes on under {to}; {counts}")
+    say(f"{state} goes on under {to}; {counts}")
 
 
 @device.command()
 def trust(
-    keys: Annotated[
-        Path, typer.Argument(metavar="KEYS", help="The publisher's keys, as `edgefr bundle keys` made them.")
-    ],
-    state: StateFolder,
+    keys: Annotated[Path, Argument(metavar="KEYS", help="The publisher's keys, as `edgefr bundle keys` made them.")],
+    state: options.StateFolder,
     key: Annotated[
-        list[Path] | None, typer.Option("--key", help="Public key that must be among them; none: any. May be repeated.")
+        list[Path] | None, Option("--key", help="Public key that must be among them; none: any. May be repeated.")
     ] = None,
 ) -> None:
     """Take the publisher's newest keys, if they follow from those that this device trusts; what is left out is revoked.
@@ -262,21 +237,21 @@ def trust(
 
     found = follow(state, keys, key)
     names = ", ".join(f"{name[:16]}..." for name in found.ids)
-    Console(soft_wrap=True).print(f"trusted: set {found.version}, with the keys {names}")
+    say(f"trusted: set {found.version}, with the keys {names}")
 
 
-def _fetched(one: Device, url: str, to: Path, **options: Any) -> bool:
-    """Fetch the newer bundle of a server to a new folder; False: it has none. Options as those of the command."""
+def _fetched(one: Device, url: str, to: Path, ca: Path | None, own: Pair | None, trusted: list[Path] | None) -> bool:
+    """Fetch the newer bundle of a server to a new folder; False: it has none."""
     from edge.connection import Server
     from edge.fetch import fetch
     from edge.identity import Identity
 
-    server = Server(url, Identity.of(one.store.folder), options["ca"], shown=options["shown"])
+    server = Server(url, Identity.of(one.store.folder), ca, shown=own)
     with shown(doing="fetching the bundle"):
-        return fetch(server, to, earlier=one.bundle, trusted=options["trusted"]) is not None
+        return fetch(server, to, earlier=one.bundle, trusted=trusted) is not None
 
 
-def pair(cert: Path | None, key: Path | None) -> tuple[Path, Path] | None:
+def pair(cert: Path | None, key: Path | None) -> Pair | None:
     """Return a device's certificate and its key; None where it has none. Raises `InputError` for one of them alone."""
     if (cert is None) != (key is None):
         raise InputError("a certificate needs its key: give both --tls-cert and --tls-key")
@@ -309,10 +284,3 @@ def _nearest(one: Device, item: str) -> str:
     except InputError:
         return "-"
     return ", ".join(f"{title} ({value:.2f})" for _, title, value in found)
-
-
-def _print(title: str, facts: dict[str, str]) -> None:
-    from edgefr.config.sheet import Sheet
-
-    rows = [{"what": name, "value": value} for name, value in facts.items()]
-    Console().print(Sheet(title, rows, words=["what", "value"]))

@@ -7,21 +7,23 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from typer import Argument, Option
 
 from edgefr.cli.commands import with_plugins
 from edgefr.cli.helped import Group
+from edgefr.cli.options import DEVICES
+from edgefr.cli.output import say
+from edgefr.cli.output import show as print_table
 from privacy.errors import InputError
 
-FILE = Path("devices.yaml")
-Given = Annotated[Path, typer.Option(help="Fleet file; where there is no devices.yaml, the one that ships.")]
+Given = Annotated[Path, Option(help="Fleet file; where there is no devices.yaml, the one that ships.")]
 
 devices = typer.Typer(name="devices", cls=Group, rich_markup_mode="markdown")
 
 
 @devices.callback(invoke_without_command=True)
 @with_plugins
-def show(context: typer.Context, devices: Given = FILE) -> None:
+def show(context: typer.Context, devices: Given = DEVICES) -> None:
     """List the device classes of a fleet file: memory, speed, power, networks, and how well each figure is known.
 
     Add one of your own: `edgefr devices add my_phone --memory-mb 4096 --gflops 40 --battery-wh 15`
@@ -35,22 +37,22 @@ def show(context: typer.Context, devices: Given = FILE) -> None:
     from edgefr.fleet import load_fleet
     from edgefr.report.fleet import device_table
 
-    Console().print(device_table(load_fleet(devices)))
+    print_table(device_table(load_fleet(devices)))
 
 
 @devices.command()
 def add(
-    name: Annotated[str, typer.Argument(help="Name of the class: small letters, digits and _.")],
-    memory_mb: Annotated[float | None, typer.Option(help="Memory of the device, MB.")] = None,
-    gflops: Annotated[float | None, typer.Option(help="Sustained fp32 rate of matrix products, GFLOP/s.")] = None,
-    battery_wh: Annotated[float | None, typer.Option(help="Battery, Wh; 0 for a device on mains power.")] = None,
-    app_mb: Annotated[float | None, typer.Option(help="Memory that one app may use, MB. Default: assumed.")] = None,
-    active_w: Annotated[float | None, typer.Option(help="Power while it computes, W. Default: assumed.")] = None,
-    label: Annotated[str | None, typer.Option(help="What people call it. Default: its name.")] = None,
+    name: Annotated[str, Argument(help="Name of the class: small letters, digits and _.")],
+    memory_mb: Annotated[float | None, Option(help="Memory of the device, MB.")] = None,
+    gflops: Annotated[float | None, Option(help="Sustained fp32 rate of matrix products, GFLOP/s.")] = None,
+    battery_wh: Annotated[float | None, Option(help="Battery, Wh; 0 for a device on mains power.")] = None,
+    app_mb: Annotated[float | None, Option(help="Memory that one app may use, MB. Default: assumed.")] = None,
+    active_w: Annotated[float | None, Option(help="Power while it computes, W. Default: assumed.")] = None,
+    label: Annotated[str | None, Option(help="What people call it. Default: its name.")] = None,
     like: Annotated[
-        str | None, typer.Option(help="Class that all else is taken from. Default: the nearest by memory and rate.")
+        str | None, Option(help="Class that all else is taken from. Default: the nearest by memory and rate.")
     ] = None,
-    devices: Given = FILE,
+    devices: Given = DEVICES,
 ) -> None:
     """Add a device class to a fleet file, and say what was assumed of it.
 
@@ -79,10 +81,7 @@ def add(
     )
     known = Known(memory, rate, battery, app_mb=app_mb, active_w=active_w, label=label)
     found = write(devices, name, known, like)
-    say = Console(soft_wrap=True, highlight=False)
-    say.print(f"added {name} to {devices}, like {found.like}", markup=False)
-    say.print(f"assumed, as estimates: {'; '.join(found.assumed)}", markup=False)
-    say.print("no client has it yet: give it a share of the fleet, for example", markup=False)
-    say.print(
-        f'edgefr simulate --devices {devices} --set "fleet.share={{{name}: 0.5, {found.like}: 0.5}}"', markup=False
-    )
+    say(f"added {name} to {devices}, like {found.like}")
+    say(f"assumed, as estimates: {'; '.join(found.assumed)}")
+    say("no client has it yet: give it a share of the fleet, for example")
+    say(f'edgefr simulate --devices {devices} --set "fleet.share={{{name}: 0.5, {found.like}: 0.5}}"')

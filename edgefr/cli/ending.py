@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from edgefr.cli.progress import shown
+from edgefr.config.progress import shown
 from privacy.errors import InputError
 
 if TYPE_CHECKING:

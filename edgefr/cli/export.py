@@ -5,40 +5,37 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-from rich.console import Console
+from typer import Option
 
-from edgefr.cli.progress import shown
+from edgefr.cli.options import FinishedRun
+from edgefr.cli.output import say, show
+from edgefr.config.progress import shown
 
 
 def export(
-    run: Annotated[Path, typer.Option(help="Folder of a finished run.")],
+    run: FinishedRun,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the bundles, one per device class. Default: in the run.")
+        Path | None, Option(help="Folder for the bundles, one per device class. Default: in the run.")
     ] = None,
     expires_days: Annotated[
-        int, typer.Option(min=1, help="Devices refuse the bundles so many days after the run was made.")
+        int, Option(min=1, help="Devices refuse the bundles so many days after the run was made.")
     ] = 365,
-    key: Annotated[Path | None, typer.Option(help="Private key (PEM) to sign them with; none: the run's own.")] = None,
-    zipped: Annotated[
-        bool, typer.Option("--zip", help="Write each bundle as one zip file too, beside its folder.")
-    ] = False,
+    key: Annotated[Path | None, Option(help="Private key (PEM) to sign them with; none: the run's own.")] = None,
+    zipped: Annotated[bool, Option("--zip", help="Write each bundle as one zip file too, beside its folder.")] = False,
     with_users: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--with-users", help="Put the simulated users' private state and names in, for parity tests; never publish."
         ),
     ] = False,
     served: Annotated[
         bool,
-        typer.Option(
-            "--served",
-            help="Of what real devices have learned since: the next bundles, with which `serve` goes on.",
+        Option(
+            "--served", help="Of what real devices have learned since: the next bundles, with which `serve` goes on."
         ),
     ] = False,
     next_block: Annotated[
-        bool,
-        typer.Option("--next-block", help="With --served, of a run over blocks: they open the next block of time."),
+        bool, Option("--next-block", help="With --served, of a run over blocks: they open the next block of time.")
     ] = False,
 ) -> None:
     """Pack what a run learned into one bundle per device class: ONNX graphs, item vectors, tokenizer, manifest.
@@ -51,21 +48,10 @@ def export(
 
     Example: `edgefr export --run runs/demo --served --next-block`
     """
-    from edgefr.report.tables import print_path
+    asked = dict(locals())
     from edgefr.simulation.bundles import export as write
 
     with shown() as progress:
-        found = write(
-            run,
-            out,
-            expires_days=expires_days,
-            key=key,
-            zipped=zipped,
-            with_users=with_users,
-            served=served,
-            next_block=next_block,
-            progress=progress,
-        )
-    console = Console()
-    console.print(found.sheet)
-    print_path("bundles", found.path, console)
+        found = write(**asked, progress=progress)
+    show(found.sheet)
+    say(f"bundles: {found.path}")

@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
-from rich.console import Console
+from typer import Argument, Option
 
-from edge.interaction_file import check_work, read_stream
-from edgefr.cli.confined import MaxRam, MaxSeconds, confined
-from edgefr.cli.device import (
-    Authority,
-    BundleFolder,
-    OwnCertificate,
-    OwnKey,
-    PolicyFile,
-    Renew,
-    StateFolder,
-    TrustedKeys,
-    adopt,
-    device,
-    pair,
-)
-from edgefr.cli.progress import shown
-
-Address = Annotated[str, typer.Option("--url", help="Address that `edgefr serve` printed.")]
+from edgefr.cli import options
+from edgefr.cli.confined import confined
+from edgefr.cli.device import adopt, device, pair
+from edgefr.cli.output import say
+from edgefr.config.progress import shown
 
 
 @device.command()
 def enrol(
-    bundle: BundleFolder,
-    state: StateFolder,
-    url: Address,
-    code: Annotated[str, typer.Option(help="One-time code that `edgefr enrol` printed.")],
-    ca: Authority = None,
-    tls_cert: OwnCertificate = None,
-    tls_key: OwnKey = None,
-    key: TrustedKeys = None,
-    policy: PolicyFile = None,
+    bundle: options.BundleFolder,
+    state: options.StateFolder,
+    url: options.Address,
+    code: Annotated[str, Option(help="One-time code that `edgefr enrol` printed.")],
+    ca: options.Authority = None,
+    tls_cert: options.OwnCertificate = None,
+    tls_key: options.OwnKey = None,
+    key: options.TrustedKeys = None,
+    policy: options.PolicyFile = None,
 ) -> None:
     """Make this device's own key and have a server know it. The key stays in the state; requests are signed with it.
 
@@ -56,22 +42,22 @@ def enrol(
         user = enrolled(state, url, code, ca=ca, shown=own).record.user
     confined(state)
     Device(bundle, state, user=None if Store(state).exists else user, trusted=key)
-    Console().print(f"enrolled as {user}; take part with `edgefr device join`", soft_wrap=True, highlight=False)
+    say(f"enrolled as {user}; take part with `edgefr device join`")
 
 
 @device.command()
 def fetch(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="New folder for the bundle.")],
-    state: StateFolder,
-    url: Address,
+    bundle: Annotated[Path, Argument(metavar="BUNDLE", help="New folder for the bundle.")],
+    state: options.StateFolder,
+    url: options.Address,
     code: Annotated[
-        str | None, typer.Option(help="One-time code that `edgefr enrol` printed; none: the device is enrolled.")
+        str | None, Option(help="One-time code that `edgefr enrol` printed; none: the device is enrolled.")
     ] = None,
-    ca: Authority = None,
-    tls_cert: OwnCertificate = None,
-    tls_key: OwnKey = None,
-    key: TrustedKeys = None,
-    policy: PolicyFile = None,
+    ca: options.Authority = None,
+    tls_cert: options.OwnCertificate = None,
+    tls_key: options.OwnKey = None,
+    key: options.TrustedKeys = None,
+    policy: options.PolicyFile = None,
 ) -> None:
     """Fetch this device's bundle from its server, which enrols it first where a code is given.
 
@@ -96,26 +82,25 @@ def fetch(
     assert found is not None, "nothing was there before"
     signer = found.bundle.signed_by
     by = "by nobody" if signer is None else f"by key {signer[:16]}..."
-    said = f"{bundle} is there: {found.received:,} bytes fetched, signed {by}; take part with `edgefr device join`"
-    Console().print(said, soft_wrap=True, highlight=False)
+    say(f"{bundle} is there: {found.received:,} bytes fetched, signed {by}; take part with `edgefr device join`")
 
 
 @device.command()
 def join(
-    bundle: BundleFolder,
-    state: StateFolder,
-    url: Address,
+    bundle: options.BundleFolder,
+    state: options.StateFolder,
+    url: options.Address,
     interactions: Annotated[
-        Path, typer.Option(help="The device's own: a text file, an item id a line, or item, tab, unix seconds.")
+        Path, Option(help="The device's own: a text file, an item id a line, or item, tab, unix seconds.")
     ],
-    ca: Authority = None,
-    tls_cert: OwnCertificate = None,
-    tls_key: OwnKey = None,
-    max_ram_mb: MaxRam = None,
-    max_seconds: MaxSeconds = None,
-    key: TrustedKeys = None,
-    policy: PolicyFile = None,
-    renew: Renew = False,
+    ca: options.Authority = None,
+    tls_cert: options.OwnCertificate = None,
+    tls_key: options.OwnKey = None,
+    max_ram_mb: options.MaxRam = None,
+    max_seconds: options.MaxSeconds = None,
+    key: options.TrustedKeys = None,
+    policy: options.PolicyFile = None,
+    renew: options.Renew = False,
 ) -> None:
     """Work for a server until it has no more rounds. Stopped at any moment, it goes on where it was: join again.
 
@@ -127,6 +112,7 @@ def join(
     """
     from edge.device import Device
     from edge.identity import Identity
+    from edge.interaction_file import check_work, read_stream
     from edge.remote import join as work
     from edge.state import Store
 
@@ -134,24 +120,21 @@ def join(
     adopt(policy, state)
     confined(state, max_ram_mb, max_seconds, resumes=True)
     name = None if Store(state).exists else user
-    limits: dict[str, Any] = {"max_ram_mb": max_ram_mb, "max_seconds": max_seconds}
-    device = Device(bundle, state, user=name, trusted=key, renew=renew, **limits)
+    one = Device(bundle, state, user=name, trusted=key, renew=renew, max_ram_mb=max_ram_mb, max_seconds=max_seconds)
     with shown(doing="waiting to be asked for a round") as progress:
         items, times = read_stream(interactions)
-        check_work(device, items)
-        done = work(device, url, items, times, ca=ca, shown=pair(tls_cert, tls_key), progress=progress)
-    Console().print(
+        check_work(one, items)
+        done = work(one, url, items, times, ca=ca, shown=pair(tls_cert, tls_key), progress=progress)
+    say(
         f"{done.taken} releases taken, {done.late} too late; {done.bytes_up:,} bytes sent, {done.bytes_down:,} received"
     )
     if not done.asked:
-        why = "the server has no further round, and asked this device for none; join again when it serves more"
-        Console().print(why, soft_wrap=True)
+        say("the server has no further round, and asked this device for none; join again when it serves more")
     if done.unsafe:
-        Console().print(f"{done.unsafe} secure sums refused: {done.refused}", soft_wrap=True)
+        say(f"{done.unsafe} secure sums refused: {done.refused}")
     if done.failed:
-        said = f"{done.failed} rounds whose training failed, so that noise alone was sent: {done.failure}"
-        Console(soft_wrap=True, highlight=False).print(said, markup=False)
+        say(f"{done.failed} rounds whose training failed, so that noise alone was sent: {done.failure}")
     if done.rested:
-        Console().print(f"{done.rested} rounds sat out: the server counts releases, and the privacy budget is spent")
+        say(f"{done.rested} rounds sat out: the server counts releases, and the privacy budget is spent")
     if done.stopped is not None:
-        Console().print(f"stopped by itself: {done.stopped}", soft_wrap=True)
+        say(f"stopped by itself: {done.stopped}")

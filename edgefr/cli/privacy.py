@@ -2,45 +2,37 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
+from edgefr.cli.options import Json, validated
+from edgefr.cli.output import say, show, show_json, show_line
 from privacy.errors import InputError
-
-Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
 
 def privacy(
-    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A finished run: what its clients spent.")] = None,
-    mechanism: Annotated[
-        str | None, typer.Option(help="gaussian, laplace, discrete-laplace, paper-laplace or none.")
-    ] = None,
-    rounds: Annotated[
-        int | None, typer.Option(help="Rounds of the run, at most one release of a client in each.")
-    ] = None,
-    clients: Annotated[int | None, typer.Option(help="Clients there are.")] = None,
-    clients_per_round: Annotated[int | None, typer.Option(help="Cohort of a round. Default: everyone.")] = None,
-    trust: Annotated[str | None, typer.Option(help="central (default) or local.")] = None,
-    clip: Annotated[float | None, typer.Option(help="Bound on the norm of a client's whole update.")] = None,
-    norm: Annotated[str | None, typer.Option(help="Norm that is clipped: l2 (default) or l1.")] = None,
-    sigma: Annotated[float | None, typer.Option(help="Standard deviation of the noise / clip.")] = None,
-    epsilon: Annotated[
-        float | None, typer.Option(help="Instead of sigma: answer the noise this epsilon needs.")
-    ] = None,
-    scale: Annotated[float | None, typer.Option(help="Instead of sigma: absolute noise, as papers print it.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Delta; below 1 / clients. Default: 1e-5.")] = None,
+    run: Annotated[Path | None, Argument(metavar="[RUN]", help="A finished run: what its clients spent.")] = None,
+    mechanism: Annotated[str | None, Option(help="gaussian, laplace, discrete-laplace, paper-laplace or none.")] = None,
+    rounds: Annotated[int | None, Option(help="Rounds of the run, at most one release of a client in each.")] = None,
+    clients: Annotated[int | None, Option(help="Clients there are.")] = None,
+    clients_per_round: Annotated[int | None, Option(help="Cohort of a round. Default: everyone.")] = None,
+    trust: Annotated[str | None, Option(help="central (default) or local.")] = None,
+    clip: Annotated[float | None, Option(help="Bound on the norm of a client's whole update.")] = None,
+    norm: Annotated[str | None, Option(help="Norm that is clipped: l2 (default) or l1.")] = None,
+    sigma: Annotated[float | None, Option(help="Standard deviation of the noise / clip.")] = None,
+    epsilon: Annotated[float | None, Option(help="Instead of sigma: answer the noise this epsilon needs.")] = None,
+    scale: Annotated[float | None, Option(help="Instead of sigma: absolute noise, as papers print it.")] = None,
+    delta: Annotated[float | None, Option(help="Delta; below 1 / clients. Default: 1e-5.")] = None,
     sampler: Annotated[
-        str | None, typer.Option(help="grid (default with a clip), as devices draw it, or float (simulations alone).")
+        str | None, Option(help="grid (default with a clip), as devices draw it, or float (simulations alone).")
     ] = None,
-    grid_exponent: Annotated[int | None, typer.Option(help="k of the grid 2 ** k.")] = None,
+    grid_exponent: Annotated[int | None, Option(help="k of the grid 2 ** k.")] = None,
     p90_norm: Annotated[
-        float | None, typer.Option(min=0, help="90th percentile of update norms, for the hypothetical epsilon.")
+        float | None, Option(min=0, help="90th percentile of update norms, for the hypothetical epsilon.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -53,56 +45,33 @@ def privacy(
 
     Example: `edgefr privacy runs/demo`
     """
-    chosen = {
-        "mechanism": mechanism,
-        "trust": trust,
-        "clip": clip,
-        "norm": norm,
-        "sigma": sigma,
-        "epsilon": epsilon,
-        "scale": scale,
-        "delta": delta,
-        "sampler": sampler,
-        "grid_exponent": grid_exponent,
-    }
-    chosen = {name: value for name, value in chosen.items() if value is not None}
-    counts = {"rounds": rounds, "clients": clients, "clients_per_round": clients_per_round}
-    asked = [*chosen, *(name for name, value in {**counts, "p90_norm": p90_norm}.items() if value is not None)]
-    if run is not None and asked:
-        raise InputError(f"a run has its own settings: drop --{asked[0].replace('_', '-')}, or drop the run")
+    settings = dict(mechanism=mechanism, trust=trust, clip=clip, norm=norm, sigma=sigma, epsilon=epsilon, scale=scale)
+    settings |= dict(delta=delta, sampler=sampler, grid_exponent=grid_exponent)
+    chosen = {name: value for name, value in settings.items() if value is not None}
+    counts = {"rounds": rounds, "clients": clients, "clients_per_round": clients_per_round, "p90_norm": p90_norm}
+    asked = [*chosen, *(name for name, value in counts.items() if value is not None)]
     if run is not None:
+        if asked:
+            raise InputError(f"a run has its own settings: drop --{asked[0].replace('_', '-')}, or drop the run")
         _print_run(run, as_json)
         return
     if mechanism is None or rounds is None or clients is None:
         raise InputError("name a run, or settings: --mechanism, --rounds and --clients (see edgefr privacy --help)")
     cohort = clients if clients_per_round is None else clients_per_round
-    report = answer(chosen, rounds, cohort, clients, p90_norm)
+    report = _answer(chosen, rounds, cohort, clients, p90_norm)
     for warning in (line for line in report["not_covered"] if line.startswith("delta ")):
-        Console(stderr=True, soft_wrap=True).print(Text(f"warning: {warning}"))
+        say(f"warning: {warning}", err=True)
     _print({"privacy": report}, as_json, report)
 
 
-def answer(
-    chosen: dict[str, Any],
-    rounds: int,
-    cohort: int,
-    clients: int,
-    p90_norm: float | None,
-) -> dict[str, Any]:
+def _answer(chosen: dict[str, Any], rounds: int, cohort: int, clients: int, p90: float | None) -> dict[str, Any]:
     """Return the report of a run with these settings in which one client takes part in every round."""
-    from pydantic import ValidationError
-
-    from edgefr.config.validation import describe
     from privacy.plan import plan
     from privacy.report import report
     from privacy.settings import PrivacySettings
 
-    try:
-        settings = PrivacySettings(**chosen)
-    except ValidationError as error:
-        raise InputError(describe(error, PrivacySettings)) from error
-    resolved = plan(settings, rounds, cohort, clients)
-    return report(settings, resolved, rounds, float(rounds), clients, p90_norm)
+    settings = validated(PrivacySettings, **chosen)
+    return report(settings, plan(settings, rounds, cohort, clients), rounds, float(rounds), clients, p90)
 
 
 def _print_run(folder: Path, as_json: bool) -> None:
@@ -119,7 +88,7 @@ def _print_run(folder: Path, as_json: bool) -> None:
     collected = {"collected": spent.collected} if spent.collected else {}
     _print({"privacy": spent.report, **spent.ledgers}, as_json, {**spent.report, **spent.ledgers, **collected})
     for said, rounds in spent.collected.items() if not as_json else ():
-        Console().print(f"{rounds} served rounds: {said}", markup=False, highlight=False)
+        show_line(f"{rounds} served rounds: {said}")
 
 
 def _print(parts: dict[str, Any], as_json: bool, values: dict[str, Any]) -> None:
@@ -129,25 +98,22 @@ def _print(parts: dict[str, Any], as_json: bool, values: dict[str, Any]) -> None
     from privacy.report_rows import render, render_ledger
 
     if as_json:
-        typer.echo(json.dumps(values, indent=2, allow_nan=False))
+        show_json(values)
         return
-    console = Console()
-    rows = [*render(parts["privacy"]), *render_examples(parts["privacy"].get("examples"))]
-    console.print(_table("privacy", rows))
-    if "ledger" in parts:
-        if parts["ledger"] is None:
-            why = "releases are counted where they have a clip and noise"
-            if parts["privacy"]["eps_guaranteed"] != "inf":
-                why = "the guarantee above is that of the client with most releases"
-            console.print(f"no {LEDGER}: {why}", style="dim")
-        else:
-            served = "served" in parts
-            console.print(
-                _table("ledger, simulated and served" if served else "ledger", render_ledger(parts["ledger"]))
-            )
-            for name in ("simulated", "served"):
-                if parts.get(name) is not None:
-                    console.print(_table(f"of that {name}", render_ledger(parts[name])))
+    report = parts["privacy"]
+    show(_table("privacy", [*render(report), *render_examples(report.get("examples"))]))
+    if "ledger" not in parts:
+        return
+    if parts["ledger"] is None:
+        why = "releases are counted where they have a clip and noise"
+        if report["eps_guaranteed"] != "inf":
+            why = "the guarantee above is that of the client with most releases"
+        show_line(f"no {LEDGER}: {why}", style="dim")
+        return
+    titles = {"ledger": "ledger, simulated and served" if "served" in parts else "ledger"}
+    for name, title in (titles | {"simulated": "of that simulated", "served": "of that served"}).items():
+        if parts.get(name) is not None:
+            show(_table(title, render_ledger(parts[name])))
 
 
 def _table(title: str, rows: list[tuple[str, str]]) -> Table:

@@ -13,8 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from edgefr.cli.progress import shown
-from edgefr.config.progress import duration, of_runs
+from edgefr.config.progress import duration, of_runs, shown
 from edgefr.studies.sweeps.results import Entry
 from edgefr.studies.sweeps.run import Standing, Watch
 from edgefr.studies.sweeps.tradeoff import main_metric

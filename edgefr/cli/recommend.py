@@ -1,4 +1,4 @@
-"""`edgefr recommend` shows what a device would show, from its bundle alone (no torch)."""
+"""`edgefr recommend` shows what a device would show (no torch), `edgefr explain` what that leans on."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-from rich.console import Console
 from rich.text import Text
+from typer import Argument, Option
+
+from edgefr.cli import options
+from edgefr.cli.options import split
+from edgefr.cli.output import say, show
+from edgefr.config.progress import shown
 
 if TYPE_CHECKING:
     from edge.cold_start import Recommendations
@@ -17,16 +21,13 @@ NEAREST = "nearest of your own"
 
 
 def recommend(
-    bundle: Annotated[Path, typer.Argument(help="A bundle that simulate or export wrote: a folder or a zip.")],
+    bundle: options.Bundle,
     user: Annotated[
-        str | None,
-        typer.Option(help="A user that the bundle carries, where it was exported with users; none: a new device."),
+        str | None, Option(help="A user that the bundle carries, where it was exported with users; none: a new device.")
     ] = None,
-    k: Annotated[int, typer.Option("-k", "--k", min=1, help="How many items.")] = 10,
-    exclude: Annotated[list[str] | None, typer.Option(help="Item ids to leave out; may be repeated.")] = None,
-    key: Annotated[
-        list[Path] | None, typer.Option(help="Public key that must have signed the bundle; may be repeated.")
-    ] = None,
+    k: options.Count = 10,
+    exclude: options.Excluded = None,
+    key: options.SignedBy = None,
 ) -> None:
     """Recommend from a bundle, with nothing but what a device has.
 
@@ -39,10 +40,10 @@ def recommend(
 
     with opened(bundle, trusted=key) as checked:
         found = Recommender(checked.root, trusted=key).recommend(k, user=user, exclude=exclude or [])
-    show(found, f"for {user}" if user else "for a new device")
+    show_list(found, f"for {user}" if user else "for a new device")
 
 
-def show(found: Recommendations, title: str, nearest: Callable[[str], str] | None = None) -> None:
+def show_list(found: Recommendations, title: str, nearest: Callable[[str], str] | None = None) -> None:
     """Print recommendations with their basis: `nearest` says of an item which of the user's own is nearest to it."""
     from edgefr.config.sheet import Sheet
 
@@ -52,4 +53,46 @@ def show(found: Recommendations, title: str, nearest: Callable[[str], str] | Non
         row |= {"score": f"{score:.4f}"} if found.basis == "model" else {}
         rows.append(row | ({} if nearest is None else {NEAREST: nearest(item)}))
     title = ": ".join([title, *([found.said] if found.said else [])])
-    Console().print(Sheet(title, rows, words=["item", "title", NEAREST]) if rows else Text(title))
+    show(Sheet(title, rows, words=["item", "title", NEAREST]) if rows else Text(title))
+
+
+def explain(
+    source: Annotated[Path, Argument(help="Folder of a finished run; or a bundle, a folder or a zip.")],
+    user: Annotated[str | None, Option(help="A user of the run, or one that the bundle carries.")] = None,
+    items: Annotated[
+        str, Option(help="Ids of items to ask about, by commas; none: the user's best, and the one held out.")
+    ] = "",
+    k: Annotated[
+        int | None, Option("-k", "--k", min=1, help="How many of the best items, where none are named; default: 3.")
+    ] = None,
+    maps: Annotated[
+        tuple[str, str] | None,
+        Option("--map", help="Two users, whose items are laid out by t-SNE instead.", metavar="USER USER"),
+    ] = None,
+    out: Annotated[Path | None, Option(help="A folder for pictures (.png, .svg) and numbers (.json).")] = None,
+) -> None:
+    """Explain recommendations: how much each leans on the items that its user had last; the shares sum to 1.
+
+    Example: `edgefr explain runs/demo --user u0000003`
+
+    Example: `edgefr explain runs/demo --map u0000003 u0000008 --out maps`
+    """
+    from edgefr.simulation.explain import explain as ask
+    from edgefr.simulation.explain import map_items
+    from privacy.errors import InputError
+
+    if maps is not None:
+        if out is None or user is not None or items or k is not None:
+            raise InputError("--map USER USER draws two users' items into --out DIR; leave --user, --items, -k away")
+        with shown(doing="laying items out"):
+            map_items(source, list(maps), out=out)
+        say(f"{out}: items.png, items.svg, items.json")
+        return
+    chosen = split(items)
+    if items and not chosen:
+        raise InputError("--items names none: give ids with commas between, or leave it away for the best")
+    if items and k is not None:
+        raise InputError("-k says how many of the best items: leave it away where --items names them")
+    with shown(doing="explaining"):
+        found = ask(source, user, chosen, k=3 if k is None else k, out=out)
+    show(found.sheet)

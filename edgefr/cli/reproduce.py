@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from typer import Option
 
 from edgefr.cli.helped import Group
-from edgefr.cli.progress import shown
-from edgefr.cli.simulate import RayAddress
+from edgefr.cli.options import DEVICES, DataDir, RayAddress, Workers, split
+from edgefr.cli.output import end, show_line, show_page, warn
+from edgefr.config.progress import shown
 
 reproduce = typer.Typer(
     name="reproduce",
@@ -42,36 +42,45 @@ class Stream(StrEnum):
     cyclic = "cyclic"
 
 
-DataDir = Annotated[Path | None, typer.Option(envvar="EDGEFR_DATA", help="Folder with the public archives.")]
-Seeds = Annotated[int, typer.Option(min=1, max=1000, help="Seeds 0, 1, ...: every cell is run with each.")]
-FidelityOption = Annotated[
-    Fidelity, typer.Option(help="Where the paper and its released code differ: which one to follow.")
-]
-Workers = Annotated[int, typer.Option(min=1, max=256, help="Runs at a time, each a process with one thread.")]
+def _table(first: int, last: int, default: str) -> Any:
+    said = f"Table {first} to {last}; give it again for more. Default: {default}."
+    return Option(min=first, max=last, help=said)
+
+
+def _figure(first: int, last: int, between: str) -> Any:
+    return Option(min=first, max=last, help=f"Figure {first} {between} {last}; give it again.")
+
+
+def _rounds(said: str) -> Any:
+    return Option(min=1, max=10_000, help=said)
+
+
+Numbers = list[int] | None
+Names = list[str] | None
+Seeds = Annotated[int, Option(min=1, max=1000, help="Seeds 0, 1, ...: every cell is run with each.")]
+FidelityOption = Annotated[Fidelity, Option(help="Where the paper and its released code differ: which one to follow.")]
 Override = Annotated[
-    list[str] | None,
-    typer.Option(
+    Names,
+    Option(
         "--set",
         metavar="KEY=VALUE",
         help="Put a value over every recipe that reads it, e.g. aggregation.beta=0.9; pages say so.",
     ),
 ]
 Rows = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME,...", help="Run and print these rows of the tables alone; give it again for more."),
+    Names, Option(metavar="NAME,...", help="Run and print these rows of the tables alone; give it again for more.")
 ]
-Devices = Annotated[Path, typer.Option(help="Fleet file: what the rounds would cost devices.")]
+Out = Annotated[Path, Option(help="Folder of pages and runs. The same again goes on.")]
+Devices = Annotated[Path, Option(help="Fleet file: what the rounds would cost devices.")]
 
 
 @reproduce.command()
 def f3crec(
-    table: Annotated[
-        list[int] | None, typer.Option(min=1, max=8, help="Table 1 to 8; give it again for more. Default: 2.")
-    ] = None,
-    figure: Annotated[list[int] | None, typer.Option(min=3, max=4, help="Figure 3 or 4; give it again.")] = None,
+    table: Annotated[Numbers, _table(1, 8, "2")] = None,
+    figure: Annotated[Numbers, _figure(3, 4, "or")] = None,
     data: Annotated[
-        list[str] | None,
-        typer.Option(
+        Names,
+        Option(
             help="ml-100k, ml-latest-small, lastfm-2k or hetrec2011; give it again for more. Default: the data sets of "
             "each of the paper's tables.",
             autocompletion=lambda: ["ml-100k", "ml-latest-small", "lastfm-2k", "hetrec2011"],
@@ -83,19 +92,17 @@ def f3crec(
     workers: Workers = 1,
     ray_address: RayAddress = None,
     rounds: Annotated[
-        int | None,
-        typer.Option(min=1, max=10_000, help="At most this many rounds per block, to make it smaller; pages say so."),
+        int | None, _rounds("At most this many rounds per block, to make it smaller; pages say so.")
     ] = None,
     rows: Rows = None,
     backbones: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME,...", help="fedmf, fedncf or pfedrec: the parts of Table 2 with these alone."),
+        Names, Option(metavar="NAME,...", help="fedmf, fedncf or pfedrec: the parts of Table 2 with these alone.")
     ] = None,
     set_: Override = None,
-    out: Annotated[Path, typer.Option(help="Folder of pages, runs and base blocks. The same again goes on.")] = Path(
+    out: Annotated[Path, Option(help="Folder of pages, runs and base blocks. The same again goes on.")] = Path(
         "runs/f3crec"
     ),
-    devices: Devices = Path("devices.yaml"),
+    devices: Devices = DEVICES,
 ) -> None:
     """Run F3CRec again: Federated Continual Recommendation (CIKM 2025), Tables 2 to 8 and Figures 3 and 4.
 
@@ -115,20 +122,16 @@ def f3crec(
 
     Example: `edgefr reproduce f3crec --table 2 --table 3 --workers 2`
     """
-    asked = Asked("f3crec", _exhibits(table, figure), data, data_dir, seeds, fidelity.value, None)
-    asked = asked._replace(rows=_listed(rows), backbones=_listed(backbones))
-    _run(asked, _by_hand(set_, rounds), Common(devices, out, workers, ray_address))
+    _run("f3crec", **locals())
 
 
 @reproduce.command()
 def fcucr(
-    table: Annotated[
-        list[int] | None, typer.Option(min=1, max=5, help="Table 1 to 5; give it again for more. Default: 2.")
-    ] = None,
-    figure: Annotated[list[int] | None, typer.Option(min=2, max=10, help="Figure 2 to 10; give it again.")] = None,
+    table: Annotated[Numbers, _table(1, 5, "2")] = None,
+    figure: Annotated[Numbers, _figure(2, 10, "to")] = None,
     data: Annotated[
-        list[str] | None,
-        typer.Option(
+        Names,
+        Option(
             help="xing, retailrocket, lastfm-1k, tmall, or any other with times, which the paper prints nothing of; "
             "give it again for more. Default: the data sets of each of the paper's tables.",
             autocompletion=lambda: ["xing", "retailrocket", "lastfm-1k", "tmall"],
@@ -139,20 +142,18 @@ def fcucr(
     fidelity: FidelityOption = Fidelity.released,
     stream: Annotated[
         Stream | None,
-        typer.Option(
+        Option(
             help="one-pass: a client meets each session once; cyclic: over and over. Default: cyclic as released, "
             "one-pass in the paper."
         ),
     ] = None,
     workers: Workers = 1,
     ray_address: RayAddress = None,
-    rounds: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="So many rounds instead of 40; pages say so.")
-    ] = None,
+    rounds: Annotated[int | None, _rounds("So many rounds instead of 40; pages say so.")] = None,
     rows: Rows = None,
     set_: Override = None,
-    out: Annotated[Path, typer.Option(help="Folder of pages and runs. The same again goes on.")] = Path("runs/fcucr"),
-    devices: Devices = Path("devices.yaml"),
+    out: Out = Path("runs/fcucr"),
+    devices: Devices = DEVICES,
 ) -> None:
     """Run FCUCR again: Learning Evolving Preferences (WWW 2026), Tables 2 to 5, Figures 2 to 10.
 
@@ -174,23 +175,20 @@ def fcucr(
 
     Example: `edgefr reproduce fcucr --table 2 --stream one-pass`
     """
-    chosen = None if stream is None else stream.value
-    asked = Asked("fcucr", _exhibits(table, figure), data, data_dir, seeds, fidelity.value, chosen)
-    asked = asked._replace(rows=_listed(rows))
-    _run(asked, _by_hand(set_, rounds), Common(devices, out, workers, ray_address))
+    _run("fcucr", **locals())
 
 
 @reproduce.command()
 def fedcar(
     table: Annotated[
-        list[int] | None, typer.Option(min=1, max=3, help="Table 1: the data sets; 2 or 3. Again for more. Default: 1.")
+        Numbers, Option(min=1, max=3, help="Table 1: the data sets; 2 or 3. Again for more. Default: 1.")
     ] = None,
-    figure: Annotated[list[int] | None, typer.Option(help="Figure 5.")] = None,
+    figure: Annotated[Numbers, Option(help="Figure 5.")] = None,
     data: Annotated[
-        list[str] | None,
-        typer.Option(
+        Names,
+        Option(
             help="ml-100k, ml-1m, amazon-video, lastfm-2k or hetrec2011 for Table 1; ml-100k or ml-latest-small for "
-            "others. Give it again for more.",
+            "others. Give it again for more."
         ),
     ] = None,
     data_dir: DataDir = None,
@@ -198,12 +196,10 @@ def fedcar(
     rows: Rows = None,
     workers: Workers = 1,
     ray_address: RayAddress = None,
-    rounds: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="So many rounds of federated rows instead of 100.")
-    ] = None,
+    rounds: Annotated[int | None, _rounds("So many rounds of federated rows instead of 100.")] = None,
     set_: Override = None,
-    out: Annotated[Path, typer.Option(help="Folder of pages and runs. The same again goes on.")] = Path("runs/fedcar"),
-    devices: Devices = Path("devices.yaml"),
+    out: Out = Path("runs/fedcar"),
+    devices: Devices = DEVICES,
 ) -> None:
     """Run FedCAR again with the whole leave-one-out family at one search budget: Tables 1 to 3, Figure 5.
 
@@ -218,24 +214,18 @@ def fedcar(
 
     Example: `edgefr reproduce fedcar --table 2 --data ml-100k --seeds 1`
     """
-    asked = Asked(
-        "fedcar", _exhibits(table or ([] if figure else [1]), figure), data, data_dir, seeds, "released", None
-    )
-    asked = asked._replace(rows=_listed(rows))
-    _run(asked, _by_hand(set_, rounds), Common(devices, out, workers, ray_address))
+    _run("fedcar", (1,), **locals())
 
 
 @reproduce.command()
 def transfr(
-    table: Annotated[
-        list[int] | None, typer.Option(min=2, max=6, help="Table 2 to 6; give it again for more. Default: 2 and 3.")
-    ] = None,
-    figure: Annotated[list[int] | None, typer.Option(min=3, max=6, help="Figure 3 to 6; give it again.")] = None,
+    table: Annotated[Numbers, _table(2, 6, "2 and 3")] = None,
+    figure: Annotated[Numbers, _figure(3, 6, "to")] = None,
     data: Annotated[
-        list[str] | None,
-        typer.Option(
+        Names,
+        Option(
             help="amazon-books, amazon-cds-and-vinyl, ... for Tables 2 and 3; amazon-arts-office, amazon-movie-book or "
-            "demo for others. Give it again for more.",
+            "demo for others. Give it again for more."
         ),
     ] = None,
     data_dir: DataDir = None,
@@ -244,12 +234,11 @@ def transfr(
     workers: Workers = 1,
     ray_address: RayAddress = None,
     rounds: Annotated[
-        int | None,
-        typer.Option(min=1, max=10_000, help="So many rounds of federated rows, to make it smaller; pages say so."),
+        int | None, _rounds("So many rounds of federated rows, to make it smaller; pages say so.")
     ] = None,
     set_: Override = None,
-    out: Annotated[Path, typer.Option(help="Folder of pages and runs. The same again goes on.")] = Path("runs/transfr"),
-    devices: Devices = Path("devices.yaml"),
+    out: Out = Path("runs/transfr"),
+    devices: Devices = DEVICES,
 ) -> None:
     """Run TransFR again: Transferable Federated Recommendation, Tables 2 to 6, Figures 3 to 6.
 
@@ -266,75 +255,42 @@ def transfr(
 
     Example: `edgefr reproduce transfr --table 4 --data demo --rows pmf,transfr-ours --seeds 1 --rounds 2`
     """
-    exhibits = _exhibits(table or ([] if figure else [2, 3]), figure)
-    asked = Asked("transfr", exhibits, data, data_dir, seeds, "released", None)
-    asked = asked._replace(rows=_listed(rows))
-    _run(asked, _by_hand(set_, rounds), Common(devices, out, workers, ray_address))
+    _run("transfr", (2, 3), **locals())
 
 
-class Asked(NamedTuple):
-    """These are what a paper's command is asked for."""
-
-    paper: str
-    exhibits: list[str]
-    data: list[str] | None
-    data_dir: Path | None
-    seeds: int
-    fidelity: str
-    stream: str | None
-    rows: Sequence[str] = ()
-    backbones: Sequence[str] = ()
-
-
-class Common(NamedTuple):
-    """These are the options that every paper's command takes."""
-
-    devices: Path
-    out: Path
-    workers: int
-    ray_address: str | None
-
-
-def _listed(names: list[str] | None) -> list[str]:
+def _listed(names: Names) -> list[str]:
     """Return names that were given one by one or with commas between them."""
-    return list(dict.fromkeys(name.strip() for text in names or [] for name in text.split(",") if name.strip()))
+    return list(dict.fromkeys(name for text in names or [] for name in split(text)))
 
 
-def _by_hand(set_: list[str] | None, rounds: int | None) -> list[str]:
-    """Return values over every recipe, as of `--set`."""
-    return [*(set_ or []), *([] if rounds is None else [f"rounds={rounds}"])]
+def _run(
+    paper: str,
+    tables: tuple[int, ...] = (2,),
+    *,
+    table: Numbers,
+    figure: Numbers,
+    rounds: int | None,
+    rows: Names,
+    set_: Names,
+    backbones: Names = None,
+    **asked: Any,
+) -> None:
+    """Make the runs and the pages, `tables` where none are asked for, and print them; ends with 1 where a run failed.
 
-
-def _exhibits(table: list[int] | None, figure: list[int] | None) -> list[str]:
-    """Return what is asked for; Table 2 if nothing is."""
-    return [f"table-{n}" for n in table or []] + [f"figure-{n}" for n in figure or []] or ["table-2"]
-
-
-def _run(asked: Asked, by_hand: list[str], to: Common) -> None:
-    """Make the runs and the pages, and print them; ends with 1 where a run failed."""
+    `asked`: what `edgefr.reproduce` is asked for under the names of the options.
+    """
     from edgefr.studies.reproductions.reproduce import reproduce as run
 
-    console, problems = Console(), Console(stderr=True, soft_wrap=True)
-
-    def warn(line: str) -> None:
-        problems.print(f"warning: {line}", style="yellow", markup=False)
-
+    exhibits = [f"table-{n}" for n in table or (() if figure else tables)] + [f"figure-{n}" for n in figure or ()]
+    by_hand = [*(set_ or []), *([] if rounds is None else [f"rounds={rounds}"])]
+    asked = {name: value.value if isinstance(value, StrEnum) else value for name, value in asked.items()}
+    asked |= {"rows": _listed(rows), "backbones": _listed(backbones), "overrides": by_hand}
     with shown() as progress:
-        found = run(**asked._asdict(), overrides=by_hand, **to._asdict(), progress=progress, warn=warn)
+        found = run(paper, exhibits, **asked, progress=progress, warn=warn)
     for page in found.pages:
-        console.print(page.title, style="bold", markup=False)
-        for sheet in page.sheets:
-            console.print(sheet)
-        for note in page.notes:
-            console.print(f"- {note}", style="dim", markup=False)
+        show_line(page.title, style="bold")
+        show_page(page)
     for line in by_hand:
         key, _, value = line.partition("=")
-        console.print(f"set by hand: {key} = {value}", markup=False)
-    for path in found.files:
-        console.print(f"wrote {path}", markup=False, soft_wrap=True)
-    for line in found.warnings:
-        warn(line)
-    for name, problem in found.failures.items():
-        problems.print(f"failed: {name}: {problem}", style="red", markup=False)
-    if found.failures:
-        raise typer.Exit(1)
+        show_line(f"set by hand: {key} = {value}")
+    end(found)

@@ -1,68 +1,69 @@
-"""`edgefr serve` lets real devices go on with a run."""
+"""`edgefr serve`, `enrol` and `forget`: real devices go on with a run, and who may take part."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from typer import Argument, Option
 
 from edgefr.cli.device import pair
-from edgefr.cli.progress import shown
+from edgefr.cli.options import refuse_given
+from edgefr.cli.output import say, show, show_facts
+from edgefr.config.progress import shown
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
+    from edgefr.serving.server import Access
     from edgefr.simulation.runs.run import Run
+    from edgefr.simulation.runs.upload_trust import Collecting
 
 
 def serve(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run, often one of rounds=0.")],
-    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds to go on for; none: with --status alone.")] = None,
+    run: Annotated[Path, Argument(metavar="RUN", help="Folder of a finished run, often one of rounds=0.")],
+    rounds: Annotated[int | None, Option(min=1, help="Rounds to go on for; none: with --status alone.")] = None,
     bundle_class: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             help="Device class whose bundle the devices hold; may be given again, so that several classes answer the "
             "same rounds. Default: all that have a bundle that learns, and users."
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = 0,
+    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0: any free one.")] = 0,
     tls_cert: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="The server's certificate (PEM). Off loopback by default one made for the run. With --status: the one "
             "that is shown to a server which asks for one."
         ),
     ] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    tls_key: Annotated[Path | None, Option(help="Its private key (PEM).")] = None,
     client_ca: Annotated[
         Path | None,
-        typer.Option(help="Authority (PEM) whose certificate every device has to show; none: no device shows one."),
+        Option(help="Authority (PEM) whose certificate every device has to show; none: no device shows one."),
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option(
+        Option(
             min=0.1,
             help="Seconds a round waits for its devices; the others are left out of it. Default: 600, rehearsing 20.",
         ),
     ] = None,
     min_answers: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Answers without which nothing of a round is published. Default: half, and 3 at least.",
-        ),
+        Option(min=1, help="Answers without which nothing of a round is published. Default: half, and 3 at least."),
     ] = None,
     secure_sum: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--secure-sum", help="Sum uploads under masks, of which the server learns the total (secure aggregation)."
         ),
     ] = False,
     trusted_server: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="NAME",
             help="Who is trusted with single uploads. Under central trust an epsilon is stated for sealed sums, or "
             "where somebody is named here.",
@@ -70,11 +71,11 @@ def serve(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for the result; must be new. Default: RUN/served (or rehearsed), served-2, ..."),
+        Option(help="Folder for the result; must be new. Default: RUN/served (or rehearsed), served-2, ..."),
     ] = None,
     rehearse: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=1,
             metavar="N",
             help="Rehearse in a copy of the run: N of its users as device processes of this host, with the fleet's "
@@ -82,7 +83,7 @@ def serve(
         ),
     ] = None,
     status: Annotated[
-        bool, typer.Option("--status", help="Say what the run's server is doing, or what it left, and serve nothing.")
+        bool, Option("--status", help="Say what the run's server is doing, or what it left, and serve nothing.")
     ] = False,
 ) -> None:
     """Go on with a run for some rounds with real devices, each a process of `edgefr device join`.
@@ -102,17 +103,14 @@ def serve(
 
     Example: `edgefr serve runs/demo --status`
     """
-    from edgefr.config.sheet import Sheet, plainly
-    from edgefr.report.tables import print_path
-    from edgefr.serving.serve import serve as serve_run
     from edgefr.serving.server import Access
     from edgefr.simulation.runs.run import Run
     from edgefr.simulation.runs.upload_trust import Collecting
-    from privacy.report_rows import render_ledger
 
     opened = Run.open(run)
     if status:
-        _only_look(
+        refuse_given(
+            "says how to serve, and --status only looks; drop one of them",
             rounds=rounds,
             bundle_class=bundle_class,
             host=host != Access().host,
@@ -131,72 +129,127 @@ def serve(
     collecting = Collecting(secure_sum, trusted_server)
     if rounds is None:
         raise InputError("say how many rounds devices are to do: give --rounds")
-    if rehearse is not None:
-        if access != Access():
-            raise InputError("a rehearsal stays on this host: drop --host, --port, --client-ca and those of TLS")
-        if collecting != Collecting():
-            raise InputError("a rehearsal collects uploads as they are: drop --secure-sum and --trusted-server")
-        if bundle_class is None or len(bundle_class) != 1:
-            raise InputError("devices of one class rehearse together: give --bundle-class, once")
-        _rehearse(opened, bundle_class[0], rounds, rehearse, timeout or 20.0, min_answers, out)
+    to = {"min_answers": min_answers, "out": out}
+    if rehearse is None:
+        _serve(opened, rounds, access, collecting, bundle_class, timeout or 600.0, **to)
         return
+    if access != Access():
+        raise InputError("a rehearsal stays on this host: drop --host, --port, --client-ca and those of TLS")
+    if collecting != Collecting():
+        raise InputError("a rehearsal collects uploads as they are: drop --secure-sum and --trusted-server")
+    if bundle_class is None or len(bundle_class) != 1:
+        raise InputError("devices of one class rehearse together: give --bundle-class, once")
+    _rehearse(opened, bundle_class[0], rounds, rehearse, timeout or 20.0, **to)
+
+
+def _serve(
+    run: Run,
+    rounds: int,
+    access: Access,
+    collecting: Collecting,
+    classes: list[str] | None,
+    timeout_s: float,
+    **options: Any,
+) -> None:
+    """Serve rounds, and print what they came to."""
+    from edgefr.config.sheet import plainly
+    from edgefr.serving.serve import serve
+    from privacy.report_rows import render_ledger
+
+    def ready(url: str) -> None:
+        print(f"{collecting.said}; listening on {url}", flush=True)
+
+    options |= {"timeout_s": timeout_s, "collecting": collecting, "ready": ready}
     with shown() as progress:
-        served = serve_run(
-            opened,
-            bundle_class,
-            rounds,
-            access,
-            timeout_s=timeout or 600.0,
-            min_answers=min_answers,
-            collecting=collecting,
-            out=out,
-            ready=lambda url: print(f"{collecting.said}; listening on {url}", flush=True),
-            progress=progress,
-        )
-    shown_as = [(name.replace("_", " "), plainly(v)) for name, v in served.summary.items() if name != "privacy"]
+        served = serve(run, classes, rounds, access, **options, progress=progress)
+    facts = {name.replace("_", " "): plainly(v) for name, v in served.summary.items() if name != "privacy"}
     spent = served.summary["privacy"]
-    rows = [{"what": n, "value": v} for n, v in [*shown_as, *(render_ledger(spent) if spent is not None else [])]]
-    console = Console()
-    console.print(Sheet("served", rows, words=["what"]))
-    print_path("result", served.path, console)
-
-
-def _only_look(**given: object) -> None:
-    """Raise `InputError` where one of these options was given: whoever looks would take it for heeded."""
-    for name, value in given.items():
-        if value:
-            raise InputError(f"--{name.replace('_', '-')} says how to serve, and --status only looks; drop one of them")
+    show_facts("served", [*facts.items(), *(render_ledger(spent) if spent is not None else ())], words=["what"])
+    say(f"result: {served.path}")
 
 
 def _status(run: Run, shown_to: tuple[Path, Path] | None) -> None:
     """Print what the server of a run is doing, or what it left."""
-    from edgefr.config.sheet import Sheet, plainly
+    from edgefr.config.sheet import plainly
     from edgefr.serving.status import status
 
-    rows = [{"what": name, "value": plainly(value)} for name, value in status(run, shown_to).items()]
-    Console().print(Sheet("server", rows, words=["what", "value"]))
+    show_facts("server", ((name, plainly(value)) for name, value in status(run, shown_to).items()))
 
 
-def _rehearse(
-    run: Run, bundle_class: str, rounds: int, devices: int, timeout: float, min_answers: int | None, out: Path | None
-) -> None:
+def _rehearse(run: Run, bundle_class: str, rounds: int, devices: int, timeout_s: float, **options: Any) -> None:
     """Print what the simulator said of a rehearsal beside what happened in it."""
     from edgefr.config.sheet import Sheet
-    from edgefr.report.tables import print_path
     from edgefr.serving.rehearsal import rehearse, table
 
     with shown() as progress:
-        found = rehearse(
-            run,
-            bundle_class,
-            rounds,
-            devices,
-            timeout_s=timeout,
-            min_answers=min_answers,
-            out=out,
-            progress=progress,
-        )
-    console = Console()
+        found = rehearse(run, bundle_class, rounds, devices, timeout_s=timeout_s, **options, progress=progress)
     rows = [{"what": what, "simulated": said, "happened": did} for what, said, did in table(found.summary)]
-    console.print(Sheet("rehearsed", rows, words=["what", "simulated", "happened"]))
-    print_path("result", found.path, console)
+    show(Sheet("rehearsed", rows, words=["what", "simulated", "happened"]))
+    say(f"result: {found.path}")
+
+
+def enrol(
+    run: Annotated[Path, Argument(metavar="RUN", help="Folder of a run that is served, or is going to be.")],
+    user: Annotated[
+        list[str] | None,
+        Option(help="Whose device it is; may be repeated. Default: every user of the run without a key."),
+    ] = None,
+    days: Annotated[float, Option(min=0.001, help="Days for which a code is good.")] = 7.0,
+    tls_cert: Annotated[
+        Path | None, Option(help="The server's certificate (PEM), if it is not the one made for the run.")
+    ] = None,
+    revoke: Annotated[bool, Option("--revoke", help="Take their keys and open codes away instead.")] = False,
+) -> None:
+    """Print a one-time code per user, with which one device can enrol a key of its own: `edgefr device enrol`.
+
+    A line has a user and the code, which is shown once and kept nowhere. A later code of a user makes earlier ones
+    worthless, and a later key the earlier key; what a user's devices have released is counted together. Beside them, on
+    stderr, stands the class of device that users have in the run: a server hands out bundles of the classes it serves.
+
+    Example: `edgefr enrol runs/demo --user ada`
+
+    Example: `edgefr enrol runs/demo --user ada --revoke`
+    """
+    from edgefr.serving.roll import Roll
+
+    roll = Roll(run)
+    if revoke:
+        if not user:
+            raise InputError("say whose key is to be revoked: give --user")
+        roll.revoke(user)
+        return
+    codes, classes = roll.issue(user, days, tls_cert)
+    for line in codes:
+        typer.echo(line)
+    for line in classes:
+        typer.echo(line, err=True)
+
+
+def forget(
+    run: Annotated[Path, Argument(metavar="RUN", help="Folder of a run that is served, or was.")],
+    user: Annotated[str | None, Option(help="Who leaves; none: give --key.")] = None,
+    key: Annotated[str | None, Option(help="Whose key (64 hex digits) it is; none: give --user.")] = None,
+) -> None:
+    """Delete what the server has of a user, whose key is refused from then on, also by a server that is at work.
+
+    Keys, codes, releases that lie on the disk, metrics of the user and lines of the log go, and the name; a pseudonym
+    is left. Says what stays: training takes nothing back.
+
+    Example: `edgefr forget runs/demo --user ada`
+
+    Example: `edgefr forget runs/demo --key 03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8`
+    """
+    from edgefr.serving.forget import forget as forget_user
+    from edgefr.serving.keys import Keys
+    from edgefr.simulation.runs.run import Run
+
+    opened = Run.open(run)
+    if (user is None) == (key is None):
+        raise InputError("say who leaves: give --user or --key")
+    found = user if key is None else Keys(opened.path).user_of(key)
+    if found is None:
+        raise InputError("this key is nobody's here: it was never enrolled, was replaced, revoked or forgotten")
+    left = forget_user(opened, found)
+    typer.echo(f"{found} is forgotten here, and is {left.pseudonym} now. What stays:")
+    for line in left.kept:
+        typer.echo(f"- {line}")

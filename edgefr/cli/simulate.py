@@ -9,106 +9,84 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from typer import Option
 
 from edgefr.cli.ending import Ending
-from privacy.errors import InputError
+from edgefr.cli.options import (
+    DEVICES,
+    ChosenChip,
+    DataDir,
+    ExperimentFile,
+    FleetFile,
+    check_data,
+    data_names,
+    refuse_given,
+)
+from edgefr.cli.output import warn
 
 if TYPE_CHECKING:
     from edgefr.experiment.experiment import Experiment
     from privacy.progress import Progress
 
-DEVICES = Path("devices.yaml")
-
-RayAddress = Annotated[
-    str | None,
-    typer.Option(
-        help="Ray cluster that does the runs: HOST:PORT, auto or local. Its machines share this folder. Default: this "
-        "machine does."
-    ),
-]
-"""The option of commands that make many runs."""
-
-
-def data_names() -> list[str]:
-    """Data sets for shell completion."""
-    from edgefr.data.datasets import names
-
-    return names()
-
-
-def check_data(name: str | None) -> None:
-    """Refuse a name that is no data set and no file at once, before anything heavy is imported. None: not asked."""
-    if name is not None:
-        from edgefr.data.datasets import reader
-
-        reader(name)
-
 
 def simulate(
-    devices: Annotated[Path, typer.Option(help="Fleet file: device classes, their shares, round policy.")] = DEVICES,
-    experiment: Annotated[Path | None, typer.Option(help="Experiment file (YAML). Default: the demo.")] = None,
+    devices: FleetFile = DEVICES,
+    experiment: ExperimentFile = None,
     data: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Data set (demo, ml-100k, ...), or a file or folder of your own. Default: the experiment's.",
             autocompletion=data_names,
         ),
     ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(envvar="EDGEFR_DATA", help="Folder with the public archives.")
-    ] = None,
+    data_dir: DataDir = None,
     seed: Annotated[
-        int | None, typer.Option(help="Every random number of the run follows from it. Default: the experiment's.")
+        int | None, Option(help="Every random number of the run follows from it. Default: the experiment's.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Repeat with this many seeds and print mean and sd.")] = 1,
+    seeds: Annotated[int, Option(min=1, help="Repeat with this many seeds and print mean and sd.")] = 1,
     set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one field, e.g. privacy.clip=1.0."),
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change one field, e.g. privacy.clip=1.0.")
     ] = None,
     executor: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="inline (vectorised; default), processes (the same in workers), ray (on a Ray cluster) or debug (one "
             "client at a time).",
             autocompletion=lambda: ["inline", "processes", "ray", "debug"],
         ),
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Workers of --executor processes or ray.")] = None,
+    workers: Annotated[int | None, Option(min=1, help="Workers of --executor processes or ray.")] = None,
     ray_address: Annotated[
-        str | None, typer.Option(help="Cluster of --executor ray: HOST:PORT, auto or local. Default: local.")
+        str | None, Option(help="Cluster of --executor ray: HOST:PORT, auto or local. Default: local.")
     ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(help="auto, cpu or cuda. Default: auto.", autocompletion=lambda: ["auto", "cpu", "cuda"]),
-    ] = None,
+    device: ChosenChip = None,
     checkpoint_every: Annotated[
-        int | None, typer.Option(min=1, metavar="ROUNDS", help="Save the run's state every so many rounds.")
+        int | None, Option(min=1, metavar="ROUNDS", help="Save the run's state every so many rounds.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder; must be new. Default: runs/<name>, numbered.")] = None,
+    out: Annotated[Path | None, Option(help="Run folder; must be new. Default: runs/<name>, numbered.")] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             metavar="RUN", help="Go on with this unfinished run, from its newest checkpoint; give --no-bundles again."
         ),
     ] = None,
     bundles: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             help="Write a bundle for every device class, or refuse the run; write none. Default: where it can be done."
         ),
     ] = None,
     noise_key: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Repeat a run's noise: its private/noise.key. Default: a new secret key."),
+        Option(metavar="FILE", help="Repeat a run's noise: its private/noise.key. Default: a new secret key."),
     ] = None,
     track: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Tell a tracker of every round: tensorboard, mlflow; again for another."),
+        Option(metavar="NAME", help="Tell a tracker of every round: tensorboard, mlflow; again for another."),
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="End with all tables.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print summary.json on stdout and nothing else.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print the run's folder alone, and no progress.")] = False,
+    full: Annotated[bool, Option("--full", help="End with all tables.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print summary.json on stdout and nothing else.")] = False,
+    quiet: Annotated[bool, Option("--quiet", help="Print the run's folder alone, and no progress.")] = False,
 ) -> None:
     """Run an experiment on a simulated fleet of devices.
 
@@ -122,58 +100,49 @@ def simulate(
     Example: `edgefr simulate --set method=fedmf --set rounds=2 --no-bundles`
     """
     ending = Ending.chosen(full=full, json=as_json, quiet=quiet)
-    common: dict[str, Any] = {"data_dir": data_dir, "bundles": bundles, "checkpoint_every": checkpoint_every}
-    common["track"] = track or []
+    common = {"data_dir": data_dir, "bundles": bundles, "checkpoint_every": checkpoint_every, "track": track or []}
+    workers_of = {"executor": executor, "workers": workers, "ray_address": ray_address}
     if resume is not None:
-        refused = {
-            "--devices": devices != DEVICES,
-            "--experiment": experiment is not None,
-            "--data": data is not None,
-            "--seed": seed is not None,
-            "--seeds": seeds != 1,
-            "--set": bool(set_),
-            "--device": device is not None,
-            "--out": out is not None,
-            "--noise-key": noise_key is not None,
-        }
-        for option, given in refused.items():
-            if given:
-                raise InputError(f"{option} cannot change a run that is resumed; start another one with --out")
-        _resume(resume, {**common, "executor": executor, "workers": workers, "ray_address": ray_address}, ending)
+        refuse_given(
+            "cannot change a run that is resumed; start another one with --out",
+            devices=devices != DEVICES,
+            experiment=experiment is not None,
+            data=data is not None,
+            seed=seed is not None,
+            seeds=seeds != 1,
+            set=bool(set_),
+            device=device is not None,
+            out=out is not None,
+            noise_key=noise_key is not None,
+        )
+        _resume(resume, {**common, **workers_of}, ending)
         return
     check_data(data)
     from edgefr.experiment.experiment import load_experiment
     from edgefr.simulation.runs.folder import free_folder
 
-    values = {
-        "data": data,
-        "seed": seed,
-        "engine.executor": executor,
-        "engine.workers": workers,
-        "engine.ray_address": ray_address,
-        "engine.device": device,
-    }
-    chosen = load_experiment(experiment, set_ or [], **values)
+    engine = {f"engine.{name}": value for name, value in (workers_of | {"device": device}).items()}
+    chosen = load_experiment(experiment, set_ or [], data=data, seed=seed, **engine)
     check_data(chosen.data)
-    common["noise_key"] = noise_key
     place = out if out is not None else free_folder(Path("runs") / chosen.name)
-    _simulate(chosen, devices, place, seeds, ending, common)
+    _simulate(chosen, devices, place, seeds, ending, {**common, "noise_key": noise_key})
 
 
 def _simulate(
-    chosen: Experiment, devices: Path, place: Path, seeds: int, ending: Ending, common: dict[str, Any]
+    chosen: Experiment, devices: Path, place: Path, seeds: int, ending: Ending, options: dict[str, Any]
 ) -> None:
     """Run the experiment with one seed or several, and print what came out."""
     from edgefr.simulation.seeds import simulate_seeds
     from edgefr.simulation.simulate import simulate
 
-    with _going_on(place, common["bundles"]), ending.progress() as progress:
-        if progress is not None and common["bundles"] is not False and chosen.row.central is None:
+    bundles = options["bundles"]
+    with _going_on(place, bundles), ending.progress() as progress:
+        if progress is not None and bundles is not False and chosen.row.central is None:
             progress = _after_saying(_ships(chosen, seeds), progress)
         if seeds == 1:
-            runs = [simulate(chosen, devices, out=place, progress=progress, **common)]
+            runs = [simulate(chosen, devices, out=place, progress=progress, **options)]
         else:
-            runs = simulate_seeds(chosen, seeds, place, devices=devices, progress=progress, **common)
+            runs = simulate_seeds(chosen, seeds, place, devices=devices, progress=progress, **options)
     ending.show(runs, place)
 
 
@@ -219,11 +188,9 @@ def _resume(path: Path, options: dict[str, Any], ending: Ending) -> None:
     from edgefr.simulation.seeds import resume_seeds
     from edgefr.simulation.simulate import resume
 
-    console = Console(stderr=True, soft_wrap=True)
-    options["warn"] = lambda line: console.print(f"warning: {line}", style="yellow", markup=False)
     with _going_on(path, options["bundles"]), ending.progress() as progress:
         if (path / SEEDS).is_file():
-            runs = resume_seeds(path, progress=progress, **options)
+            runs = resume_seeds(path, progress=progress, warn=warn, **options)
         else:
-            runs = [resume(path, progress=progress, **options)]
+            runs = [resume(path, progress=progress, warn=warn, **options)]
     ending.show(runs, path)

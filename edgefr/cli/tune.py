@@ -2,57 +2,43 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
-from rich.console import Console
+from typer import Argument, Option
 
-from edgefr.cli.progress import shown
-from edgefr.cli.simulate import DEVICES, RayAddress, check_data, data_names
+from edgefr.cli import options
+from edgefr.cli.options import DEVICES, Ranked, check_data
+from edgefr.cli.output import end, show_page
+from edgefr.config.progress import shown
 from privacy.errors import InputError
 
 
-class Ranked(StrEnum):
-    """This says what a validation item is ranked against."""
-
-    full = "full"
-    sampled = "sampled"
-
-
 def tune(
-    names: Annotated[list[str], typer.Argument(help="Search spaces: files NAME.yaml in the folder --spaces.")],
-    experiment: Annotated[Path | None, typer.Option(help="Experiment file: what all methods share.")] = None,
-    spaces: Annotated[Path, typer.Option(help="Folder of search spaces.")] = Path("experiments/spaces"),
-    data: Annotated[
-        str | None,
-        typer.Option(help="Data set: demo, ml-100k, ... Default: the experiment's.", autocompletion=data_names),
-    ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(envvar="EDGEFR_DATA", help="Folder with the public archives.")
-    ] = None,
-    trials: Annotated[int, typer.Option(min=1, max=10_000, help="Trials of every method.")] = 20,
-    metric: Annotated[str, typer.Option(help="Validation metric that is searched by.")] = "NDCG@10",
-    ranking: Annotated[Ranked, typer.Option(help="What a validation item is ranked against.")] = Ranked.full,
-    seed: Annotated[int, typer.Option(min=0, help="The first seed of the search.")] = 1000,
-    seeds: Annotated[int, typer.Option(min=1, max=100, help="Every trial is made with this many seeds.")] = 1,
+    names: Annotated[list[str], Argument(help="Search spaces: files NAME.yaml in the folder --spaces.")],
+    experiment: Annotated[Path | None, Option(help="Experiment file: what all methods share.")] = None,
+    spaces: Annotated[Path, Option(help="Folder of search spaces.")] = Path("experiments/spaces"),
+    data: options.DataSet = None,
+    data_dir: options.DataDir = None,
+    trials: Annotated[int, Option(min=1, max=10_000, help="Trials of every method.")] = 20,
+    metric: Annotated[str, Option(help="Validation metric that is searched by.")] = "NDCG@10",
+    ranking: Annotated[Ranked, Option(help="What a validation item is ranked against.")] = Ranked.full,
+    seed: Annotated[int, Option(min=0, help="The first seed of the search.")] = 1000,
+    seeds: Annotated[int, Option(min=1, max=100, help="Every trial is made with this many seeds.")] = 1,
     reported: Annotated[
-        int,
-        typer.Option(min=1, max=1000, help="Results are reported with so many seeds, 0, 1, ...: none is searched by."),
+        int, Option(min=1, max=1000, help="Results are reported with so many seeds, 0, 1, ...: none is searched by.")
     ] = 5,
-    patience: Annotated[int, typer.Option(min=1, help="A trial ends so many rounds after its best one.")] = 30,
+    patience: Annotated[int, Option(min=1, help="A trial ends so many rounds after its best one.")] = 30,
     prune: Annotated[
-        bool,
-        typer.Option(help="End a trial below the median of earlier ones after a quarter or half of its rounds."),
+        bool, Option(help="End a trial below the median of earlier ones after a quarter or half of its rounds.")
     ] = False,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change one field for every method.")
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change one field for every method.")
     ] = None,
-    devices: Annotated[Path, typer.Option(help="Fleet file: device classes, their shares, round policy.")] = DEVICES,
-    workers: Annotated[int, typer.Option(min=1, max=256, help="Trials at a time, each a process with one thread.")] = 1,
-    ray_address: RayAddress = None,
-    out: Annotated[Path, typer.Option(help="Folder of the tuning. The same again goes on.")] = Path("runs/tuning"),
+    devices: options.FleetFile = DEVICES,
+    workers: Annotated[int, Option(min=1, max=256, help="Trials at a time, each a process with one thread.")] = 1,
+    ray_address: options.RayAddress = None,
+    out: Annotated[Path, Option(help="Folder of the tuning. The same again goes on.")] = Path("runs/tuning"),
 ) -> None:
     """Search the settings of methods with one budget, on validation items alone, and write a recipe for each.
 
@@ -75,32 +61,10 @@ def tune(
         raise InputError(f"seeds end at {2**31 - 1}, and {seeds} from {seed} go beyond; use a smaller --seed")
     own, kept = tuple(range(seed, seed + seeds)), tuple(range(reported))
     rules = Rules(trials, metric, ranking.value, own, kept, patience, prune)
-    console, problems = Console(), Console(stderr=True, soft_wrap=True)
+    where: dict[str, Any] = {"devices": devices, "workers": workers, "ray_address": ray_address, "out": out}
+    base: dict[str, Any] = {"spaces": spaces, "data": data, "data_dir": data_dir, "overrides": set_ or []}
     with shown() as progress:
-        found = run(
-            names,
-            experiment,
-            spaces=spaces,
-            data=data,
-            data_dir=data_dir,
-            rules=rules,
-            overrides=set_ or [],
-            devices=devices,
-            workers=workers,
-            ray_address=ray_address,
-            out=out,
-            progress=progress,
-        )
+        found = run(names, experiment, rules=rules, **base, **where, progress=progress)
     for page in found.pages[:1]:
-        for sheet in page.sheets:
-            console.print(sheet)
-        for note in page.notes:
-            console.print(f"- {note}", style="dim", markup=False, highlight=False)
-    for path in found.files:
-        console.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)
-    for line in found.warnings:
-        problems.print(f"warning: {line}", style="yellow", markup=False, highlight=False)
-    for name, problem in found.failures.items():
-        problems.print(f"failed: {name}: {problem}", style="red", markup=False, highlight=False)
-    if found.failures:
-        raise typer.Exit(1)
+        show_page(page)
+    end(found)

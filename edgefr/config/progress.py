@@ -1,6 +1,6 @@
-"""Long work is shown where no bars can be drawn: as text that changes in a notebook, as log lines in a pipe.
+"""Long work is shown: on a terminal as a bar per stage, in a notebook as text that changes, elsewhere as log lines.
 
-Owns: what is said of work under way, and how often. Does not own: bars on a terminal (`cli.progress`), the work.
+Owns: what is said of work under way, where, and how often. Does not own: the work.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TextIO, TypeVar
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from privacy.progress import Progress
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 DOING = "starting"
-FIRST = 2.0
-"""Seconds of silence before the first line."""
-SELDOM = 60.0
-"""Seconds between two lines of work that takes hours."""
-MOST_STAGES = 12
+FIRST, SELDOM = 2.0, 60.0
+"""Seconds of silence before the first line, and the most between two lines."""
 AGAIN = 0.5
 """Seconds between two changes of a notebook's text."""
+MOST_STAGES = 12
 
 
 def duration(seconds: float) -> str:
@@ -40,47 +40,80 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
-class Standing:
-    """This keeps what long work said last of each of its stages."""
+def shown(console: Console | None = None, doing: str = DOING) -> AbstractContextManager[Progress]:
+    """Return a context whose `progress(stage, done, total, note)` is shown on the console (default: stderr).
 
-    def __init__(self, doing: str) -> None:
-        self.doing = doing
-        self.began = time.monotonic()
-        self.stages: dict[str, str] = {}
+    `doing` is said before the first stage, and all along of work that has none.
 
-    def report(self, stage: str, done: int, total: int, note: str) -> None:
-        """Keep what a stage said; the newest one is the last."""
-        self.stages.pop(stage, None)
-        self.stages[stage] = f"{stage} {done:,}/{total:,}{f': {note}' if note else ''}"
+    Example: ``with shown() as progress: edgefr.simulate(experiment, progress=progress)``
+    """
+    from rich.console import Console
 
-    @property
-    def seconds(self) -> float:
-        """Return how long the work has been under way."""
-        return time.monotonic() - self.began
-
-    def lines(self) -> list[str]:
-        """Return a line of each of the last stages, the newest last; what is being done where there is none yet."""
-        return list(self.stages.values())[-MOST_STAGES:] or [self.doing]
-
-    def line(self) -> str:
-        """Return the newest line with the time so far."""
-        return f"[{duration(self.seconds)}] {self.lines()[-1]}"
+    console = console or Console(stderr=True)
+    if console.is_terminal:
+        return bars(console, doing)
+    return displayed(doing) if in_notebook() else logged(console.file, doing)
 
 
 @contextmanager
-def logged(stream: TextIO | None = None, doing: str = DOING, first: float = FIRST) -> Iterator[Progress]:
+def bars(console: Console, doing: str = DOING) -> Iterator[Progress]:
+    """Yield a `progress` that draws a bar per stage, and a moving one before the first stage."""
+    from rich import progress as parts
+    from rich.table import Column
+
+    columns = (parts.SpinnerColumn(), parts.TextColumn("{task.description:<14}"), parts.BarColumn(bar_width=12))
+    counts = (parts.MofNCompleteColumn(), parts.TimeElapsedColumn(), parts.TimeRemainingColumn())
+    rest = parts.TextColumn("[dim]{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True))
+    with parts.Progress(*columns, *counts, rest, console=console, expand=True) as drawn:
+        starting = drawn.add_task(doing, total=None, note="")
+        tasks: dict[str, parts.TaskID] = {}
+
+        def report(stage: str, done: int, total: int, note: str) -> None:
+            if stage not in tasks or drawn.tasks[tasks[stage]].total != total:
+                drawn.update(starting, visible=False)
+                tasks[stage] = drawn.add_task(stage, total=total, note="")
+            drawn.update(tasks[stage], completed=done, note=note.replace("[", r"\["))
+
+        try:
+            yield report
+        finally:
+            drawn.update(starting, visible=False)
+
+
+class _Standing:
+    """This keeps what long work said last of each of its stages."""
+
+    def __init__(self, doing: str) -> None:
+        self.doing, self.began = doing, time.monotonic()
+        self.stages: dict[str, str] = {}
+
+    def report(self, stage: str, done: int, total: int, note: str) -> None:
+        self.stages.pop(stage, None)
+        self.stages[stage] = f"{stage} {done:,}/{total:,}{f': {note}' if note else ''}"  # the newest is the last
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    @property
+    def lines(self) -> list[str]:
+        return list(self.stages.values())[-MOST_STAGES:] or [self.doing]
+
+
+@contextmanager
+def logged(stream: Any = None, doing: str = DOING, first: float = FIRST) -> Iterator[Progress]:
     """Yield a `progress` whose newest line is written to a stream (default: stderr) from time to time.
 
     The first line after `first` seconds, and then the more seldom the longer the work takes: a fifth of the time so
     far, and a minute at most. So work that says nothing for long is seen to go on.
     """
-    to = sys.stderr if stream is None else stream
-    standing, over = Standing(doing), threading.Event()
+    to: TextIO = stream or sys.stderr
+    standing, over = _Standing(doing), threading.Event()
 
     def tell() -> None:
         wait = first
         while not over.wait(wait):
-            print(standing.line(), file=to, flush=True)
+            print(f"[{duration(standing.seconds)}] {standing.lines[-1]}", file=to, flush=True)
             wait = min(max(first, standing.seconds / 5), SELDOM)
 
     teller = threading.Thread(target=tell, name="progress", daemon=True)
@@ -103,13 +136,11 @@ def displayed(doing: str = DOING) -> Iterator[Progress]:
     """Yield a `progress` that is shown below a notebook's cell: one text, changed as the work goes on."""
     from IPython.display import display
 
-    standing = Standing(doing)
+    standing, last = _Standing(doing), 0.0
     handle = display({"text/plain": doing}, raw=True, display_id=True)
-    last = 0.0
 
     def change() -> None:
-        text = "\n".join([*standing.lines(), duration(standing.seconds)])
-        handle.update({"text/plain": text}, raw=True)
+        handle.update({"text/plain": "\n".join([*standing.lines, duration(standing.seconds)])}, raw=True)
 
     def report(stage: str, done: int, total: int, note: str) -> None:
         nonlocal last
@@ -134,12 +165,8 @@ def of_runs(progress: Progress) -> Callable[[Any], None]:
     return watch
 
 
-def _as_it_is(progress: Progress) -> Any:
-    return progress
-
-
 def watched(
-    argument: str = "progress", made_of: Callable[[Progress], Any] = _as_it_is
+    argument: str = "progress", made_of: Callable[[Progress], Any] = lambda progress: progress
 ) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
     """Show a function's work in a notebook, unless its caller watches it by `argument`, which is `made_of` a progress.
 

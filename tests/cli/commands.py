@@ -63,6 +63,13 @@ def edgefr(*arguments: str | Path, cache: Path, cwd: Path = ROOT) -> subprocess.
     return done
 
 
+def done(*arguments: str | Path, cache: Path, cwd: Path = ROOT) -> str:
+    """What `edgefr arguments` prints, which ends well."""
+    process = edgefr(*arguments, cache=cache, cwd=cwd)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
 def refused(code: int, out: str, err: str) -> str:
     """The message of a refusal: exit code 2, nothing on stdout, exactly one line on stderr."""
     assert code == 2, (code, out, err)

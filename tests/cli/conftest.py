@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,20 +62,33 @@ def inside(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
 
 
-Cli = Callable[..., tuple[int, str, str]]
+class Cli:
+    """The command line in this process: arguments -> (exit code, stdout, stderr). Any other exception is a failure."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+        self.monkeypatch, self.capfd = monkeypatch, capfd
+
+    def __call__(self, *arguments: str | Path) -> tuple[int, str, str]:
+        from edgefr.cli.app import main
+
+        self.monkeypatch.setattr(sys, "argv", ["edgefr", *map(str, arguments)])
+        self.capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        caught = self.capfd.readouterr()
+        return ended.value.code, caught.out, commands.without_progress(caught.err)
+
+    def done(self, *arguments: str | Path) -> str:
+        """What a command prints that ends well and has nothing to say on stderr."""
+        code, out, err = self(*arguments)
+        assert (code, err) == (0, ""), (arguments, out, err)
+        return out
+
+    def refused(self, *arguments: str | Path) -> str:
+        """The one line of a command that is refused."""
+        return commands.refused(*self(*arguments))
 
 
 @pytest.fixture
 def cli(inside: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Cli:
-    """The command line in this process: arguments -> (exit code, stdout, stderr). Any other exception is a failure."""
-    from edgefr.cli.app import main
-
-    def run(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["edgefr", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main()
-        caught = capfd.readouterr()
-        return ended.value.code, caught.out, commands.without_progress(caught.err)
-
-    return run
+    return Cli(monkeypatch, capfd)

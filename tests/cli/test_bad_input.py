@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgefr.simulation.runs.run import Run
-from tests.cli.commands import ROOT, refused
+from tests.cli.commands import ROOT
 from tests.cli.conftest import Cli, Made
 
 FLEET = (ROOT / "devices.yaml").read_text()
@@ -109,7 +109,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 )
 def test_simulate(arguments: list[str], parts: list[str], cli: Cli, tmp_path: Path) -> None:
     out = [] if "--out" in arguments else ["--out", str(tmp_path / "run")]
-    line = refused(*cli("simulate", *arguments, *out))
+    line = cli.refused("simulate", *arguments, *out)
     assert [part for part in parts if part not in line] == [], line
     assert list(tmp_path.iterdir()) == [], "a refused run left something behind"
 
@@ -142,7 +142,7 @@ def test_devices_file(content: bytes, parts: list[str], cli: Cli, tmp_path: Path
     file = tmp_path / "devices.yaml"
     file.write_bytes(content)
     for command in (["devices"], ["simulate", "--out", str(tmp_path / "run")]):
-        line = refused(*cli(*command, "--devices", file))
+        line = cli.refused(*command, "--devices", file)
         assert str(file) in line
         assert [part for part in parts if part not in line] == [], line
     assert tree(tmp_path) == {"devices.yaml": content}
@@ -157,7 +157,7 @@ def test_experiment_file(cli: Cli, tmp_path: Path) -> None:
         ("privacy:\n  mechanism: gaussian\n", [":1:", "privacy", "exactly one of"]),
     ):
         file.write_text(content)
-        line = refused(*cli("simulate", "--experiment", file, "--out", tmp_path / "run"))
+        line = cli.refused("simulate", "--experiment", file, "--out", tmp_path / "run")
         assert [part for part in [str(file), *parts] if part not in line] == [], line
     assert [p.name for p in tmp_path.iterdir()] == ["mine.yaml"]
 
@@ -184,7 +184,7 @@ def test_archive(ratings: str, cut: int | None, parts: list[str], cli: Cli, tmp_
         out.writestr("ml-100k/u.data", ratings)
     path.write_bytes(path.read_bytes()[slice(None) if cut is None else slice(-cut)])
     before = path.read_bytes()
-    line = refused(*cli("simulate", "--data", "ml-100k", "--data-dir", tmp_path, "--out", tmp_path / "run"))
+    line = cli.refused("simulate", "--data", "ml-100k", "--data-dir", tmp_path, "--out", tmp_path / "run")
     assert [part for part in parts if part not in line] == [], line
     assert tree(tmp_path) == {"ml-100k.zip": before}
 
@@ -192,12 +192,12 @@ def test_archive(ratings: str, cut: int | None, parts: list[str], cli: Cli, tmp_
 @pytest.mark.slow
 def test_a_folder_that_is_taken_is_left_alone(transfr: Made, place: Path, cli: Cli, tmp_path: Path) -> None:
     before = tree(transfr.run.path)
-    line = refused(*cli("simulate", "--experiment", place / "tiny.yaml", "--out", transfr.run.path))
+    line = cli.refused("simulate", "--experiment", place / "tiny.yaml", "--out", transfr.run.path)
     assert f"{transfr.run.path} already holds another run; choose another --out" in line
     assert tree(transfr.run.path) == before
     (tmp_path / "notes.txt").write_text("mine")
-    assert "already holds other files" in refused(*cli("simulate", "--out", tmp_path))
-    assert "already holds other files" in refused(*cli("simulate", "--out", tmp_path / "notes.txt"))
+    assert "already holds other files" in cli.refused("simulate", "--out", tmp_path)
+    assert "already holds other files" in cli.refused("simulate", "--out", tmp_path / "notes.txt")
     assert tree(tmp_path) == {"notes.txt": b"mine"}
 
 
@@ -227,14 +227,14 @@ def test_other_commands(transfr: Made, fedmf: Made, cli: Cli, tmp_path: Path) ->
         (["pretrain", "--out", new, "--texts", str(text), "--heads", "5"], "heads must divide hidden"),
         (["simulat"], "No such command"),
     ):
-        line = refused(*cli(*arguments))
+        line = cli.refused(*arguments)
         assert part in line, line
     assert {p.name for p in tmp_path.iterdir()} == {"texts.txt", "binary.txt"}
 
 
 def test_a_run_that_did_not_finish_is_not_exported(transfr: Made, cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "experiment.yaml").write_text((transfr.run.path / "experiment.yaml").read_text())
-    line = refused(*cli("export", "--run", tmp_path, "--out", tmp_path / "new"))
+    line = cli.refused("export", "--run", tmp_path, "--out", tmp_path / "new")
     assert line.endswith(f"did not finish (no summary.json); go on with edgefr simulate --resume {tmp_path}")
 
 
@@ -256,7 +256,7 @@ def test_disk_full(
     monkeypatch.setattr(os, "fsync", fsync)
     out = tmp_path / "run"
     bundles = "--bundles" if file == "bundles" else "--no-bundles"
-    line = refused(*cli("simulate", "--experiment", place / "tiny-fedmf.yaml", bundles, "--out", out))
+    line = cli.refused("simulate", "--experiment", place / "tiny-fedmf.yaml", bundles, "--out", out)
     assert full
     assert "No space left on device" in line
     assert str(tmp_path) in line

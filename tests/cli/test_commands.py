@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,36 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 import edgefr
-from tests.cli.commands import COMMAND, ROOT, environment, hear_interrupts, refused, without_progress
+from tests.cli.commands import COMMAND, ROOT, environment, hear_interrupts, without_progress
 from tests.cli.conftest import Cli, Made
-
-COMMANDS = ("simulate", "export", "recommend", "devices", "distill", "pretrain")
-
-
-def test_help_is_complete(cli: Cli) -> None:
-    code, out, err = cli("--help")
-    assert (code, err) == (0, "")
-    assert all(name in out for name in COMMANDS)
-    assert cli()[:2] == (0, out), "no command at all shows the same help"
-    for name in COMMANDS:
-        code, out, err = cli(name, "--help")
-        assert (code, err) == (0, "")
-        assert f"edgefr {name}" in out
-        assert max(map(len, out.splitlines())) <= 80
-        for option in re.findall(r"│ \*? *(--[a-z-]+)", out):
-            described = re.search(rf"{option}\b.*?  +[A-Z<a-z]", out)
-            assert described, f"{name} {option} has no description"
-    for option in ("devices", "experiment", "data", "data-dir", "seed", "seeds", "set", "executor", "device", "out"):
-        assert f"--{option}" in cli("simulate", "--help")[1]
-
-
-def test_version(cli: Cli) -> None:
-    from importlib.metadata import version
-
-    assert cli("--version") == (0, f"edgefr {version('edgefr')}\n", "")
 
 
 def test_shell_completion(cache: Path) -> None:
@@ -59,8 +34,7 @@ def test_shell_completion(cache: Path) -> None:
 
 
 def test_devices_lists_every_class_in_80_columns(cli: Cli) -> None:
-    code, out, err = cli("devices")
-    assert (code, err) == (0, "")
+    out = cli.done("devices")
     assert all(name in out for name in edgefr.load_fleet(ROOT / "devices.yaml").devices)
     assert max(map(len, out.splitlines())) <= 80
     assert "…" not in out
@@ -73,7 +47,7 @@ def test_recommend_gives_what_the_simulated_model_gives(transfr: Made, cli: Cli,
     from edgefr.simulation.runs.saved_model import open_model
 
     run = transfr.run
-    assert cli("export", "--run", run.path, "--out", tmp_path, "--with-users")[::2] == (0, "")
+    cli.done("export", "--run", run.path, "--out", tmp_path, "--with-users")
     folder = tmp_path / "laptop_x86"
     user = json.loads((folder / "private" / "users.json").read_text())["users"][0]
     model = open_model(run).model
@@ -81,12 +55,11 @@ def test_recommend_gives_what_the_simulated_model_gives(transfr: Made, cli: Cli,
     scores = torch.from_numpy(ModelScorer.of(model, torch.device("cpu"))(np.array([number]), None))[0].clone()
     scores[torch.from_numpy(model.own[number]).long()] = -torch.inf
     best = scores.topk(3)
-    code, out, err = cli("recommend", folder, "--user", user, "--k", "3")
-    assert (code, err) == (0, "")
+    out = cli.done("recommend", folder, "--user", user, "--k", "3")
     shown = re.findall(r"│ +(\d) │ (i\d+) │ .*? │ +(-?[\d.]+) │", out)
     assert [item for _, item, _ in shown] == [model.names.items[i] for i in best.indices.tolist()]
     assert [float(score) for _, _, score in shown] == pytest.approx(best.values.tolist(), rel=5e-4)  # items in f16
-    without = cli("recommend", folder, "--user", user, "-k", "3", "--exclude", shown[0][1])[1]
+    without = cli.done("recommend", folder, "--user", user, "-k", "3", "--exclude", shown[0][1])
     assert shown[0][1] not in without
     assert shown[1][1] in without
 
@@ -94,22 +67,20 @@ def test_recommend_gives_what_the_simulated_model_gives(transfr: Made, cli: Cli,
 def test_export_again_gives_the_same_bundles(fedmf: Made, cli: Cli, tmp_path: Path) -> None:
     found = []
     for name in ("one", "two"):
-        code, out, err = cli("export", "--run", fedmf.run.path / "seed-0", "--out", tmp_path / name)
-        assert (code, err) == (0, "")
+        out = cli.done("export", "--run", fedmf.run.path / "seed-0", "--out", tmp_path / name)
         assert out.rstrip().endswith(f"bundles: {tmp_path / name}")
         manifests = sorted((tmp_path / name).glob("*/manifest.json"))
         assert [path.parent.name for path in manifests] == ["laptop_x86", "phone_sd680", "speaker_512"]
         found.append([path.read_bytes() for path in manifests])
     assert found[0] == found[1]
-    assert "for a new device" in cli("recommend", tmp_path / "one" / "laptop_x86")[1]
+    assert "for a new device" in cli.done("recommend", tmp_path / "one" / "laptop_x86")
 
 
 def test_distill_writes_the_student_that_simulate_used(transfr: Made, place: Path, cli: Cli, tmp_path: Path) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(edgefr.load_data("demo", seed=0, options={"users": 60, "items": 160}).catalogue.text))
     out = tmp_path / "student"
-    code, shown, err = cli("distill", "--experiment", place / "tiny.yaml", "--texts", texts, "--out", out)
-    assert (code, err) == (0, "")
+    shown = cli.done("distill", "--experiment", place / "tiny.yaml", "--texts", texts, "--out", out)
     assert shown.rstrip().endswith(f"student: {out}")
     model = "model.safetensors"
     assert (out / model).read_bytes() == (transfr.run.path / "encoder" / model).read_bytes()
@@ -117,72 +88,49 @@ def test_distill_writes_the_student_that_simulate_used(transfr: Made, place: Pat
 
 
 HEAVY = {"torch", "transformers", "onnx", "pandas", "pyarrow", "matplotlib", "scipy", "dp_accounting", "opacus"}
+OTHERS = {"edgefr.cli.simulate", "edgefr.cli.sweep", "edgefr.cli.device", "edgefr.cli.reproduce"}
+LOADING = """\
+import json, sys
+from edgefr.cli.app import app
+from privacy.errors import InputError
+def call(*arguments):
+    try:
+        app(arguments, standalone_mode=False)
+    except InputError as error:
+        assert "unknown data set 'nowhere'" in str(error)
+    else:
+        assert "nowhere" not in arguments and "data=nowhere" not in arguments, "not refused"
+for step in json.loads(sys.argv[1]):
+    exec(step)
+    print("LOADED", json.dumps(sorted(sys.modules)))
+"""
 
 
-def modules_after(code: str, cache: Path) -> set[str]:
-    """The modules that are loaded once a piece of code is done."""
-    script = f"{code}\nimport sys; print('LOADED', *sorted(sys.modules))"
-    surroundings = environment(cache) | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=surroundings, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return set(done.stdout.rsplit("LOADED ", 1)[1].split())
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import edgefr; edgefr.load_experiment; edgefr.load_fleet; edgefr.load_data; edgefr.Run",
-        "from edgefr.cli.app import app; app(['recommend', BUNDLE], standalone_mode=False)",
-    ],
-    ids=["import", "recommend"],
-)
-def test_the_light_commands_load_nothing_heavy(code: str, transfr: Made, cache: Path) -> None:
-    bundle = str(transfr.run.path / "bundles" / "laptop_x86")
-    loaded = modules_after(f"BUNDLE = {bundle!r}\n{code}", cache)
-    assert "numpy" in loaded
-    assert not loaded & HEAVY
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["devices"], ["simulate", "--help"], ["sweep", "--help"], ["device", "--help"]],
-    ids=" ".join,
-)
-def test_help_and_the_fleet_load_no_arrays_either(arguments: list[str], cache: Path) -> None:
-    loaded = modules_after(f"from edgefr.cli.app import app; app({arguments}, standalone_mode=False)", cache)
-    assert "typer" in loaded
-    assert not loaded & (HEAVY | {"numpy"})
-
-
-def test_a_command_loads_no_other(cache: Path) -> None:
-    loaded = modules_after("from edgefr.cli.app import app; app(['devices'], standalone_mode=False)", cache)
-    assert "edgefr.cli.devices" in loaded
-    assert not loaded & {"edgefr.cli.simulate", "edgefr.cli.sweep", "edgefr.cli.device", "edgefr.cli.reproduce"}
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_light_commands_load_nothing_heavy(transfr: Made, cache: Path) -> None:
+    """All in one process, in which nothing is loaded twice: whatever loads too much is told by its place."""
+    helped = [["--help"], ["simulate", "--help"], ["sweep", "--help"], ["device", "--help"]]
+    refused = [
         ["simulate", "--data", "nowhere"],
         ["simulate", "--set", "data=nowhere"],
         ["data", "nowhere"],
         ["sweep", "--data", "nowhere", "--grid", "rounds=[1,2]"],
         ["tune", "fedmf", "--data", "nowhere"],
         ["distill", "--data", "nowhere", "--out", "new"],
-    ],
-    ids=" ".join,
-)
-def test_a_wrong_data_set_is_refused_before_anything_heavy_is_loaded(arguments: list[str], cache: Path) -> None:
-    code = f"""\
-from edgefr.cli.app import app
-from privacy.errors import InputError
-try:
-    app({arguments}, standalone_mode=False)
-except InputError as error:
-    assert "unknown data set 'nowhere'" in str(error)
-else:
-    raise SystemExit("not refused")"""
-    assert not modules_after(code, cache) & HEAVY
+    ]
+    steps = [f"call(*{arguments})" for arguments in (["devices"], *helped, *refused)]
+    steps.append("import edgefr; edgefr.load_experiment; edgefr.load_fleet; edgefr.load_data; edgefr.Run")
+    steps.append(f"call('recommend', {str(transfr.run.path / 'bundles' / 'laptop_x86')!r})")
+    command = [sys.executable, "-c", LOADING, json.dumps(steps)]
+    surroundings = environment(cache) | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=surroundings, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    loaded = [set(json.loads(line[7:])) for line in done.stdout.splitlines() if line.startswith("LOADED ")]
+    for number, (step, modules) in enumerate(zip(steps, loaded, strict=True)):
+        light = number <= len(helped)
+        assert not modules & (HEAVY | {"numpy"} if light else HEAVY), step
+    assert "edgefr.cli.devices" in loaded[0]
+    assert not loaded[0] & OTHERS, "a command loads no other"
+    assert "numpy" in loaded[-2]
 
 
 def rounds_in(events: Path) -> int:
@@ -196,15 +144,9 @@ def test_ctrl_c(place: Path, cache: Path, transfr: Made, tmp_path: Path) -> None
     """Interrupted in the rounds: exit code 130 within seconds, no summary, nothing half written, and how to go on."""
     out = tmp_path / "run"
     arguments = ["simulate", "--experiment", place / "tiny-fedmf.yaml", "--set", "rounds=1000000", "--out", out]
-    process = subprocess.Popen(
-        [*COMMAND, *map(str, arguments)],
-        cwd=ROOT,
-        env=environment(cache) | {"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=hear_interrupts,
-    )
+    heard = {"env": environment(cache) | {"PYTHONPATH": str(ROOT)}, "text": True, "preexec_fn": hear_interrupts}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([*COMMAND, *map(str, arguments)], cwd=ROOT, **heard, **pipes)
     try:
         limit = time.monotonic() + 60
         while rounds_in(out / "events.jsonl") < 3:  # what the first one needs is compiled by then
@@ -230,25 +172,38 @@ def test_ctrl_c(place: Path, cache: Path, transfr: Made, tmp_path: Path) -> None
     assert {p.name for p in out.iterdir()} <= {"experiment.yaml", "devices.yaml", "events.jsonl"}
 
 
-def test_progress_on_a_terminal_is_bars() -> None:
-    from io import StringIO
-
-    from edgefr.cli.progress import shown
-
-    file = StringIO()
-    with shown(Console(file=file, force_terminal=True, width=100)) as progress:
-        progress("rounds", 1, 4, "")
-        progress("rounds", 4, 4, "14 clients/s [of 3] " + "and a long tail " * 9)
-    last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue()).rstrip().splitlines()[-1]
-    assert all(part in last for part in ("rounds", "4/4", "0:00:0", "14 clients/s [of 3] and", "…")), last
-    assert len(last.strip()) <= 100
-    assert "starting" not in last
-
-
 def test_bundles_go_to_no_other_place_of_the_run(fedmf: Made, cli: Cli) -> None:
     run = fedmf.run.path / "seed-0"
     before = sorted(run.rglob("*"))
     for inside in (run, run / "checkpoint", run / "new" / "place", run / ".." / run.name / "figures"):
-        line = refused(*cli("export", "--run", run, "--out", inside))
+        line = cli.refused("export", "--run", run, "--out", inside)
         assert f"lies in the run itself, which is kept as it is; name {run / 'bundles'}, or a folder outside" in line
     assert sorted(run.rglob("*")) == before
+
+
+def test_a_run_is_measured_and_its_fleet_takes_the_steps(
+    transfr: Made, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    out = tmp_path / "calibration.json"
+    text = cli.done("calibrate", transfr.run.path, "--out", out)
+    for name in ("laptop_x86", "phone_sd680", "speaker_512", "fits", "GFLOP/s", f"calibration: {out}"):
+        assert name in text, name
+    cost = {"mode": "host-ratio", "calibration": str(out)}
+    spec = edgefr.load_fleet(transfr.run.path / "devices.yaml", {"cost": cost})
+    assert list(spec.cost.calibration.classes) == ["phone_sd680", "laptop_x86", "speaker_512"]
+    assert all(spec.cost.calibration.learning(name).work.upload_bytes > 0 for name in spec.fleet.share)
+
+
+def test_what_cannot_be_calibrated_ends_with_one_line(transfr: Made, cli: Cli, tmp_path: Path) -> None:
+    for arguments, error in (
+        ((tmp_path,), "has no bundles; give a run"),
+        ((tmp_path / "nowhere",), "has no bundles"),
+        ((transfr.run.path, "--devices", tmp_path / "none.yaml"), "cannot read"),
+        ((transfr.run.path, "--timeout-s", "0"), "--timeout-s"),
+    ):
+        assert error in cli.refused("calibrate", *arguments)
+    shutil.copytree(transfr.run.path / "bundles", tmp_path / "bundles")
+    (tmp_path / "bundles" / "laptop_x86" / "onnx" / "score.onnx").write_bytes(b"")
+    assert "score.onnx has 0 bytes" in cli.refused("calibrate", tmp_path / "bundles")
+    assert not (tmp_path / "bundles" / "calibration.json").exists()

@@ -1,7 +1,8 @@
-"""`edgefr device` as used: a first round from the shell, and one line for what is wrong, with the state left alone."""
+"""`edgefr device` as used: rounds, new keys, newer bundles; what is wrong is one line, and the state is left alone."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,12 +12,14 @@ import pytest
 
 from edge.bundle import open_bundle
 from edge.delta import Delta, write_delta
+from edge.device import Device
 from edge.identity import Identity
 from edge.signature import place
 from edge.state import STATE
 from edge.update import read_update
 from export.sign import signature_of
 from tests.cli import commands
+from tests.cli.conftest import Cli
 from tests.contract import bundles
 from tests.contract.programs import ITEMS, interactions
 from tests.devices import open_device, policy_file
@@ -24,15 +27,6 @@ from tests.edge.folders import edit_json, resign
 from tests.export import worlds
 
 CLIENT = 7
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-def refused(done: subprocess.CompletedProcess[str]) -> str:
-    return commands.refused(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture
@@ -44,12 +38,12 @@ def own(tmp_path: Path) -> Path:
 
 def test_a_device_from_the_shell(tmp_path: Path, cache: Path, own: Path) -> None:
     path, state, out = bundles.bundle("fedmf", replay=True), tmp_path / "state", tmp_path / "release.safetensors"
-    common, open_policy = (path, "--state", state), ("--policy", policy_file(tmp_path))
-    learned = commands.edgefr(
-        "device", "learn", *common, "--user", "u7", "--interactions", own, "--out", out, *open_policy, cache=cache
-    )
-    assert learned.returncode == 0, learned.stderr
-    assert "optimiser steps" in learned.stdout
+
+    def device(command: str, *more: str | Path) -> str:
+        return commands.done("device", command, path, "--state", state, *more, cache=cache)
+
+    learned = device(*("learn", "--user", "u7", "--interactions", own, "--out", out, "--policy", policy_file(tmp_path)))
+    assert "optimiser steps" in learned
     opened = open_bundle(path)
     assert opened.config.learning is not None
     release = read_update(out, opened.config.learning, opened.manifest.bundle_id)
@@ -60,19 +54,17 @@ def test_a_device_from_the_shell(tmp_path: Path, cache: Path, own: Path) -> None
     rows = {"item": (np.arange(ITEMS), np.random.default_rng(0).normal(size=(ITEMS, 8)).astype(np.float32))}
     write_delta(update, Delta(opened.manifest.bundle_id, bundles.ROUND - 1, bundles.ROUND, rows=rows))
     place(update).write_bytes(signature_of("delta", update.read_bytes(), worlds.KEY))
-    again = commands.edgefr("device", "learn", *common, "--update", update, "--new-block", "--item", "i3", cache=cache)
-    assert again.returncode == 0, again.stderr
-    shown = commands.edgefr("device", "recommend", *common, "-k", "2", "--explain", cache=cache)
-    assert shown.returncode == 0, shown.stderr
-    assert "nearest of your own" in shown.stdout
-    status = commands.edgefr("device", "status", *common, cache=cache)
-    for line in ("earlier interactions", "remembered", "waiting release"):
-        assert line in status.stdout
+    device("learn", "--update", update, "--new-block", "--item", "i3")
+    assert "nearest of your own" in device("recommend", "-k", "2", "--explain")
+    status = device("status")
+    assert all(line in status for line in ("earlier interactions", "remembered", "waiting release"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_what_is_wrong_is_one_line_and_changes_nothing(tmp_path: Path, cli: Cli) -> None:
+    path, state = bundles.bundle("fedmf"), tmp_path / "state"
+    cli.done("device", "recommend", path, "--state", state, "--user", "u7")
+    before = (state / STATE).read_bytes()
+    for arguments, message in (
         (["learn"], "nothing to learn from"),
         (["learn", "--item", "nosuch"], "unknown item 'nosuch'"),
         (["learn", "--interactions", "missing.txt"], "cannot read missing.txt"),
@@ -83,40 +75,25 @@ def test_a_device_from_the_shell(tmp_path: Path, cache: Path, own: Path) -> None
         (["recommend", "-k", "0"], "--k"),
         (["recommend", "--exclude", "nosuch"], "unknown item 'nosuch'"),
         (["recommend", "--user", "u3"], "is the state of user 'u7', not 'u3'"),
-    ],
-)
-def test_what_is_wrong_is_one_line_and_changes_nothing(
-    tmp_path: Path, cache: Path, own: Path, arguments: list[str], message: str
-) -> None:
-    path, state = bundles.bundle("fedmf"), tmp_path / "state"
-    started = commands.edgefr("device", "recommend", path, "--state", state, "--user", "u7", cache=cache)
-    assert started.returncode == 0, started.stderr
-    before = (state / STATE).read_bytes()
-    done = commands.edgefr("device", arguments[0], path, "--state", state, *arguments[1:], cache=cache)
-    assert message in refused(done)
-    assert (state / STATE).read_bytes() == before
+    ):
+        assert message in cli.refused("device", arguments[0], path, "--state", state, *arguments[1:])
+        assert (state / STATE).read_bytes() == before, arguments
+    assert "holds no state yet" in cli.refused("device", "status", path, "--state", tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize("content", ["", "item\n", "\n\n"])
-def test_a_file_without_interactions_spends_no_privacy(tmp_path: Path, cache: Path, content: str) -> None:
+def test_a_file_without_interactions_spends_no_privacy(tmp_path: Path, cli: Cli, content: str) -> None:
     """Where something is promised, a release without anything to learn from would be noise that is charged."""
     path, state, empty = bundles.promising("fedmf", 8.0, 3), tmp_path / "state", tmp_path / "empty.txt"
     empty.write_text(content)
     common = (path, "--state", state, "--interactions", empty, "--policy", policy_file(tmp_path))
-    assert "nothing to learn from" in refused(commands.edgefr("device", "learn", *common, cache=cache))
+    assert "nothing to learn from" in cli.refused("device", "learn", *common)
     Identity.made(state).enrolled("u7", None)
-    done = commands.edgefr("device", "join", *common, "--url", "http://127.0.0.1:9", cache=cache)
-    assert "nothing to learn from" in refused(done)
+    assert "nothing to learn from" in cli.refused("device", "join", *common, "--url", "http://127.0.0.1:9")
     assert open_device(path, state).status()["releases"] == 0
-
-
-def test_a_device_that_has_interactions_goes_on_without_new_ones(tmp_path: Path, cache: Path) -> None:
-    path, state, empty = bundles.promising("fedmf", 8.0, 3), tmp_path / "state", tmp_path / "empty.txt"
-    empty.write_text("")
-    open_device(path, state, user="u7").note(["i3"])
-    common = (path, "--state", state, "--interactions", empty, "--policy", policy_file(tmp_path))
-    done = commands.edgefr("device", "learn", *common, cache=cache)
-    assert done.returncode == 0, done.stderr
+    open_device(path, state).note(["i3"])
+    cli.done("device", "learn", *common)  # a device that has interactions goes on without new ones
 
 
 @pytest.mark.slow
@@ -132,12 +109,6 @@ def test_a_server_that_is_not_there_is_waited_for_in_sight(tmp_path: Path, cache
     assert ("do the same again" in done.stderr, "join" in done.stderr) == (True, False)
 
 
-def test_a_state_that_is_not_there_yet(tmp_path: Path, cache: Path) -> None:
-    done = commands.edgefr("device", "status", bundles.bundle("fedmf"), "--state", tmp_path / "none", cache=cache)
-    assert "holds no state yet" in refused(done)
-    assert not (tmp_path / "none").exists()
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -146,10 +117,53 @@ def test_a_state_that_is_not_there_yet(tmp_path: Path, cache: Path) -> None:
         ({"onnx": {"opset": 18, "ir": 8, "min_ort": "99.0"}}, "99.0"),
     ],
 )
-def test_a_bundle_this_device_cannot_run(tmp_path: Path, cache: Path, change: dict, message: str) -> None:
+def test_a_bundle_this_device_cannot_run(tmp_path: Path, cli: Cli, change: dict, message: str) -> None:
     path = shutil.copytree(bundles.bundle("fedmf"), tmp_path / "bundle")
     edit_json(path / "manifest.json", lambda manifest: manifest.update(change))
     resign(path)
-    done = commands.edgefr("device", "learn", path, "--state", tmp_path / "state", "--item", "i1", cache=cache)
-    assert message in refused(done)
+    assert message in cli.refused("device", "learn", path, "--state", tmp_path / "state", "--item", "i1")
     assert not (tmp_path / "state" / STATE).exists()
+
+
+def test_keys_are_handed_over_and_a_revoked_one_is_refused(cli: Cli, tmp_path: Path) -> None:
+    bundle, state, file = shutil.copytree(bundles.bundle("fedmf"), tmp_path / "b"), tmp_path / "s", tmp_path / "k.json"
+    for name in ("one", "two"):
+        cli.done("bundle", "keygen", "--out", tmp_path / name)
+    one, two = tmp_path / "one", tmp_path / "two"
+    cli.done("bundle", "sign", bundle, "--key", one / "private.pem")
+    Device(bundle, state)
+    assert "nothing to do; give --key for a new set" in cli.refused("bundle", "keys", file)
+    made = cli.done("bundle", "keys", file, "--key", two / "public.pem", "--sign", two / "private.pem")
+    assert "set 1, whose next is signed by 1 of its keys: 1 in all" in made
+    follow = ("device", "trust", file, "--state", state)
+    assert "no set of keys is signed by a key that this device trusts" in cli.refused(*follow)
+    signed = cli.done("bundle", "keys", file, "--sign", one / "private.pem")
+    assert "set 1 is signed by 1 of 1 of its own" in signed
+    assert cli.done(*follow).startswith("trusted: set 1, with the keys ")
+    words = cli.refused("device", "status", bundle, "--state", state)
+    assert "is not among its publisher's keys (set 1): it is revoked, or another's; get the bundle again" in words
+    cli.done("bundle", "sign", bundle, "--key", two / "private.pem")
+    said = cli.done("device", "status", bundle, "--state", state)
+    assert "publisher" in said
+    assert "expires" in said
+
+
+def test_a_device_goes_on_under_a_newer_bundle_and_back(cli: Cli, tmp_path: Path) -> None:
+    old, state = bundles.bundle("fedmf"), tmp_path / "s"
+    new = shutil.copytree(old, tmp_path / "new")
+    resign(new, lambda record: record.update(serial=record["serial"] + 1))
+    assert "holds no state yet" in cli.refused("device", "update", old, "--to", new, "--state", state)
+    cli.done("device", "learn", old, "--state", state, "--item", "i3", "--policy", policy_file(tmp_path))
+    for wrong in ([], ["--to", new, "--undo"]):
+        line = cli.refused("device", "update", old, "--state", state, *wrong)
+        assert "give --to with the newer bundle, or --undo" in line
+    said = cli.done("device", "update", old, "--to", new, "--state", state)
+    assert "goes on under" in said
+    assert "interactions kept: 1" in said
+    assert "is the state of bundle" in cli.refused("device", "status", old, "--state", state)
+    assert "is as it was before" in cli.done("device", "update", new, "--undo", "--state", state)
+    cli.done("device", "status", old, "--state", state)
+    cli.done("device", "update", old, "--to", new, "--state", state)
+    cli.done("device", "learn", new, "--state", state, "--item", "i4")
+    assert "is older than one before it" in cli.refused("device", "status", old, "--state", state)
+    assert json.loads((state / "seen.json").read_bytes())["serial"] == 1795255201

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from privacy.errors import InputError
-from tests.cli.commands import refused
 from tests.cli.conftest import Cli
 
 
@@ -83,6 +82,6 @@ def test_two_endings_are_refused_before_anything_is_done(
     asked: tuple[str, str], small: tuple[str | Path, ...], cli: Cli
 ) -> None:
     for arguments in (small, ("simulate", "--resume", small[-1])):
-        line = refused(*cli(*arguments, *asked))
+        line = cli.refused(*arguments, *asked)
         assert line == f"error: {asked[0]} and {asked[1]} exclude each other; give one of them"
     assert not Path(small[-1]).exists()

@@ -14,8 +14,8 @@ from edgefr.report.explaining import Explained, ItemMap
 from edgefr.simulation.explain import write_maps
 from edgefr.simulation.runs.saved_model import open_model
 from privacy.errors import InputError
-from tests.cli.commands import edgefr as command
-from tests.cli.commands import refused
+from tests.cli.commands import done
+from tests.cli.conftest import Cli
 
 TINY = "data_options={users: 40, items: 160, interactions: 12}"
 FLEET = "fleet.share={laptop_x86: 1.0}"
@@ -27,8 +27,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> edgefr.Run:
     home = tmp_path_factory.mktemp("car")
     settings = ("method=fedcar", "rounds=2", "model.dim=6", TINY, FLEET)
     chosen = [part for setting in settings for part in ("--set", setting)]
-    done = command("simulate", "--devices", "devices.yaml", *chosen, "--out", home / "run", cache=home / "cache")
-    assert done.returncode == 0, done.stderr
+    done("simulate", "--devices", "devices.yaml", *chosen, "--out", home / "run", cache=home / "cache")
     return edgefr.Run.open(home / "run")
 
 
@@ -43,9 +42,8 @@ def users(run: edgefr.Run) -> list[str]:
 def test_shares_of_the_best_and_the_held_out_item(
     run: edgefr.Run, users: list[str], tmp_path: Path, cache: Path
 ) -> None:
-    done = command("explain", run.path, "--user", users[0], "-k", "2", "--out", tmp_path / "out", cache=cache)
-    assert done.returncode == 0, done.stderr
-    assert f"what recommendations for {users[0]} lean on, of the last 5 items" in done.stdout.replace("\n", " ")
+    said = done("explain", run.path, "--user", users[0], "-k", "2", "--out", tmp_path / "out", cache=cache)
+    assert f"what recommendations for {users[0]} lean on, of the last 5 items" in said.replace("\n", " ")
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == ["explained.json", "explained.png", "explained.svg"]
     record = json.loads((tmp_path / "out" / "explained.json").read_text())
@@ -56,7 +54,7 @@ def test_shares_of_the_best_and_the_held_out_item(
         assert len(one["leans"]) == 5
         assert sum(lean["weight"] for lean in one["leans"]) == pytest.approx(1, abs=1e-5)
         for lean in one["leans"]:
-            assert f"{lean['weight']:.1%}" in done.stdout
+            assert f"{lean['weight']:.1%}" in said
     again = edgefr.explain(run, users[0], k=2, out=tmp_path / "again")
     for kind in ("json", "png", "svg"):
         one, other = ((tmp_path / folder / f"explained.{kind}").read_bytes() for folder in ("out", "again"))
@@ -64,24 +62,20 @@ def test_shares_of_the_best_and_the_held_out_item(
     assert again.frame.groupby("item", sort=False)["weight"].sum().tolist() == pytest.approx([1, 1, 1], abs=1e-5)
 
 
-def test_a_bundle_says_what_its_run_says(run: edgefr.Run, users: list[str], tmp_path: Path, cache: Path) -> None:
+def test_a_bundle_says_what_its_run_says(run: edgefr.Run, users: list[str], tmp_path: Path, cli: Cli) -> None:
     bundles = edgefr.export(run, tmp_path / "bundles", with_users=True)
     asked = run.recommend(users[1], 2)["item"].tolist()
     (folder,) = bundles.classes["path"]
     one, other = (edgefr.explain(source, users[1], asked) for source in (run, folder))
     assert one.frame["context"].tolist() == other.frame["context"].tolist()
     np.testing.assert_allclose(one.frame["weight"], other.frame["weight"], atol=1e-5)
-    done = command("explain", folder, "--user", users[1], "--items", ",".join(asked), cache=cache)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("asked for") == 2
-    newcomer = command("explain", next((run.path / "bundles").iterdir()), cache=cache)
-    assert "its user has had no items yet" in refused(newcomer.returncode, newcomer.stdout, newcomer.stderr)
+    assert cli.done("explain", folder, "--user", users[1], "--items", ",".join(asked)).count("asked for") == 2
+    assert "its user has had no items yet" in cli.refused("explain", next((run.path / "bundles").iterdir()))
 
 
-def test_the_items_of_two_users_are_laid_out(run: edgefr.Run, users: list[str], tmp_path: Path, cache: Path) -> None:
+def test_the_items_of_two_users_are_laid_out(run: edgefr.Run, users: list[str], tmp_path: Path, cli: Cli) -> None:
     out = tmp_path / "maps"
-    done = command("explain", run.path, "--map", *users, "--out", out, cache=cache)
-    assert done.returncode == 0, done.stderr
+    cli.done("explain", run.path, "--map", *users, "--out", out)
     assert sorted(path.name for path in out.iterdir()) == ["items.json", "items.png", "items.svg"]
     model = open_model(run).model
     maps = edgefr.map_items(run, users)
@@ -98,27 +92,22 @@ def test_the_items_of_two_users_are_laid_out(run: edgefr.Run, users: list[str], 
         assert np.ptp(one.at, axis=0).min() > 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+def test_refusals(run: edgefr.Run, users: list[str], tmp_path: Path, cli: Cli) -> None:
+    one, two = users
+    out, drawn = ("--out", tmp_path / "out"), ("--map", one, two)
+    for arguments, words in (
         ((), "name one of the run's users"),
         (("--user", "nobody"), "unknown user 'nobody'"),
-        (("--user", "{0}", "--items", "nothing"), "unknown item 'nothing'"),
-        (("--map", "{0}", "{1}"), "--out DIR"),
-        (("--map", "{0}", "{1}", "--out", "{2}", "--user", "{0}"), "leave --user, --items, -k away"),
-        (("--map", "{0}", "nobody", "--out", "{2}"), "unknown user 'nobody'"),
-        (("--map", "{0}", "{0}", "--out", "{2}"), "name users to draw, each once"),
-        (("--map", "{0}", "{1}", "--out", "{2}", "-k", "5"), "leave --user, --items, -k away"),
-        (("--user", "{0}", "--items", "x", "-k", "5"), "leave it away where --items names them"),
-        (("--user", "{0}", "--items", " , "), "--items names none"),
-    ],
-)
-def test_refusals(
-    arguments: tuple[str, ...], words: str, run: edgefr.Run, users: list[str], tmp_path: Path, cache: Path
-) -> None:
-    given = [argument.format(*users, tmp_path / "out") for argument in arguments]
-    done = command("explain", run.path, *given, cache=cache)
-    assert words in refused(done.returncode, done.stdout, done.stderr)
+        (("--user", one, "--items", "nothing"), "unknown item 'nothing'"),
+        (drawn, "--out DIR"),
+        ((*drawn, *out, "--user", one), "leave --user, --items, -k away"),
+        (("--map", one, "nobody", *out), "unknown user 'nobody'"),
+        (("--map", one, one, *out), "name users to draw, each once"),
+        ((*drawn, *out, "-k", "5"), "leave --user, --items, -k away"),
+        (("--user", one, "--items", "x", "-k", "5"), "leave it away where --items names them"),
+        (("--user", one, "--items", " , "), "--items names none"),
+    ):
+        assert words in cli.refused("explain", run.path, *arguments)
     assert not (tmp_path / "out").exists()
 
 
@@ -140,23 +129,22 @@ def test_titles_are_words_and_no_mathematics(tmp_path: Path) -> None:
     assert (tmp_path / "items.png").exists()
 
 
+def made(out: Path, *changes: str) -> tuple[edgefr.Run, str]:
+    """A run of one round without bundles, and one of its users."""
+    experiment = edgefr.load_experiment(overrides=["rounds=1", "model.dim=4", TINY, FLEET, *changes])
+    run = edgefr.simulate(experiment, "devices.yaml", out=out, bundles=False)
+    return run, str(run.users["user"].iloc[0])
+
+
 def test_runs_whose_clients_recommend_from_rows_of_their_own_are_not_explained(tmp_path: Path) -> None:
-    chosen = ["method=fedcar", "rounds=1", "model.dim=4", "evaluation.tables=own", TINY, FLEET]
-    made = edgefr.simulate(
-        edgefr.load_experiment(overrides=chosen), "devices.yaml", out=tmp_path / "run", bundles=False
-    )
-    user = str(made.users["user"].iloc[0])
-    for ask in (lambda: edgefr.explain(made, user), lambda: edgefr.map_items(made, [user])):
+    run, user = made(tmp_path / "run", "method=fedcar", "evaluation.tables=own")
+    for ask in (lambda: edgefr.explain(run, user), lambda: edgefr.map_items(run, [user])):
         with pytest.raises(InputError, match="item rows of their own"):
             ask()
 
 
 def test_methods_that_say_nothing_are_refused_and_those_that_do_are_named(tmp_path: Path) -> None:
-    chosen = ["method=fedmf", "rounds=1", "model.dim=4", TINY, FLEET]
-    plain = edgefr.simulate(
-        edgefr.load_experiment(overrides=chosen), "devices.yaml", out=tmp_path / "run", bundles=False
-    )
-    user = str(plain.users["user"].iloc[0])
+    plain, user = made(tmp_path / "run", "method=fedmf")
     with pytest.raises(InputError, match=r"fedmf does not say what a recommendation leans on; .*: fedcar"):
         edgefr.explain(plain, user)
     with pytest.raises(InputError, match="k is a whole number"):

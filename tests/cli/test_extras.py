@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -92,9 +93,13 @@ def test_what_needs_no_extra_works_without_any(transfr: Made, cache: Path, tmp_p
         ["bundle", "inspect", str(bundle)],
         ["bundle", "diff", str(bundle), str(other)],
         ["bundle", "keygen", "--out", str(tmp_path / "keys")],
+        ["bundle", "sign", str(shutil.copytree(bundle, tmp_path / "b")), "--key", str(tmp_path / "keys/private.pem")],
+        ["bundle", "verify", str(tmp_path / "b"), "--key", str(tmp_path / "keys/public.pem")],
     ]
-    for command, (code, out, err) in zip(commands, bare(commands, ROOT, cache), strict=True):
+    ends = bare(commands, ROOT, cache)
+    for command, (code, out, err) in zip(commands, ends, strict=True):
         assert (code, "Traceback" in err) == (0, False), (command, out, err)
+    assert "a trusted key" in ends[-1][1]
 
 
 @pytest.mark.parametrize("call", ["simulate(edgefr.load_experiment(), 'devices.yaml')", "Dataset.from_frame([])"])

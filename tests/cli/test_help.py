@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from typer.main import get_command
 
 from edgefr.cli.app import app
+from edgefr.cli.commands import HOMES
 from edgefr.cli.helped import unmarked
 from tests.cli.commands import ROOT
 from tests.cli.conftest import Cli
@@ -64,9 +66,11 @@ def wide(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
-def test_help_has_defaults_and_two_commands_or_more(path: tuple[str, ...], wide: Cli) -> None:
-    code, out, err = wide(*path, "--help")
-    assert (code, err) == (0, "")
+def test_help_says_all_in_80_columns_and_gives_two_examples(
+    path: tuple[str, ...], wide: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = wide.done(*path, "--help")
+    assert f"edgefr {' '.join(path)}" in out
     found = examples(out)
     assert len(found) == len(set(found)) >= 2, out
     for example in found:
@@ -74,30 +78,38 @@ def test_help_has_defaults_and_two_commands_or_more(path: tuple[str, ...], wide:
         assert tuple(words[: len(path)]) == path
         ALL[path].make_context("edgefr", words[len(path) :])  # it can be parsed
     for parameter in ALL[path].params:
-        if parameter.param_type_name != "option" or parameter.is_flag or parameter.name == "help":
+        if parameter.param_type_name != "option":
             continue
-        own = rows_of(out, parameter.opts[0])
-        said = re.search(r"default|none[:;]|\[required\]", own, re.IGNORECASE)
-        assert said, f"{' '.join(path)} {parameter.opts[0]}: nothing is said of what holds where it is not given\n{own}"
+        assert parameter.help, f"{parameter.opts[0]} is not described"
+        if not parameter.is_flag and parameter.name != "help":
+            own = rows_of(out, parameter.opts[0])
+            said = re.search(r"default|none[:;]|\[required\]", own, re.IGNORECASE)
+            assert said, f"{' '.join(path)} {parameter.opts[0]}: what holds where it is not given?\n{own}"
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, wide.done(*path, "--help").splitlines())) <= 80
+
+
+def test_the_first_help_names_every_command(cli: Cli) -> None:
+    out = cli.done("--help")
+    assert [name for name in HOMES if f"│ {name} " not in out] == []
+    assert cli()[:2] == (0, out), "no command at all shows the same help"
+    assert cli.done("--version") == f"edgefr {version('edgefr')}\n"
+    assert [path for path in ALL if len(path) > 1 and f"│ {path[1]} " not in cli.done(path[0], "--help")] == []
 
 
 def test_cheap_examples_run_as_they_stand(wide: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = {example for path in ALL for example in examples(wide(*path, "--help")[1])}
+    shown = {example for path in ALL for example in examples(wide.done(*path, "--help"))}
     assert set(CHEAP) <= shown
     shutil.copy(ROOT / "devices.yaml", tmp_path)
     monkeypatch.chdir(tmp_path)
     for example in CHEAP:
-        code, out, err = wide(*shlex.split(example)[1:])
-        assert (code, err) == (0, ""), example
-        assert out
+        assert wide.done(*shlex.split(example)[1:])
 
 
 def test_angle_brackets_survive(wide: Cli) -> None:
-    assert "runs/<name>, numbered" in wide("simulate", "--help")[1]
-    assert "runs/<name>-sweep" in wide("sweep", "--help")[1]
+    assert "runs/<name>, numbered" in wide.done("simulate", "--help")
+    assert "runs/<name>-sweep" in wide.done("sweep", "--help")
     assert unmarked("a < b, `<c>`") == r"a \< b, `<c>`"
     assert unmarked(unmarked("<a>")) == r"\<a>"
     for text in ("<b>[i]x[/i]</b>", "[red]a[/red]"):
-        code, out, err = wide("simulate", "--data", text)
-        assert (code, out) == (2, "")
-        assert text in err
+        assert text in wide.refused("simulate", "--data", text)

@@ -15,7 +15,6 @@ from edge.bundle import open_bundle
 from edge.signature import key_id, load_public
 from export.archive import pack
 from export.sign import generate, load_private, sign_bundle
-from tests.cli.commands import refused
 from tests.cli.conftest import Cli, Made
 
 CLASS = "laptop_x86"
@@ -43,7 +42,7 @@ def test_a_run_signs_its_bundles_with_a_key_of_its_own(transfr: Made, cli: Cli, 
     for path in manifests:
         found = open_bundle(path.parent, trusted=[public])
         assert (found.signed_by, found.manifest.model.users, found.config.users) == (name, 0, None)
-    assert cli("export", "--run", run, "--out", tmp_path / "again", "--zip")[::2] == (0, "")
+    cli.done("export", "--run", run, "--out", tmp_path / "again", "--zip")
     for path in manifests:
         again = tmp_path / "again" / path.parent.name
         assert (again / "manifest.sig.json").read_bytes() == path.with_name("manifest.sig.json").read_bytes()
@@ -59,10 +58,10 @@ def test_a_run_signs_its_bundles_with_a_key_of_its_own(transfr: Made, cli: Cli, 
 
 def test_another_key_signs_instead(transfr: Made, keys: Path, cli: Cli, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert cli("export", "--run", transfr.run.path, "--out", out, "--key", keys / "private.pem")[::2] == (0, "")
+    cli.done("export", "--run", transfr.run.path, "--out", out, "--key", keys / "private.pem")
     name = key_id(load_public(keys / "public.pem"))
     assert {open_bundle(path.parent).signed_by for path in out.glob("*/manifest.json")} == {name}
-    assert cli("export", "--run", transfr.run.path, "--out", out)[::2] == (0, "")
+    cli.done("export", "--run", transfr.run.path, "--out", out)
     own = key_id(load_public(transfr.run.path / "publisher.pem"))
     assert {open_bundle(path.parent).signed_by for path in out.glob("*/manifest.json")} == {own}
 
@@ -75,15 +74,15 @@ def test_recommend_takes_keys_and_zips(zipped: bool, transfr: Made, bundle: Path
     shown = cli("recommend", bundle, "--k", "3")
     assert shown[::2] == (0, "")
     assert cli("recommend", given, "--k", "3", "--key", keys / "public.pem", "--key", public) == shown
-    assert "which is not trusted" in refused(*cli("recommend", given, "--key", keys / "public.pem"))
-    assert "cannot read key" in refused(*cli("recommend", given, "--key", keys / "nothing"))
+    assert "which is not trusted" in cli.refused("recommend", given, "--key", keys / "public.pem")
+    assert "cannot read key" in cli.refused("recommend", given, "--key", keys / "nothing")
     (bundle / "MODEL_CARD.md").write_text("changed")
     (bundle / "manifest.sig.json").unlink()
     broken = bundle
     if zipped:
         broken = given
         given.write_bytes(given.read_bytes()[:-40])
-    line = refused(*cli("recommend", broken))
+    line = cli.refused("recommend", broken)
     assert ("is not a plain zip" if zipped else "MODEL_CARD.md has") in line
 
 
@@ -98,18 +97,17 @@ def test_a_device_takes_keys_and_zips(
         return pack(bundle, bundle.with_suffix(".zip")) if zipped else bundle
 
     learn = [word for item in items for word in ("--item", item)]
-    assert "which is not trusted" in refused(
-        *cli("device", "learn", given(), "--state", state, *learn, "--key", keys / "public.pem")
-    )
+    others = (*learn, "--key", keys / "public.pem")
+    assert "which is not trusted" in cli.refused("device", "learn", given(), "--state", state, *others)
     assert not (state / "state.safetensors").exists()
     (tmp_path / "policy.yaml").write_text("unprotected: true\n")
     learn += ["--policy", tmp_path / "policy.yaml"]
-    assert cli("device", "learn", given(), "--state", state, *learn, "--key", public)[::2] == (0, "")
-    assert cli("device", "recommend", given(), "--state", state, "-k", "2")[::2] == (0, "")
-    assert cli("device", "status", given(), "--state", state)[::2] == (0, "")
+    cli.done("device", "learn", given(), "--state", state, *learn, "--key", public)
+    cli.done("device", "recommend", given(), "--state", state, "-k", "2")
+    cli.done("device", "status", given(), "--state", state)
     sign_bundle(bundle, keys / "private.pem")
     for command in ("learn", "recommend", "status"):
-        assert "since its first use" in refused(*cli("device", command, given(), "--state", state))
+        assert "since its first use" in cli.refused("device", command, given(), "--state", state)
     (bundle / "manifest.sig.json").unlink()
-    assert "is signed by nobody" in refused(*cli("device", "recommend", given(), "--state", state))
-    assert "is not signed" in refused(*cli("device", "recommend", given(), "--state", tmp_path / "fresh"))
+    assert "is signed by nobody" in cli.refused("device", "recommend", given(), "--state", state)
+    assert "is not signed" in cli.refused("device", "recommend", given(), "--state", tmp_path / "fresh")

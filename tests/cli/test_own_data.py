@@ -41,18 +41,19 @@ def told(*values: str) -> list[str]:
     return [part for value in values for part in ("--set", value)]
 
 
-def test_what_is_missing_is_asked_for(shop: Path, tmp_path: Path) -> None:
-    done = commands.edgefr("data", "orders 2022.csv", cache=tmp_path, cwd=shop)
-    line = commands.refused(done.returncode, done.stdout, done.stderr)
+DEVICES = ("--devices", commands.ROOT / "devices.yaml")
+
+
+def refused(*arguments: str | Path, cache: Path, cwd: Path) -> str:
+    process = commands.edgefr(*arguments, cache=cache, cwd=cwd)
+    return commands.refused(process.returncode, process.stdout, process.stderr)
+
+
+def test_what_is_missing_is_asked_for_before_anything_is_loaded(shop: Path, tmp_path: Path) -> None:
+    line = refused("data", "orders 2022.csv", cache=tmp_path, cwd=shop)
     assert "say which by data_options.columns.user=NAME (it has: Customer Nr, Artikel , Bought at, Stars)" in line
-
-
-def test_a_method_that_reads_says_so_before_it_loads(shop: Path, tmp_path: Path) -> None:
-    values = told(*READ, "protocol.negatives=9")
-    devices = ("--devices", commands.ROOT / "devices.yaml")
-    out = ("--out", tmp_path / "run")
-    done = commands.edgefr("simulate", "--data", "orders 2022.csv", *devices, *values, *out, cache=tmp_path, cwd=shop)
-    line = commands.refused(done.returncode, done.stdout, done.stderr)
+    asked = (*DEVICES, *told(*READ, "protocol.negatives=9"), "--out", tmp_path / "run")
+    line = refused("simulate", "--data", "orders 2022.csv", *asked, cache=tmp_path, cwd=shop)
     assert "transfr reads the texts of items, and 'orders 2022.csv' has none; name a file of items" in line
     assert "--set method=fedmf or fedncf" in line
     assert not (tmp_path / "run").exists()
@@ -61,33 +62,24 @@ def test_a_method_that_reads_says_so_before_it_loads(shop: Path, tmp_path: Path)
 def test_from_a_survey_to_a_device(shop: Path, tmp_path: Path) -> None:
     written = tmp_path / "start.yaml"
     look = ("data", "orders 2022.csv", *told(*READ, *ITEMS), "--out", written)
-    looked = commands.edgefr(*look, cache=tmp_path, cwd=shop)
-    assert looked.returncode == 0, looked.stderr
+    looked = commands.done(*look, cache=tmp_path, cwd=shop)
     for part in ("user: Customer Nr", "40, with ", "90 of 90 items", "20 of 620 rows repeat another", "fits: 40 users"):
-        assert part in looked.stdout, looked.stdout
-    assert looked.stdout.endswith(f"wrote {written}\n")
-    assert written.read_text() in looked.stdout, "what is printed is what is written"
-    again = commands.edgefr(*look, cache=tmp_path, cwd=shop)
-    assert "is there already" in commands.refused(again.returncode, again.stdout, again.stderr)
+        assert part in looked, looked
+    assert looked.endswith(f"wrote {written}\n")
+    assert written.read_text() in looked, "what is printed is what is written"
+    assert "is there already" in refused(*look, cache=tmp_path, cwd=shop)
     experiment = yaml.safe_load(written.read_text())
     assert experiment["method"] == "transfr"
     experiment |= {"method": "fedmf", "rounds": 2, "model": {"dim": 4}}
     experiment["fleet"] = {"share": {"laptop_x86": 0.5, "phone_sd680": 0.5}}
     (shop / "start.yaml").write_text(yaml.safe_dump(experiment))
 
-    run = tmp_path / "run"
-    devices = ("--devices", commands.ROOT / "devices.yaml")
-    common = (*devices, "--no-bundles", "--out", run)
-    done = commands.edgefr("simulate", "--experiment", "start.yaml", *common, cache=tmp_path, cwd=shop)
-    assert done.returncode == 0, done.stderr
+    run, shipped = tmp_path / "run", tmp_path / "shipped"
+    common = (*DEVICES, "--no-bundles", "--out", run)
+    commands.done("simulate", "--experiment", "start.yaml", *common, cache=tmp_path, cwd=shop)
     about = edgefr.Run.open(run).summary["dataset"]
     assert (about["users"], about["items"], about["items_with_text"]) == (40, 90, 90)
     assert about["source"]["columns"]["time"] == " Bought at"
-
-    done = commands.edgefr("export", "--run", run, "--out", tmp_path / "shipped", cache=tmp_path)
-    assert done.returncode == 0, done.stderr
-    bundle = tmp_path / "shipped" / "phone_sd680"
+    commands.done("export", "--run", run, "--out", shipped, cache=tmp_path)
     ask = ("--state", tmp_path / "state", "--user", "K-007", "--item", "5; size 2", "--item", "8; size 2")
-    done = commands.edgefr("device", "learn", bundle, *ask, cache=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "optimiser steps" in done.stdout
+    assert "optimiser steps" in commands.done("device", "learn", shipped / "phone_sd680", *ask, cache=tmp_path)

@@ -1,8 +1,9 @@
-"""Progress where no bars are drawn: log lines in a pipe, text that changes in a notebook."""
+"""Progress: bars on a terminal, log lines in a pipe, text that changes in a notebook."""
 
 from __future__ import annotations
 
 import io
+import re
 import time
 from pathlib import Path
 
@@ -11,9 +12,8 @@ import pytest
 from nbclient import NotebookClient
 from rich.console import Console
 
-from edgefr.cli.progress import shown
 from edgefr.config import progress as watching
-from edgefr.config.progress import logged
+from edgefr.config.progress import logged, shown
 from tests.cli.commands import without_progress
 
 
@@ -50,6 +50,17 @@ def test_lines_stop_where_the_work_fails() -> None:
         raise ValueError("x")
     time.sleep(0.2)
     assert file.getvalue() == ""
+
+
+def test_progress_on_a_terminal_is_bars() -> None:
+    file = io.StringIO()
+    with shown(Console(file=file, force_terminal=True, width=100)) as progress:
+        progress("rounds", 1, 4, "")
+        progress("rounds", 4, 4, "14 clients/s [of 3] " + "and a long tail " * 9)
+    last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue()).rstrip().splitlines()[-1]
+    assert all(part in last for part in ("rounds", "4/4", "0:00:0", "14 clients/s [of 3] and", "…")), last
+    assert len(last.strip()) <= 100
+    assert "starting" not in last
 
 
 def test_outside_a_notebook_functions_are_silent(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,8 +22,7 @@ NEW = "this device has no history"
     ],
 )
 def test_a_new_device_is_told_what_a_list_is_ranked_by(kind: str, said: str, cli: Cli) -> None:
-    code, out, err = cli("recommend", worlds.exported(kind)[0] / "laptop", "--k", "3")
-    assert (code, err) == (0, "")
+    out = cli.done("recommend", worlds.exported(kind)[0] / "laptop", "--k", "3")
     assert " ".join(out.split()).startswith(said)
     assert "score" not in out
     assert out.count("│ i") == (0 if kind == "fedmf" else 3)

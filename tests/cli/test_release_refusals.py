@@ -1,4 +1,4 @@
-"""What a release may hold, from the command line: what would not mean what it prints ends with exit code 2."""
+"""What a release may hold: settings that would not mean what they print are refused in one line."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from privacy.errors import InputError
 COMMON = ["method=fedmf", "rounds=1", "model.dim=4", "data_options.users=30", "data_options.items=160"]
 COMMON += ["data_options.interactions=12", "evaluation.full_ranking_users=0"]
 NOISE = ["privacy.mechanism=laplace", "privacy.norm=l1", "privacy.clip=1", "privacy.sigma=1"]
+EXAMPLES = ["privacy.examples.clip=0.5", "privacy.examples.sigma=2"]
 ASYNC = ["fleet.rounds.policy=async", "fleet.rounds.buffer=5", "clients_per_round=10"]
 
 
@@ -49,6 +50,15 @@ def simulated(out: Path, *changes: str) -> Run:
             [*NOISE, "privacy.mechanism=discrete-laplace", "privacy.sampler=opendp"],
             r"unknown sampler 'opendp' \(known: float, grid\)",
         ),
+        ([*EXAMPLES, "engine.executor=processes"], "engine.executor: with privacy.examples clients learn one by one"),
+        (
+            [*EXAMPLES, "method=f3crec", "evaluation.full_ranking_users=9"],
+            "privacy.examples: it is not counted over blocks",
+        ),
+        ([*EXAMPLES, "privacy.examples.sigma=0"], "privacy.examples.sigma"),
+        ([*EXAMPLES, "privacy.examples.clip=0"], "privacy.examples.clip"),
+        ([*EXAMPLES, "privacy.examples.epsilon=8"], "exactly one of sigma, epsilon; got both"),
+        ([*EXAMPLES, "privacy.examples.noise=1"], "privacy.examples.noise"),
     ],
 )
 def test_what_would_not_mean_what_it_prints_is_refused(changes: list[str], words: str, tmp_path: Path) -> None:

@@ -12,22 +12,15 @@ import pytest
 
 import edgefr
 from edgefr.simulation.runs.run import Run
-from tests.cli.commands import refused
 from tests.cli.conftest import Cli, Made
 
 PROMISED = {
     *("experiment", "method", "data", "protocol", "seed", "metrics", "blocks"),
     *("references", "privacy", "fleet", "engine", "versions"),
 }
-TIMINGS = (
-    "clients_per_second",
-    "train_seconds",
-    "eval_seconds",
-    "wall_seconds",
-    "peak_rss_mb",
-    "executor",
-    "shard_size",
-)
+TIMINGS = {
+    *("clients_per_second", "train_seconds", "eval_seconds", "wall_seconds", "peak_rss_mb", "executor", "shard_size")
+}
 
 
 def again(place: Path, out: Path, *overrides: str, file: str = "tiny.yaml") -> Run:
@@ -199,18 +192,8 @@ def test_fedmf_needs_no_text(fedmf: Made) -> None:
 @pytest.mark.usefixtures("inside")
 def test_across_domains(place: Path, tmp_path: Path, cli: Any) -> None:
     task = "protocol={name: cross-domain, source: books, target: films, negatives: 40}"
-    code, out, err = cli(
-        "simulate",
-        "--experiment",
-        place / "tiny.yaml",
-        "--set",
-        task,
-        "--no-bundles",
-        "--full",
-        "--out",
-        tmp_path / "r",
-    )
-    assert (code, err) == (0, "")
+    asked = ("--experiment", place / "tiny.yaml", "--set", task, "--no-bundles", "--full", "--out", tmp_path / "r")
+    out = cli.done("simulate", *asked)
     assert "transfr on demo: target" in out
     assert "transfer after local training" in out
     summary = Run(tmp_path / "r").summary
@@ -225,15 +208,8 @@ def test_across_domains(place: Path, tmp_path: Path, cli: Any) -> None:
 
 @pytest.mark.usefixtures("inside")
 def test_noise_with_a_clip_guarantees_something_and_without_nothing(place: Path, tmp_path: Path, cli: Any) -> None:
-    base = (
-        "simulate",
-        "--experiment",
-        place / "tiny-fedmf.yaml",
-        "--no-bundles",
-        "--full",
-        "--set",
-        "privacy.mechanism=gaussian",
-    )
+    base = ("simulate", "--experiment", place / "tiny-fedmf.yaml", "--no-bundles", "--full")
+    base += ("--set", "privacy.mechanism=gaussian")
     code, out, _ = cli(*base, "--set", "privacy.clip=0.5", "--set", "privacy.sigma=2", "--out", tmp_path / "clipped")
     assert code == 0
     report = Run(tmp_path / "clipped").summary["privacy"]
@@ -258,21 +234,15 @@ def test_noise_with_a_clip_guarantees_something_and_without_nothing(place: Path,
 @pytest.mark.usefixtures("inside")
 def test_a_noise_key_is_one_experiments(place: Path, tmp_path: Path, cli: Cli) -> None:
     """With the same noise on two results, their difference would be what the noise was to hide."""
-    base = (
-        "simulate",
-        "--experiment",
-        place / "tiny-fedmf.yaml",
-        "--no-bundles",
-        "--set",
-        "privacy.mechanism=gaussian",
-    )
+    base = ("simulate", "--experiment", place / "tiny-fedmf.yaml", "--no-bundles")
+    base += ("--set", "privacy.mechanism=gaussian")
     asked = (*base, "--set", "privacy.clip=1", "--set", "privacy.sigma=2")
     assert cli(*asked, "--out", tmp_path / "first")[0] == 0
     same = ("--noise-key", tmp_path / "first" / "private" / "noise.key")
     assert cli(*asked, *same, "--out", tmp_path / "again")[0] == 0
     first, again = (Run(tmp_path / name).read_tensors("model")["shared.item"] for name in ("first", "again"))
     assert bool((first == again).all())
-    line = refused(*cli(*asked, *same, "--set", "model.lr=0.5", "--out", tmp_path / "other"))
+    line = cli.refused(*asked, *same, "--set", "model.lr=0.5", "--out", tmp_path / "other")
     assert "this noise key has made the noise of another experiment" in line
     assert not (tmp_path / "other").exists()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import COMMAND, ROOT, edgefr, environment, refused
+from tests.cli.commands import COMMAND, ROOT, done, environment
 from tests.cli.conftest import Cli
 
 SPACE = """\
@@ -27,10 +27,11 @@ def arguments(tmp_path: Path) -> list[str | Path]:
     return ["tune", "fedmf", "--spaces", tmp_path, *limits, "--out", tmp_path / "out"]
 
 
-def test_the_command_writes_a_recipe_that_simulate_takes(arguments: list[str | Path], cache: Path) -> None:
+def test_a_recipe_is_written_that_simulate_takes_and_a_killed_command_goes_on_to_the_same(
+    arguments: list[str | Path], cache: Path, tmp_path: Path
+) -> None:
     out = Path(arguments[-1])
-    process = edgefr(*arguments, "--workers", "2", cache=cache)
-    assert process.returncode == 0, process.stderr
+    assert "wrote" in done(*arguments, "--workers", "2", cache=cache)
     names = sorted(
         str(path.relative_to(out)) for path in out.rglob("*") if path.is_file() and "trials" not in path.parts
     )
@@ -39,44 +40,38 @@ def test_the_command_writes_a_recipe_that_simulate_takes(arguments: list[str | P
         *("recipes/fedmf.csv", "recipes/fedmf.md", "recipes/fedmf.yaml", "tuning.json"),
     ]
     assert {path.name for path in out.rglob("trials/*/*")} == {"trial.json"}
-    assert "wrote" in process.stdout
-    run = edgefr(
-        "simulate", "--experiment", out / "recipes/fedmf.yaml", "--no-bundles", "--out", out / "run", cache=cache
-    )
-    assert run.returncode == 0, run.stderr
+    recipe = out / "recipes/fedmf.yaml"
+    done("simulate", "--experiment", recipe, "--no-bundles", "--out", out / "run", cache=cache)
 
-
-def test_a_killed_command_goes_on(arguments: list[str | Path], cache: Path, tmp_path: Path) -> None:
-    out = Path(arguments[-1])
+    other = tmp_path / "other"
+    again = [*arguments[:-1], other]
     env = environment(cache) | {"PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen([*COMMAND, *map(str, arguments)], cwd=ROOT, env=env, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([*COMMAND, *map(str, again)], cwd=ROOT, env=env, stdout=subprocess.DEVNULL)
     for _ in range(600):
-        if list(out.rglob("trial.json")):
+        if list(other.rglob("trial.json")):
             break
         time.sleep(0.1)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    whole = edgefr(*arguments, cache=cache)
-    assert whole.returncode == 0, whole.stderr
-    other = [*arguments[:-1], tmp_path / "other"]
-    assert edgefr(*other, cache=cache).returncode == 0
-    kept = [(place / "recipes" / "fedmf.yaml").read_text() for place in (out, tmp_path / "other")]
-    assert kept[0] == kept[1]
+    done(*again, cache=cache)
+    assert (other / "recipes" / "fedmf.yaml").read_text() == recipe.read_text()
 
 
 def test_what_is_wrong_is_one_line(arguments: list[str | Path], cli: Cli) -> None:
-    assert "seed 3 is one that results are reported with" in refused(*cli(*arguments, "--seed", "3"))
-    line = refused(*cli("tune", "fedmfx", *arguments[2:]))
-    assert "unknown search space 'fedmfx'; did you mean 'fedmf'" in line
-    assert "there is no folder nowhere" in refused(*cli(*arguments, "--spaces", "nowhere"))
-    few = refused(*cli(*arguments, "--set", "protocol.negatives=5000"))
-    assert "protocol.negatives is 5000" in few
-    assert "trial" not in few
-    assert "unknown --metric 'MRR@10'" in refused(*cli(*arguments, "--metric", "MRR@10"))
-    assert "unknown --metric 'HR@7'" in refused(*cli(*arguments, "--metric", "HR@7"))
-    assert "fedmf.yaml searches model.lr" in refused(*cli(*arguments, "--set", "model.lr=1"))
-    assert "the rules say" in refused(*cli(*arguments, "--set", "evaluation.curve_ranking=sampled"))
-    assert "model.dim" in refused(*cli(*arguments, "--set", "model.dim=-1"))
+    for more, words in (
+        (("--seed", "3"), "seed 3 is one that results are reported with"),
+        (("--spaces", "nowhere"), "there is no folder nowhere"),
+        (("--set", "protocol.negatives=5000"), "protocol.negatives is 5000"),
+        (("--metric", "MRR@10"), "unknown --metric 'MRR@10'"),
+        (("--metric", "HR@7"), "unknown --metric 'HR@7'"),
+        (("--set", "model.lr=1"), "fedmf.yaml searches model.lr"),
+        (("--set", "evaluation.curve_ranking=sampled"), "the rules say"),
+        (("--set", "model.dim=-1"), "model.dim"),
+    ):
+        line = cli.refused(*arguments, *more)
+        assert words in line
+        assert "trial" not in line.replace("--trials", ""), "it is said before any"
+    assert "unknown search space 'fedmfx'; did you mean 'fedmf'" in cli.refused("tune", "fedmfx", *arguments[2:])
     assert not Path(arguments[-1]).exists()
 
 
@@ -84,4 +79,4 @@ def test_in_any_folder_the_spaces_that_ship_are_searched(
     tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "unknown search space 'fedmfx'; did you mean 'fedmf'" in refused(*cli("tune", "fedmfx"))
+    assert "unknown search space 'fedmfx'; did you mean 'fedmf'" in cli.refused("tune", "fedmfx")

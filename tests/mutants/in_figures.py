@@ -44,9 +44,9 @@ FAULTS = (
     ),
     Fault(
         "a message moves the cursor of the terminal",
-        "edgefr/cli/app.py",
-        'c if c.isprintable() else "?"',
-        "c",
+        "edgefr/cli/output.py",
+        'character if character.isprintable() else "?"',
+        "character",
         "tests/cli/test_refusal.py::test_a_message_is_one_line_without_what_a_terminal_acts_on",
     ),
     # --- what is said of privacy
