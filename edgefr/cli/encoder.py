@@ -37,7 +37,7 @@ def distill(
     from edgefr.engine.device import torch_device
     from edgefr.experiment.experiment import load_experiment
     from edgefr.report.tables import key_values
-    from edgefr.simulation.encoders.alone import copy_folder, read_lines, settings_of
+    from edgefr.simulation.encoders.standalone import copy_folder, read_lines, settings_of
     from privacy.files import cache_dir
 
     settings = settings_of(load_experiment(experiment, set_ or []))
@@ -72,7 +72,7 @@ def pretrain(
     from cloud.pretrain import pretrain as learn
     from cloud.settings import PretrainSettings
     from edgefr.engine.device import torch_device
-    from edgefr.simulation.encoders.alone import read_lines
+    from edgefr.simulation.encoders.standalone import read_lines
 
     sizes = {"layers": layers, "hidden": hidden, "heads": heads, "vocabulary": vocabulary, "max_tokens": max_tokens}
     settings = validated(PretrainSettings, **sizes, steps=steps, warmup=min(500, steps // 10), seed=seed)

@@ -210,7 +210,7 @@ def enrol(
 
     Example: `edgefr enrol runs/demo --user ada --revoke`
     """
-    from edgefr.serving.roll import Roll
+    from edgefr.serving.enrolment import Roll
 
     roll = Roll(run)
     if revoke:
