@@ -3,6 +3,9 @@
 >>> import edge
 >>> edge.Device.__name__
 'Device'
+
+Owns: bundles, private state, training and inference on a device, its policy, what leaves it. Does not own: torch, the
+fleet, or anything of the server.
 """
 
 from typing import TYPE_CHECKING, Any

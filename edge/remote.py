@@ -62,6 +62,18 @@ class TrafficCounts:
         """Return whether the server had a round for this device at all."""
         return bool(self.taken + self.late + self.rested + self.unsafe) or self.stopped is not None
 
+    def failing(self, failure: str | None) -> None:
+        """Count a round whose training failed, and how (None: it did not)."""
+        if failure is not None:
+            self.failed, self.failure = self.failed + 1, failure
+
+    def ended(self, taken: bool) -> None:
+        """Count a round whose release was taken, or came too late."""
+        if taken:
+            self.taken, self.fruitless = self.taken + 1, 0
+        else:
+            self.late += 1
+
 
 Tell = Callable[[str, int, int, str], None]
 """Hears of a device's round by name, whether it is over for the device (1 of 1), and how it stands in words."""
@@ -172,15 +184,11 @@ def join(
         try:
             with timed():
                 release = device.learn(*own.of_round(device, task.round), masked=task.seat is not None)
-            after, failure = task.round, device.work.get("failed")
-            if failure is not None:
-                counts.failed, counts.failure = counts.failed + 1, failure
-            if _sent(device, server, task, release, counts):
-                counts.taken, counts.fruitless = counts.taken + 1, 0
-                progress(f"round {after}", 1, 1, "answered, waiting for the next")
-            else:
-                counts.late += 1
-                progress(f"round {after}", 1, 1, "too late, waiting for the next")
+            after = task.round
+            counts.failing(device.work.get("failed"))
+            taken = _sent(device, server, task, release, counts)
+            counts.ended(taken)
+            progress(f"round {after}", 1, 1, f"{'answered' if taken else 'too late'}, waiting for the next")
         except SumRefused as refused:
             counts.unsafe, counts.refused = counts.unsafe + 1, str(refused)
             progress(f"round {task.round}", 1, 1, "its secure sum was refused, waiting for the next")

@@ -3,6 +3,8 @@
 >>> import edgefr
 >>> edgefr.load_experiment(overrides=["rounds=3"]).rounds
 3
+
+Owns: the public names. Does not own: what they do; each lies in a room below.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -49,7 +49,6 @@ def report(
     """
     if releases_per_client_max > plan.rounds and ledger is None:
         raise ValueError(f"a client cannot release {releases_per_client_max} times in {plan.rounds} rounds")
-    scale = plan.noise.scale if plan.noise else None
     values = plan.values if values is None else values
     event = plan.event if plan.noise is not None else Event("none")  # a server does not vouch for its devices' noise
     made_of = [(event, releases_per_client_max), *_sent_beside(plan, releases_per_client_max)]
@@ -76,22 +75,8 @@ def report(
         "values": values,
         "recipients": _recipients(made_of),
         "prototypes": None if plan.prototypes is None else plan.prototypes.record(),
-        "clip": {
-            "norm": plan.norm if plan.clip is not None else None,
-            "bound": plan.clip,
-            "sensitivity": in_words(plan.sensitivity),
-            "clipped_share": clipped_share,
-            "p90_norm": in_words(p90_norm),
-        },
-        "noise": {
-            "mechanism": plan.noise.kind if plan.noise else "none",
-            "scale": scale,
-            "std": plan.noise.std if plan.noise else 0.0,
-            "sigma": plan.noise.std / plan.clip if plan.noise and plan.clip is not None else None,
-            "std_on_mean": plan.std_on_mean_of(smallest or plan.cohort),
-            "smallest_cohort": smallest or None,
-            "where": plan.where,
-        },
+        "clip": _clip(plan, clipped_share, p90_norm),
+        "noise": _noise(plan, smallest),
         "sampler": SAMPLERS[plan.noise.sampler].trust if plan.noise else None,
         "seed": "known; noise is drawn from a secret of its own, never from the seed" if plan.noise else "known",
         "rounds": plan.rounds,
@@ -103,6 +88,29 @@ def report(
         "sat_out": None if ledger is None else _sat_out(ledger),
         "amplification": amplification(event),
         "not_covered": _not_covered(settings, plan, clients),
+    }
+
+
+def _clip(plan: Plan, clipped_share: float | None, p90_norm: float | None) -> dict[str, Any]:
+    return {
+        "norm": plan.norm if plan.clip is not None else None,
+        "bound": plan.clip,
+        "sensitivity": in_words(plan.sensitivity),
+        "clipped_share": clipped_share,
+        "p90_norm": in_words(p90_norm),
+    }
+
+
+def _noise(plan: Plan, smallest: int) -> dict[str, Any]:
+    noise = plan.noise
+    return {
+        "mechanism": noise.kind if noise else "none",
+        "scale": noise.scale if noise else None,
+        "std": noise.std if noise else 0.0,
+        "sigma": noise.std / plan.clip if noise and plan.clip is not None else None,
+        "std_on_mean": plan.std_on_mean_of(smallest or plan.cohort),
+        "smallest_cohort": smallest or None,
+        "where": plan.where,
     }
 
 

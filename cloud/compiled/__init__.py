@@ -1,6 +1,8 @@
 """Functions of hot loops are compiled to machine code at their first call, and kept on disk for later processes.
 
 The disk knows of a function what stands in its folder, and in this one: what it calls has to stand there too, or here.
+
+Owns: when and where machine code is kept. Does not own: the loops themselves.
 """
 
 from __future__ import annotations

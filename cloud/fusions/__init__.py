@@ -1,4 +1,7 @@
-"""These are the fusions that ship: one file each, one line here. A plug-in registers its own in the same way."""
+"""These are the fusions that ship: one file each, one line here. A plug-in registers its own in the same way.
+
+Owns: how prototypes become one reply. Does not own: which are found (`cloud.prototypes`).
+"""
 
 from cloud.fusion import FUSIONS
 from cloud.fusions.attention import Attention

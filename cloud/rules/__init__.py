@@ -1,4 +1,7 @@
-"""These are the server rules that ship: one file each, one line here. A plug-in registers its own in the same way."""
+"""These are the server rules that ship: one file each, one line here. A plug-in registers its own in the same way.
+
+Owns: what becomes of a cohort's updates. Does not own: their sum (`cloud.aggregate`), or who took part.
+"""
 
 from cloud.rule import RULES
 from cloud.rules.gram import Gram

@@ -1,1 +1,4 @@
-"""The contract of a tracker is handed on from `edgefr.simulation.tracking`."""
+"""The contract of a tracker is handed on from `edgefr.simulation.tracking`.
+
+Owns: nothing but the path. Does not own: trackers.
+"""

@@ -1,4 +1,7 @@
-"""These are the mechanisms that ship: one file each, one line here. A plug-in registers its own in the same way."""
+"""These are the mechanisms that ship: one file each, one line here. A plug-in registers its own in the same way.
+
+Owns: noise laws and what they guarantee. Does not own: their composition (`privacy.accounting`).
+"""
 
 from privacy.mechanism import MECHANISMS
 from privacy.mechanisms.discrete_gaussian import DiscreteGaussian

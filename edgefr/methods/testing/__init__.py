@@ -6,6 +6,8 @@
 
 The data are generated, so a program of a small catalogue (60 items, narrow tensors) with its usual learning rates
 tells most and takes seconds. What is simulated is what is shipped only for programs that pass.
+
+Owns: the checks and the cases they run on. Does not own: methods.
 """
 
 from edgefr.methods.testing.battery import CHECKS, Broken, Result, check_method, examine

@@ -1,4 +1,8 @@
-"""These lines are the table of protocols that ship: each is in a file of its own."""
+"""These lines are the table of protocols that ship: each is in a file of its own.
+
+Owns: the tasks that a protocol cuts and the stages over them. Does not own: how a data set is split
+(`edgefr.data.splits`).
+"""
 
 from edgefr.data.protocol import PROTOCOLS
 from edgefr.simulation.protocols.blocks import OverBlocks

@@ -1,4 +1,4 @@
-"""A sweep runs one experiment many times:
+"""A sweep runs one experiment many times: a grid over its fields, a search beside it, and what privacy costs.
 
-a grid over its fields, a search beside it, and what privacy costs in utility.
+Owns: points, their runs, utility against epsilon. Does not own: one run (`edgefr.simulation`).
 """
