@@ -25,7 +25,7 @@ import torch
 
 import edgefr
 from edgefr.data import datasets as data
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.simulation.evaluation.ranking import evaluate
 from edgefr.simulation.loop import Training
 from privacy import keyed

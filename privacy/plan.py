@@ -84,18 +84,7 @@ def plan(
     >>> round(resolved.noise.scale, 2), resolved.where, resolved.guarantees
     (4.03, 'the sum', True)
     """
-    for name, value in (("rounds", rounds), ("cohort", cohort)):
-        if value < 1:
-            raise InputError(f"{name} must be at least 1, got {value}")
-        if value > MOST:
-            raise InputError(f"{name} must be at most {MOST}")
-    if cohort > clients:
-        raise InputError(f"a cohort of {cohort} clients is more than the {clients} there are: ask for fewer per round")
-    if settings.at_least > cohort:
-        raise InputError(
-            f"at_least {settings.at_least} is more than the {cohort} clients of a round, so no round would count: "
-            "lower it, or ask for more clients per round"
-        )
+    _check_counts(settings, rounds, cohort, clients)
     noise = _noise(settings, rounds, prototypes)
     if settings.clip is not None and noise is not None and noise.step is not None:
         largest = cohort * (settings.clip + FAR * noise.scale)
@@ -135,6 +124,22 @@ def plan(
         at_least=settings.at_least,
         prototypes=prototypes,
     )
+
+
+def _check_counts(settings: PrivacySettings, rounds: int, cohort: int, clients: int) -> None:
+    """Raise `InputError` for numbers of rounds and clients that no run has."""
+    for name, value in (("rounds", rounds), ("cohort", cohort)):
+        if value < 1:
+            raise InputError(f"{name} must be at least 1, got {value}")
+        if value > MOST:
+            raise InputError(f"{name} must be at most {MOST}")
+    if cohort > clients:
+        raise InputError(f"a cohort of {cohort} clients is more than the {clients} there are: ask for fewer per round")
+    if settings.at_least > cohort:
+        raise InputError(
+            f"at_least {settings.at_least} is more than the {cohort} clients of a round, so no round would count: "
+            "lower it, or ask for more clients per round"
+        )
 
 
 def _noise(settings: PrivacySettings, rounds: int, prototypes: Prototypes | None) -> Noise | None:

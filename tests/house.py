@@ -83,13 +83,13 @@ class Source:
                 lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
         return len(lines)
 
-    def functions(self) -> Iterator[tuple[str, int, bool]]:
-        """Yield every function's name, its lines without the docstring, and whether it is a command (`edgefr.cli`) of typer."""
+    def functions(self) -> Iterator[tuple[str, int]]:
+        """Yield every function's name and its lines without the docstring; of a command its body's alone."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                first = node.body[0].lineno if self.path.startswith("edgefr/cli/") else node.lineno
                 said = len((ast.get_docstring(node) or "").splitlines())
-                command = self.path.startswith("edgefr/cli/") and "typer." in ast.unparse(node.args)
-                yield node.name, (node.end_lineno or 0) - node.lineno + 1 - said, command
+                yield node.name, (node.end_lineno or 0) - first + 1 - said
 
 
 def room(path: str) -> str:

@@ -12,7 +12,7 @@ import yaml
 import edgefr
 from edge import Recommender
 from edge.word_vectors import WordEncoder, numbers_of
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.experiment.text_encoder import ENCODERS
 from edgefr.simulation.encoders.words import learn, opened
 from edgefr.simulation.prepare import prepare

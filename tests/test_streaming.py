@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from edge.ragged import Ragged
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.simulation.loop import Training
 from edgefr.simulation.prepare import prepare

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command, get_group
 
-from edgefr.cli.helped import Group
+from edgefr.cli.help_texts import Group
 from privacy.extras import check_extras
 
 HOMES: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -12,8 +12,8 @@ from typer import Argument, Option
 
 from edge.limited_process import NOW, timed
 from edgefr.cli import options
-from edgefr.cli.confined import confined
-from edgefr.cli.helped import Group
+from edgefr.cli.bundle_limits import confined
+from edgefr.cli.help_texts import Group
 from edgefr.cli.output import say, show_facts
 from edgefr.cli.recommend import show_list
 from edgefr.config.progress import shown

@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from edgefr.cli.commands import with_plugins
-from edgefr.cli.helped import Group
+from edgefr.cli.help_texts import Group
 from edgefr.cli.options import DEVICES
 from edgefr.cli.output import say
 from edgefr.cli.output import show as print_table
@@ -63,8 +63,8 @@ def add(
 
     Example: `edgefr devices add plug --memory-mb 512 --gflops 2 --battery-wh 0 --like speaker_512`
     """
-    from edgefr.fleet.adding import Known
-    from edgefr.fleet.adding import add as write
+    from edgefr.fleet.add_class import Known
+    from edgefr.fleet.add_class import add as write
 
     needed = {
         "--memory-mb": (memory_mb, "memory of the device, MB"),

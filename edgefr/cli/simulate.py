@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from edgefr.cli.ending import Ending
 from edgefr.cli.options import (
     DEVICES,
     ChosenChip,
@@ -23,6 +22,7 @@ from edgefr.cli.options import (
     refuse_given,
 )
 from edgefr.cli.output import warn
+from edgefr.cli.run_output import Ending
 
 if TYPE_CHECKING:
     from edgefr.experiment.experiment import Experiment

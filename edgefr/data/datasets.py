@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edge.ragged import Ragged
 from edgefr.config.arguments import checked
-from edgefr.data.files import reading as files
+from edgefr.data.files import reader as files
 from edgefr.data.files.folder import is_file
 from edgefr.data.interactions import Catalogue, Dataset
 from edgefr.data.readers import (

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from edgefr.config.faces import face
 
 if TYPE_CHECKING:
-    from edgefr.fleet.buffered import StepOutcome
     from edgefr.fleet.clock import Fleet, RoundOutcome
     from edgefr.fleet.devices import Failure
+    from edgefr.fleet.fedbuff import StepOutcome
     from edgefr.fleet.spec import FleetFile, load_fleet
     from edgefr.fleet.work import Work
 

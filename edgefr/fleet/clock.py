@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.fleet.buffered import Ask, Buffered, StepOutcome
 from edgefr.fleet.crowd import rows
 from edgefr.fleet.devices import REFUSALS, Codes, Devices, Failure, Flags, Floats, Ids, lost_in
 from edgefr.fleet.events import Played, log, play
+from edgefr.fleet.fedbuff import Ask, Buffered, StepOutcome
 from edgefr.fleet.plan import Plan
 from edgefr.fleet.policies import POLICIES
 from edgefr.fleet.spec import FleetFile

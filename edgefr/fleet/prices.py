@@ -28,8 +28,9 @@ from edgefr.fleet import FleetFile, cost, load_fleet
 from edgefr.fleet.calibrations.derive import SHARES, rates
 from edgefr.fleet.calibrations.work import FLOAT, of_encoding, of_recommending, of_step
 from edgefr.fleet.clients import draw
+from edgefr.fleet.evidence import EVIDENCE
 from edgefr.fleet.plan import Figures, make_plan
-from edgefr.fleet.spec import EVIDENCE, Device
+from edgefr.fleet.spec import Device
 from edgefr.fleet.summary import evidence
 from edgefr.fleet.work import Work
 from privacy.errors import InputError, unknown

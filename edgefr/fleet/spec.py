@@ -5,88 +5,31 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from edgefr.config.arguments import checked
 from edgefr.config.documents import Document, PublicModel
 from edgefr.config.packaged_files import shipped
 from edgefr.fleet.calibration import Calibration, read_calibration
+from edgefr.fleet.evidence import (
+    _NUMBER,
+    Count,
+    Evidence,
+    Figure,
+    FleetPart,
+    Fraction,
+    NotNegative,
+    Positive,
+    Shares,
+    Source,
+)
 from edgefr.fleet.policies import POLICIES
 from privacy.errors import unknown
-from privacy.setting_scope import ReadWith, Settings, named_in
-
-Kind = Literal["M", "P", "D", "E"]
-EVIDENCE = {"M": "measured", "P": "proxy", "D": "derived", "E": "estimate"}
-_NUMBER = {"strict": True, "allow_inf_nan": False}
-Positive = Annotated[float, Field(gt=0, **_NUMBER)]
-NotNegative = Annotated[float, Field(ge=0, **_NUMBER)]
-Fraction = Annotated[float, Field(ge=0, le=1, **_NUMBER)]
-Count = Annotated[int, Field(gt=0, strict=True)]
+from privacy.setting_scope import ReadWith, named_in
 
 
-def _sums_to_one(shares: dict[str, float]) -> dict[str, float]:
-    total = sum(shares.values())
-    if abs(total - 1.0) > 1e-6:
-        problem = f"the shares sum to {total:.6g}, not 1; change them so that they do"
-        raise PydanticCustomError("shares", "{problem}", {"problem": problem})
-    return shares
-
-
-Shares = Annotated[dict[str, Fraction], AfterValidator(_sums_to_one)]
-
-
-class _Section(Settings):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class Source(_Section):
-    """A source says where figures come from."""
-
-    url: str | None = Field(None, description="address of the page or file")
-    doi: str | None = Field(None, description="digital object identifier of the paper")
-    licence: str | None = Field(None, description="licence of the data, where it states one")
-    note: str | None = Field(None, description="what to know about it")
-
-
-class Evidence(_Section):
-    """Evidence says how good a figure is: its kind and its source."""
-
-    kind: Kind = Field(description="M measured, P measured on a proxy, D derived by arithmetic from M or P, E estimate")
-    src: str | None = Field(None, description="key in `sources`; needed unless the kind is E")
-    note: str | None = Field(None, description="what to know about the figure")
-
-    @model_validator(mode="after")
-    def _has_source(self) -> "Evidence":
-        if self.kind != "E" and self.src is None:
-            problem = f"kind {self.kind} needs a source; add src, or say kind: E (estimate)"
-            raise PydanticCustomError("source", "{problem}", {"problem": problem})
-        return self
-
-
-class Figure(Evidence):
-    """One number with its evidence, in the unit its field says. A bare number is an estimate."""
-
-    v: Positive = Field(description="the value")
-    lo: Positive | None = Field(None, description="low end over devices of the class, same unit")
-    hi: Positive | None = Field(None, description="high end over devices of the class, same unit")
-    proxy: str | None = Field(None, description="what was measured in its place, for kind P")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _bare(cls, value: Any) -> Any:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return {"v": value, "kind": "E"} if is_number else value
-
-    @model_validator(mode="after")
-    def _ordered(self) -> "Figure":
-        if not (self.lo or self.v) <= self.v <= (self.hi or self.v):
-            problem = f"lo <= v <= hi does not hold: {self.lo}, {self.v}, {self.hi}"
-            raise PydanticCustomError("range", "{problem}", {"problem": problem})
-        return self
-
-
-class Runtime(_Section):
+class Runtime(FleetPart):
     """A runtime runs the model on the device."""
 
     rss_mb: Figure = Field(description="resident memory before any model, MB")
@@ -111,14 +54,14 @@ class Radio(Evidence):
     tail_j: NotNegative = Field(description="energy of the radio staying awake after each transfer, J")
 
 
-class Network(_Section):
+class Network(FleetPart):
     """This is a network class."""
 
     bandwidth: Bandwidth = Field(description="rates and delay")
     radio: Radio = Field(description="energy of transfers")
 
 
-class Soc(_Section):
+class Soc(FleetPart):
     """This is the processor."""
 
     name: str = Field(description="name of the chip")
@@ -129,7 +72,7 @@ class Soc(_Section):
     i8mm: bool = Field(False, description="has int8 matrix products")
 
 
-class Memory(_Section):
+class Memory(FleetPart):
     """This is the memory of a device class."""
 
     total_mb: Positive = Field(description="RAM of the device, MB")
@@ -138,7 +81,7 @@ class Memory(_Section):
     peak_gbs: Figure | None = Field(None, description="peak memory rate on paper, GB/s; not used by the cost model")
 
 
-class Compute(_Section):
+class Compute(FleetPart):
     """Sustained rates of a device class on all the cores it may use."""
 
     fp32_gflops: Figure = Field(description="fp32 matrix products, GFLOP/s")
@@ -148,7 +91,7 @@ class Compute(_Section):
     npu_gflops: Figure | None = Field(None, description="effective rate of the NPU, GFLOP/s; not used either")
 
 
-class Power(_Section):
+class Power(FleetPart):
     """This is the power that a device class draws."""
 
     idle_w: Figure = Field(description="power while doing nothing, W")
@@ -163,7 +106,7 @@ class Throttle(Evidence):
     factor: Annotated[float, Field(gt=0, le=1, **_NUMBER)] = Field(description="speed after that, of the full speed")
 
 
-class Device(_Section):
+class Device(FleetPart):
     """This is a device class."""
 
     label: str = Field(description="what people call it")
@@ -176,7 +119,7 @@ class Device(_Section):
     networks: Shares = Field(description="share of clients of this class on each network class; sums to 1")
 
 
-class Availability(_Section):
+class Availability(FleetPart):
     """This says when a client can be reached: spells on and off the network, lognormal in length, through the day."""
 
     mean_on_h: Annotated[float, Field(ge=0.05, **_NUMBER)] = Field(description="mean spell on, hours")
@@ -190,7 +133,7 @@ class Availability(_Section):
     )
 
 
-class Battery(_Section):
+class Battery(FleetPart):
     """These devices have a battery: full once a day, drained by their owner and by rounds."""
 
     min_soc: Fraction = Field(0.2, description="refuse a round that would leave less than this share of the charge")
@@ -201,7 +144,7 @@ class Battery(_Section):
     only_charging: bool = Field(False, description="refuse rounds that the device would not spend on its charger")
 
 
-class FleetSection(_Section):
+class FleetSection(FleetPart):
     """The fleet says which devices there are, in which numbers, and how they behave."""
 
     share: Shares = Field(description="share of clients on each device class; sums to 1")
@@ -218,7 +161,7 @@ class FleetSection(_Section):
 ASYNC = ReadWith("policy", "async")
 
 
-class Rounds(_Section):
+class Rounds(FleetPart):
     """The round policy says whom the server waits for."""
 
     policy: Annotated[str, named_in(POLICIES)] = Field(
@@ -275,7 +218,7 @@ MEASURED_STACK = "python_ort"
 """The runtime that `edgefr calibrate` measures."""
 
 
-class CostModel(_Section):
+class CostModel(FleetPart):
     """The cost model says where a training step's seconds and memory come from."""
 
     mode: Literal["analytic", "host-ratio"] = Field(
@@ -293,7 +236,7 @@ class CostModel(_Section):
         return {"analytic": False, "host-ratio": True}[self.mode]
 
 
-class FleetFile(_Section, PublicModel):
+class FleetFile(FleetPart, PublicModel):
     """This is the content of devices.yaml."""
 
     schema_: Literal["edgefr.devices/1"] = Field(alias="schema", description="version of this layout")

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edgefr.fleet.evidence import EVIDENCE
 from edgefr.fleet.histogram import QUANTITIES, Histogram
 from edgefr.fleet.ratio import both_modes
-from edgefr.fleet.spec import EVIDENCE, FleetFile
+from edgefr.fleet.spec import FleetFile
 
 
 def summarise(

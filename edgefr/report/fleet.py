@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edgefr.config.sheet import Sheet, count
+from edgefr.fleet.evidence import EVIDENCE
 from edgefr.fleet.policies import POLICIES
-from edgefr.fleet.spec import EVIDENCE, FleetFile
+from edgefr.fleet.spec import FleetFile
 from edgefr.fleet.table import table
 from edgefr.report.small_groups import FEW
 

@@ -21,7 +21,7 @@ from edgefr.engine.backends.backend import Backend
 from edgefr.engine.cohort import Group
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
 from edgefr.serving.broker import RoundBroker
-from edgefr.serving.buffered import BufferedBroker, Buffering, Waiting
+from edgefr.serving.fedbuff import BufferedBroker, Buffering, Waiting
 from edgefr.serving.ledger import ServingLedger
 from edgefr.serving.origin import Origins
 from edgefr.serving.releases import Answers

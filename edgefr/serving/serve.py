@@ -21,9 +21,9 @@ from edge.signature import key_id
 from edgefr.fleet import load_fleet
 from edgefr.serving import certificate
 from edgefr.serving.broker import RoundBroker
-from edgefr.serving.buffered import BufferedBroker, Buffering
 from edgefr.serving.delivery import Delivery
 from edgefr.serving.devices import Devices
+from edgefr.serving.fedbuff import BufferedBroker, Buffering
 from edgefr.serving.keys import Keys
 from edgefr.serving.ledger import ServingLedger
 from edgefr.serving.log import FILE as LOG

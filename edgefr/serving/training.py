@@ -18,7 +18,7 @@ from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler
 from edgefr.data.interactions import Catalogue, Dataset
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.split import Split
 from edgefr.engine.cohort import Cohort
 from edgefr.engine.federation import Federation
@@ -27,7 +27,7 @@ from edgefr.engine.noise import RealNoise
 from edgefr.engine.work import Clients
 from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import load_fleet
-from edgefr.methods.f3crec.keeping import keeping
+from edgefr.methods.f3crec.block_strategy import keeping
 from edgefr.serving.devices import Devices
 from edgefr.simulation.evaluation.beyond import About
 from edgefr.simulation.evaluation.measure import Measurements

@@ -87,7 +87,7 @@ def cannot_learn(experiment: Experiment) -> str | None:
     from edge.replay import PICKS
     from edgefr.data.splits.leave_one_out import LeaveOneOut
     from edgefr.experiment.continual import strategy
-    from edgefr.methods.f3crec.keeping import BestItems, Keeping, keeper
+    from edgefr.methods.f3crec.block_strategy import BestItems, Keeping, keeper
     from edgefr.methods.fcucr.settings import FCUCRSettings
     from edgefr.methods.transfr.settings import TransFRSettings
     from export.learning import ADAM_OF_DIFFERENCES

@@ -35,12 +35,14 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from rich.console import RenderableType
 
+    from edgefr.simulation.runs.saved_model import Saved
     from edgefr.simulation.runs.served_tensors import ServedTensors
 
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+    from export.bundle import Targets
     from export.encoders import Reads
     from export.learning import LearningSpec
     from export.model import TrainedModel
@@ -82,7 +84,7 @@ def export_run(
     from edgefr.simulation.resolve import Releases
     from edgefr.simulation.runs.saved_model import of_users, open_model
     from edgefr.simulation.runs.served_tensors import first_block, place_of
-    from export.bundle import Provenance, Targets, export_bundles
+    from export.bundle import Provenance, export_bundles
     from export.learning import unlearnable
     from export.sign import load_private
 
@@ -94,7 +96,6 @@ def export_run(
     users, block = saved.learners, first_block(experiment) if served is None else served.block
     begun = experiment.protocol.entry.hands_on and not experiment.total_rounds
     model = of_users(saved.at_block(block) if begun else saved.model, users)
-    fleet = fleet_of(run, saved)
     facts: dict[str, Any] = {"experiment": experiment.name, "data": bare_name(experiment.data)}
     facts["pool"] = len(model.offered)
     if (why := only_recommends(experiment)) is not None:
@@ -114,15 +115,7 @@ def export_run(
     return export_bundles(
         place if out is None else out,
         model,
-        Targets(
-            {name: limits_of(fleet.spec, name) for name in fleet.classes if only in (None, name)},
-            {
-                name: np.searchsorted(users, own).tolist()
-                for name, own in users_by_class(run, saved).items()
-                if only in (None, name)
-            },
-            with_users,
-        ),
+        _targets(run, saved, only, with_users),
         Provenance(created, facts, experiment.seed, expires_days, promise, counted(experiment)),
         text=encoders_of(run, model, progress),
         learning=learning,
@@ -130,6 +123,17 @@ def export_run(
         key=signer,
         progress=progress,
     )
+
+
+def _targets(run: Run, saved: Saved, only: str | None, with_users: bool) -> Targets:
+    """Return the device classes that bundles are made for (None: all of the fleet), and who has a device of which."""
+    from export.bundle import Targets
+
+    fleet, users = fleet_of(run, saved), saved.learners
+    wanted = [name for name in fleet.classes if only in (None, name)]
+    owners = users_by_class(run, saved)
+    limits = {name: limits_of(fleet.spec, name) for name in wanted}
+    return Targets(limits, {name: np.searchsorted(users, owners[name]).tolist() for name in wanted}, with_users)
 
 
 def signing_key(run: Run) -> Ed25519PrivateKey:
@@ -207,7 +211,7 @@ def learning_of(experiment: Experiment, resolved: Plan) -> LearningSpec | None:
     """Say how the devices of a run learn, under the privacy planned for it; None where they cannot, or are not to."""
     from edge.learning import ReleaseRecord, ReplayRecord
     from edgefr.engine.optimisers import RULES
-    from edgefr.methods.f3crec.keeping import BestItems, keeper
+    from edgefr.methods.f3crec.block_strategy import BestItems, keeper
     from edgefr.methods.f3crec.memory import rule_of
     from export.learning import LearningSpec
 

@@ -3,7 +3,7 @@
     a run: its saved model, in torch      a bundle: its own graph, without torch      the same weights
 
 Owns: whom and which items are asked about, and where it is written. Does not own: weights (a program's `explain`,
-`edge.explain`), pictures (`edgefr.report.explaining`).
+`edge.explain`), pictures (`edgefr.report.explanations`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edge.explain import Explanation, named
 from edge.explain import checked as checked_weights
 from edge.sessions import Windows
 from edgefr.config.arguments import at_least_one, checked
-from edgefr.report.explaining import MAP, Explained, ItemMap
+from edgefr.report.explanations import MAP, Explained, ItemMap
 from edgefr.simulation.runs.run import Run
 from privacy.errors import InputError
 from privacy.files import write_json
@@ -177,7 +177,7 @@ def _laid_out(vectors: npt.NDArray[np.float32], seed: int) -> npt.NDArray[np.flo
 
 def write_maps(maps: Sequence[ItemMap], out: Path) -> None:
     """Write maps as .json, and beside each other in one picture as .png and .svg."""
-    from edgefr.report.explaining import maps_figure
+    from edgefr.report.explanations import maps_figure
     from edgefr.report.figures import written
 
     record = [

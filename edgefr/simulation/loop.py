@@ -15,7 +15,7 @@ from dataclasses import asdict
 import numpy as np
 import torch
 
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import Fleet, FleetFile
 from edgefr.simulation.callbacks import Callback, measure, shown

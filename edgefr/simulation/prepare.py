@@ -7,8 +7,8 @@ from pathlib import Path
 
 from edgefr.data import datasets as data
 from edgefr.data.interactions import Dataset
-from edgefr.data.prepared import Prepared
-from edgefr.data.prepared import Text as Text
+from edgefr.data.prepared_data import Prepared
+from edgefr.data.prepared_data import Text as Text
 from edgefr.experiment.experiment import Experiment
 from edgefr.experiment.method import METHODS
 from edgefr.simulation.encoders.encoder import encoder_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.engine.aggregate import restricted
 from edgefr.experiment.experiment import Experiment
 from export.given import Given

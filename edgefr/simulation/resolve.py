@@ -17,7 +17,7 @@ import torch
 
 from cloud.rules.mean import MeanSettings
 from edgefr.config.executors import EngineSection
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.task import Task
 from edgefr.engine.aggregate import released_values
 from edgefr.engine.executors.dp_sgd import largest_shard, plan_for, start_up_probe
@@ -27,7 +27,7 @@ from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import FleetFile, load_fleet
 from edgefr.fleet.policies import POLICIES, Policy
 from edgefr.fleet.spec import Rounds
-from edgefr.methods.f3crec.keeping import Keeping, keeping
+from edgefr.methods.f3crec.block_strategy import Keeping, keeping
 from edgefr.simulation.program import build_program
 from edgefr.simulation.runs.folder import RunFolder
 from edgefr.simulation.stages.schedule import schedule_of

@@ -10,7 +10,7 @@ import pytest
 
 import edgefr
 from edge.explain import Explanation, Lean
-from edgefr.report.explaining import Explained, ItemMap
+from edgefr.report.explanations import Explained, ItemMap
 from edgefr.simulation.explain import write_maps
 from edgefr.simulation.runs.saved_model import open_model
 from privacy.errors import InputError

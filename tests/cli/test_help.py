@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from edgefr.cli.app import app
 from edgefr.cli.commands import HOMES
-from edgefr.cli.helped import unmarked
+from edgefr.cli.help_texts import unmarked
 from tests.cli.commands import ROOT
 from tests.cli.conftest import Cli
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.experiment.continual import strategy
 from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet import FleetFile, load_fleet

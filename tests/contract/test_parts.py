@@ -31,7 +31,7 @@ from edgefr.experiment.continual import STRATEGIES, Strategy
 from edgefr.experiment.method import METHODS, Method
 from edgefr.fleet.policies import POLICIES, Policy
 from edgefr.fleet.spec import CostModel, Rounds
-from edgefr.methods.f3crec.keeping import Keeping
+from edgefr.methods.f3crec.block_strategy import Keeping
 from edgefr.methods.fcucr.parts import (
     DISTILL_WEIGHTS,
     ENCODERS,

@@ -12,7 +12,7 @@ from pydantic import Field
 
 import edgefr
 from edgefr.data.interactions import Dataset
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.data.protocol import PROTOCOLS, Protocol, ProtocolSettings
 from edgefr.data.splits.leave_one_out import LeaveOneOut
 from edgefr.data.splits.split import Which

@@ -8,7 +8,7 @@ import pytest
 
 from edgefr.data.datasets import load
 from edgefr.data.interactions import Catalogue, Dataset, k_core
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.blocks import Blocks
 from edgefr.data.splits.leave_one_out import LeaveOneOut
 from edgefr.experiment.experiment import load_experiment

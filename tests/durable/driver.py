@@ -44,7 +44,7 @@ HOOKS = {
     "edgefr.simulation.loop.Training": ("engage", "personal"),
     "edgefr.simulation.stages.blocks.Learned": ("_carry", "end"),
     "edgefr.simulation.stages.leave_one_out.Local": ("end",),
-    "edgefr.methods.f3crec.keeping.Keeping": ("end",),
+    "edgefr.methods.f3crec.block_strategy.Keeping": ("end",),
     "edgefr.simulation.evaluation.measure.Measurements": ("lists",),
     "edgefr.report.figures": ("draw",),
 }

@@ -28,9 +28,9 @@ from edgefr.engine.transfer import Transfer
 from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet import Fleet, FleetFile, Work
 from edgefr.fleet.availability import AvailabilityProcess, Charge
-from edgefr.fleet.buffered import Buffered
 from edgefr.fleet.crowd import Crowd, Task, rows
 from edgefr.fleet.devices import Devices
+from edgefr.fleet.fedbuff import Buffered
 from edgefr.fleet.histogram import QUANTITIES, Histogram
 from edgefr.simulation.participation import Participation
 from edgefr.simulation.runs import checkpoint

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet import load_fleet
 from edgefr.simulation.loop import Training

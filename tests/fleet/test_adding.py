@@ -10,7 +10,7 @@ import pytest
 from edgefr.cli.app import main
 from edgefr.config.packaged_files import shipped
 from edgefr.fleet import load_fleet
-from edgefr.fleet.adding import Known, add, nearest
+from edgefr.fleet.add_class import Known, add, nearest
 from edgefr.fleet.spec import SHIPPED
 from privacy.errors import InputError
 from tests.cli import commands

@@ -13,7 +13,7 @@ import torch
 import edgefr
 from cloud.references.folds import drawn_folds
 from edge.ragged import Ragged
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.data.protocol import PROTOCOLS
 from edgefr.engine.model import Model
 from edgefr.experiment.experiment import load_experiment

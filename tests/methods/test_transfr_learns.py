@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from edge.ragged import Ragged
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet import load_fleet
 from edgefr.methods.transfr.program import TransFR

@@ -88,7 +88,7 @@ FAULTS = (
     # --- order and time
     Fault(
         "a client that is at work is asked again",
-        "edgefr/fleet/buffered.py",
+        "edgefr/fleet/fedbuff.py",
         "minutes.barred[crowd.busy()] = True",
         "minutes.barred[crowd.busy()] = False",
         "tests/fleet/test_async.py::test_a_client_is_not_asked_in_a_round_in_which_it_was_at_work",
@@ -96,7 +96,7 @@ FAULTS = (
     ),
     Fault(
         "widening looks at later trials",
-        "edgefr/studies/tuning/widening.py",
+        "edgefr/studies/tuning/wider_ranges.py",
         "best_of(told[:after])",
         "best_of(told)",
         "tests/tune/test_widening.py::test_later_trials_do_not_widen_what_an_earlier_batch_was_drawn_from",
@@ -117,35 +117,35 @@ FAULTS = (
     ),
     Fault(
         "a silent device holds its place for ever",
-        "edgefr/serving/buffered.py",
+        "edgefr/serving/fedbuff.py",
         "sum(now - since < patience_s for _, since in self._at_work.values())",
         "len(self._at_work)",
         f"{CLOCKS}::test_a_silent_device_holds_up_a_round_and_no_more",
     ),
     Fault(
         "a device that is at work holds no place",
-        "edgefr/serving/buffered.py",
+        "edgefr/serving/fedbuff.py",
         "sum(now - since < patience_s for _, since in self._at_work.values())",
         "0",
         f"{CLOCKS}::test_a_device_that_is_at_work_for_less_than_a_round_holds_its_place",
     ),
     Fault(
         "a device that asked once counts as there for ever",
-        "edgefr/serving/buffered.py",
+        "edgefr/serving/fedbuff.py",
         "if now - at < ASKED_S and self._free(device)",
         "if self._free(device)",
         f"{CLOCKS}::test_who_asked_long_ago_is_not_there_any_more",
     ),
     Fault(
         "a device that lost its work and may not start again is waited for",
-        "edgefr/serving/buffered.py",
+        "edgefr/serving/fedbuff.py",
         "self._at_work.pop(device)  # it never heard of its work, or lost it, and may not start again",
         "pass",
         f"{CLOCKS}::test_a_device_that_lost_its_work_and_may_not_start_again_holds_up_no_round",
     ),
     Fault(
         "a device that asks for nothing new loses its place",
-        "edgefr/serving/buffered.py",
+        "edgefr/serving/fedbuff.py",
         "if self._task is not None and not self._task.done and self._number > after:",
         "if self._task is not None and not self._task.done:",
         f"{CLOCKS}::test_a_device_that_asks_for_the_round_it_is_at_work_in_keeps_its_place",

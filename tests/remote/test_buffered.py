@@ -26,8 +26,8 @@ from edgefr.engine.backends.backend import InProcess
 from edgefr.engine.cohort import Group
 from edgefr.engine.executors.inline import run as inline
 from edgefr.serving.admission import Refused
-from edgefr.serving.buffered import BufferedBroker, Buffering
 from edgefr.serving.devices import Devices
+from edgefr.serving.fedbuff import BufferedBroker, Buffering
 from edgefr.serving.origin import Origin, Origins
 from edgefr.serving.releases import Answers
 from edgefr.serving.serve import origins_of, serve

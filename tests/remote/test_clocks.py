@@ -11,9 +11,9 @@ import pytest
 
 from edge.connection import Task
 from edge.update import ClientUpdate
-from edgefr.serving import buffered
+from edgefr.serving import fedbuff as buffered
 from edgefr.serving.broker import RoundBroker
-from edgefr.serving.buffered import ASKED_S, BufferedBroker, Buffering
+from edgefr.serving.fedbuff import ASKED_S, BufferedBroker, Buffering
 
 LEARNING: Any = SimpleNamespace(release=SimpleNamespace(own_noise=None))
 PATIENCE_S = 60.0

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.ragged import Ragged
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.blocks import Block
 from edgefr.studies.reproductions.f3crec.recipes import experiment_of
 from edgefr.studies.reproductions.f3crec.saved_models import SavedModels, ends, item_shift, rank_change

@@ -90,7 +90,7 @@ def test_a_sweep_that_did_not_end_is_refused_in_a_line(whole: Made, tmp_path: Pa
 
 
 def test_hostile_words_of_a_sweep_are_shown_and_nothing_more(tmp_path: Path) -> None:
-    from edgefr.studies.sweeps.finished import Kept
+    from edgefr.studies.sweeps.finished_sweep import Kept
 
     found = (
         entry({"method": HOSTILE}, 0, judged(0.3, 1.0, True) | {"data": HOSTILE, "protocol": HOSTILE}),

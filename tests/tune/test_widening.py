@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from edgefr.studies.sweeps.search import BATCH, Told, Trial
 from edgefr.studies.sweeps.space import Range
-from edgefr.studies.tuning.widening import FIRST_LOOK, at_edges, edge, moved, widened, wider
+from edgefr.studies.tuning.wider_ranges import FIRST_LOOK, at_edges, edge, moved, widened, wider
 
 LR = Range("model.lr", "log", 0.01, 1.0)
 OTHER = Range("model.init_scale", "uniform", 0.0, 2.0)

@@ -26,7 +26,7 @@ class Format:
     reads: tuple[str, ...] = ()
 
 
-FORMATS: Table[Format] = Table("format of a file", Format, home="edgefr.data.files.reading", group="edgefr.formats")
+FORMATS: Table[Format] = Table("format of a file", Format, home="edgefr.data.files.reader", group="edgefr.formats")
 """The formats that `open_table` knows."""
 
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from edgefr.config.validation import first_fault
 from edgefr.data.files.options import Columns, FileOptions
-from edgefr.data.files.reading import build, found
+from edgefr.data.files.reader import build, found
 from edgefr.data.files.table import Opened, faults
 from edgefr.data.interactions import Dataset
 from privacy.errors import InputError, unknown

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgefr.data.files import reading as files
+from edgefr.data.files import reader as files
 from edgefr.data.files.formats import is_folder
 from edgefr.data.files.table import PACKED, files_of
 from edgefr.data.interactions import Dataset

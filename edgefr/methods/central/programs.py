@@ -12,7 +12,7 @@ from cloud.references.factors import Factors
 from cloud.references.folds import Folds, drawn_folds
 from cloud.references.neumf import NeuMF, forward, layers
 from cloud.references.pooling import Pooled
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.methods.central.references import CentralProgram, Draws, Turn, batches, pooled, pooled_target
 from edgefr.methods.central.settings import (
     CMFSettings,

@@ -12,7 +12,7 @@ from torch import Tensor
 from cloud.references.pooling import Pooled
 from cloud.references.reference import Batches, Reference
 from edgefr.config.validation import fault
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.leave_one_out import CrossDomain
 from edgefr.data.splits.split import Split
 from edgefr.experiment.method import Context, Method, found_at

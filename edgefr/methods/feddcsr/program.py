@@ -11,7 +11,7 @@ from cloud.references.folds import drawn_folds
 from cloud.references.pooling import Ints, Pooled
 from edge.ragged import Ragged
 from edge.sessions import windows
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.split import Split
 from edgefr.methods.central.references import CentralProgram, Draws, Turn
 from edgefr.methods.feddcsr.settings import FedDCSRSettings

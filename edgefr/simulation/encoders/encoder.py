@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from edgefr.data.prepared import Prepared, Text
+from edgefr.data.prepared_data import Prepared, Text
 from edgefr.experiment.experiment import Experiment
 from edgefr.experiment.text_encoder import ENCODERS, TextEncoder
 from privacy.progress import Progress

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgefr.data.prepared import Text
+from edgefr.data.prepared_data import Text
 from edgefr.simulation.encoders.encoder import RunEncoder
 from privacy.progress import Progress
 
 if TYPE_CHECKING:
-    from edgefr.data.prepared import Prepared
+    from edgefr.data.prepared_data import Prepared
     from edgefr.experiment.experiment import Experiment
     from edgefr.simulation.runs.folder import RunFolder
     from export.encoders import TextEncoders

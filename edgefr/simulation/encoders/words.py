@@ -14,14 +14,14 @@ import numpy as np
 
 from edge import npy
 from edge.word_vectors import WordEncoder, WordTable, numbers_of
-from edgefr.data.prepared import Text
+from edgefr.data.prepared_data import Text
 from edgefr.simulation.encoders.encoder import RunEncoder
 from privacy.errors import InputError
 from privacy.files import write_atomic
 from privacy.progress import Progress
 
 if TYPE_CHECKING:
-    from edgefr.data.prepared import Prepared
+    from edgefr.data.prepared_data import Prepared
     from edgefr.experiment.experiment import Experiment
     from edgefr.simulation.runs.folder import RunFolder
     from export.model import TrainedModel

@@ -12,7 +12,7 @@ from edgefr.simulation.protocols.protocol import RunProtocol
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
-    from edgefr.data.prepared import Prepared
+    from edgefr.data.prepared_data import Prepared
     from edgefr.experiment.experiment import Experiment
     from edgefr.simulation.stages.stage import Running, Stage
 
@@ -47,7 +47,7 @@ class OverBlocks(RunProtocol):
             raise fault("blocks are tested by full ranking; use at least 1", "evaluation", "full_ranking_users")
 
     def cut(self, experiment: Experiment, dataset: Dataset) -> Prepared:
-        from edgefr.data.prepared import Prepared
+        from edgefr.data.prepared_data import Prepared
 
         protocol = experiment.protocol
         assert isinstance(protocol, Blocks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgefr.data.interactions import Dataset
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.data.protocol import ProtocolSettings
 from edgefr.data.splits.leave_one_out import CrossDomain, LeaveOneOut
 from edgefr.experiment.experiment import Experiment

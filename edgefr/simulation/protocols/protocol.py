@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from edgefr.data.interactions import Dataset
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.data.protocol import Protocol
 from edgefr.experiment.experiment import Experiment
 from edgefr.simulation.stages.stage import Stage

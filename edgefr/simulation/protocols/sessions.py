@@ -10,7 +10,7 @@ from edgefr.data.splits.sessions import SessionsProtocol
 from edgefr.simulation.protocols.protocol import RunProtocol
 
 if TYPE_CHECKING:
-    from edgefr.data.prepared import Prepared
+    from edgefr.data.prepared_data import Prepared
     from edgefr.experiment.experiment import Experiment
     from edgefr.simulation.stages.stage import Running, Stage
 
@@ -34,7 +34,7 @@ class OverSessions(RunProtocol):
             raise fault(f"{problem}: set protocol.name=leave-one-out", "protocol")
 
     def cut(self, experiment: Experiment, dataset: Dataset) -> Prepared:
-        from edgefr.data.prepared import Prepared
+        from edgefr.data.prepared_data import Prepared
 
         protocol = experiment.protocol
         assert isinstance(protocol, SessionsProtocol)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgefr.config.executors import WHO_WORKS
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.experiment.experiment import Experiment
 from edgefr.experiment.paths import without_folders
 from edgefr.fleet import FleetFile

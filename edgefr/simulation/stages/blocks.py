@@ -18,13 +18,13 @@ from torch import Tensor
 
 from edge.ragged import Ragged, joined, without
 from edge.replay import preference_shift
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.blocks import Block
 from edgefr.data.splits.split import Which
 from edgefr.engine.federation import Federation
 from edgefr.engine.model import Model
 from edgefr.experiment.experiment import Experiment
-from edgefr.methods.f3crec.keeping import BlockEnd
+from edgefr.methods.f3crec.block_strategy import BlockEnd
 from edgefr.methods.f3crec.memory import ITEMS, ReplayMemory
 from edgefr.metrics.names import UNLEARNED
 from edgefr.simulation.evaluation import references

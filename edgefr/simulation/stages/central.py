@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.split import Split
 from edgefr.engine.federation import one_thread
 from edgefr.engine.model import Model

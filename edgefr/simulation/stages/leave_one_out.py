@@ -13,7 +13,7 @@ from edge.ragged import Ragged, joined
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler
 from edgefr.data.interactions import Dataset
-from edgefr.data.prepared import Text
+from edgefr.data.prepared_data import Text
 from edgefr.data.splits.split import Split, Which
 from edgefr.data.splits.task import Task
 from edgefr.engine.model import Model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.task import Task
 from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import FleetFile

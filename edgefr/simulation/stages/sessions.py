@@ -24,7 +24,7 @@ from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler, Windows, windows
 from edgefr.data.interactions import Dataset
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.session_order import STREAMS
 from edgefr.data.splits.sessions import Sessions, SessionsProtocol
 from edgefr.data.splits.split import Split, Which

@@ -16,7 +16,7 @@ from torch import Tensor
 from edge.ragged import Ragged, joined
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.task import Task
 from edgefr.engine.federation import Federation
 from edgefr.engine.model import Model
@@ -25,7 +25,7 @@ from edgefr.engine.work import Clients
 from edgefr.experiment.experiment import Experiment
 from edgefr.experiment.method import Method
 from edgefr.fleet import Fleet, FleetFile
-from edgefr.methods.f3crec.keeping import Keeping
+from edgefr.methods.f3crec.block_strategy import Keeping
 from edgefr.methods.regularised import PREVIOUS
 from edgefr.simulation.evaluation.measure import Measurements, Tested
 from edgefr.simulation.evaluation.ranking import Scorer

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cloud.rules.mean import MeanSettings
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.engine.device import torch_device
 from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import FleetFile

@@ -17,7 +17,7 @@ from edgefr.report.web.answers import BAD, GOOD, NEUTRAL, Answer
 from edgefr.report.web.chart import Axis, Chart, Line, Point, Strip, levels, line, short
 from edgefr.report.web.page import page
 from edgefr.report.web.section import Section
-from edgefr.studies.sweeps.finished import Kept
+from edgefr.studies.sweeps.finished_sweep import Kept
 from edgefr.studies.sweeps.report import about, best_beside, is_private, judged_by, table, tradeoff
 from edgefr.studies.sweeps.results import EPSILONS, Result, results
 from edgefr.studies.sweeps.tradeoff import Group, Scale, curve_of, groups

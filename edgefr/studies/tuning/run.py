@@ -29,7 +29,7 @@ from edgefr.studies.tuning import trial as trials
 from edgefr.studies.tuning.rules import RECORD, Rules, begin
 from edgefr.studies.tuning.space import Base, Space, digest_of
 from edgefr.studies.tuning.trial import Job
-from edgefr.studies.tuning.widening import Widened, at_edges, best_of, widened
+from edgefr.studies.tuning.wider_ranges import Widened, at_edges, best_of, widened
 from privacy.errors import InputError, unknown
 from privacy.progress import Progress
 

@@ -19,7 +19,7 @@ from edge.replay import Rule
 from edge.sampling import EVERYTHING, Examples, Sampler, Selection
 from edgefr.data import datasets
 from edgefr.data.interactions import Catalogue, assemble
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet import load_fleet
 from edgefr.methods.f3crec.memory import ITEMS, LABELS

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from edge.ragged import joined
 from edge.replay import ranks
-from edgefr.data.prepared import Prepared
+from edgefr.data.prepared_data import Prepared
 from edgefr.engine.scoring import ModelScorer
 from edgefr.experiment.experiment import Experiment
 from edgefr.metrics.continual import MASKS, Masks
