@@ -24,7 +24,6 @@ from edge.sampling import Sampler
 from edgefr.engine.backends.backend import Backend, Inline, blocks
 from edgefr.engine.backends.ray import OnRay
 from edgefr.engine.federation import Federation
-from edgefr.engine.held import Held
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 from privacy.plan import plan
@@ -47,7 +46,7 @@ def federation(given: argparse.Namespace, backend: Backend) -> Federation:
 
 
 def cpu() -> dict[str, float]:
-    """Return the CPU seconds so far of this process, of its Ray's workers and stores and of Ray's other processes."""
+    """Return the CPU seconds so far of this process, of its Ray's workers and of Ray's other processes."""
     found: dict[int, tuple[int, bytes, float]] = {}
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
@@ -55,22 +54,13 @@ def cpu() -> dict[str, float]:
             threads = [(each / "schedstat").read_text("utf-8") for each in (entry / "task").iterdir()]
             on_core = sum(int(text.split()[0]) for text in threads) / 1e9
             found[int(entry.name)] = parent, (entry / "cmdline").read_bytes(), on_core
-    spent = {"the driver": time.process_time(), "workers": 0.0, "stores": 0.0, "Ray itself": 0.0}
+    spent = {"the driver": time.process_time(), "workers": 0.0, "Ray itself": 0.0}
     for parent, command, seconds in found.values():
         while parent in found and parent != os.getpid():
             parent = found[parent][0]
         if parent == os.getpid():
-            who = "stores" if command.startswith(b"ray::Store") else "workers"
-            spent[who if command.startswith(b"ray::") else "Ray itself"] += seconds
+            spent["workers" if command.startswith(b"ray::") else "Ray itself"] += seconds
     return spent
-
-
-def state(there: Federation) -> str:
-    """Say where what clients keep lies."""
-    held = {name: value for name, value in there.private.items() if isinstance(value, Held)}
-    here = sum(value.nbytes for name, value in there.private.items() if name not in held)
-    there_ = sum(value.nbytes for value in held.values())
-    return f"what clients keep: {there_ / 1e6:.1f} MB, with stores, in each of two; {here / 1e6:.1f} MB with the driver"
 
 
 def main() -> None:
@@ -96,9 +86,8 @@ def main() -> None:
             each.round(number, everyone, sampler, had)
             walls[name].append(time.perf_counter() - began)
             spent[name].append({who: seconds - before[who] for who, seconds in cpu().items()})
-    kept = state(made["on Ray"])
     assert torch.equal(made["here"].shared["item"], made["on Ray"].shared["item"]), "other bits"
-    assert torch.equal(made["here"].private["user"], made["on Ray"].private["user"][:]), "other bits"
+    assert torch.equal(made["here"].private["user"], made["on Ray"].private["user"]), "other bits"
     on_ray.close()
     # the first two rounds compile, import and start workers
     here, there = (float(np.median(walls[name][2:])) for name in made)
@@ -111,7 +100,6 @@ def main() -> None:
     print(f"CPU: {work:.3f} s here; " + ", ".join(f"{who} {seconds:.3f} s" for who, seconds in costs.items()))
     over = 1e3 * (sum(costs.values()) - work) / count
     print(f"CPU beyond the work: {over:.1f} ms a block, {1e3 * costs['the driver'] / count:.1f} of it the driver's")
-    print(kept)
 
 
 if __name__ == "__main__":

@@ -175,9 +175,13 @@ def of_sums(
     norms: npt.NDArray[np.float64],
     sums: tuple[dict[str, Tensor], dict[str, tuple[Tensor, Tensor]]],
     private: dict[str, Tensor],
+    kept: npt.NDArray[np.bool_] | None = None,
 ) -> ShardAggregate:
-    """Return what leaves a shard whose sums, dense and of rows, are made; `weights` and `norms` [C] of its clients."""
-    kept = norms <= terms.largest
+    """Return what leaves a shard whose sums, dense and of rows, are made; `weights` and `norms` [C] of its clients.
+
+    `kept` [C]: who was not dropped (None: those whose norms are not too large). A guarantee may not tell who failed.
+    """
+    kept = norms <= terms.largest if kept is None else kept
     return ShardAggregate(
         *sums,
         weight=float(len(norms) if terms.count_everyone else weights[kept].sum()),
@@ -258,23 +262,9 @@ def leaving(updates: Updates, sizes: npt.NDArray[np.int64], terms: Terms) -> Lea
         message = here(message if everybody else _diverged(message, kept))
 
     def facts() -> ShardAggregate:
-        norms, kept, weights = seen.numpy(), sound.numpy(), weighs.numpy()
-        counted = np.ones(len(sizes)) if terms.count_everyone else weights  # a guarantee may not tell who failed
-        return ShardAggregate(
-            dense={},
-            rows={},
-            weight=float(counted.sum()),
-            clients=int(kept.sum()),
-            norms=norms[kept],
-            dropped=int((~kept).sum()),
-            clipped=0 if terms.clip is None else int((norms[kept] > terms.clip).sum()),
-            private=private,
-            each=None if each is None else each(kept),
-            tables=tables,
-            message=message,
-            kept=np.flatnonzero(kept),
-            left=stays,
-        )
+        known = of_sums(terms, weighs.numpy(), seen.numpy(), ({}, {}), private, sound.numpy())
+        sent = None if each is None else each(sound.numpy())
+        return replace(known, each=sent, tables=tables, message=message, left=stays)
 
     return Leaving(dense, rows, facts)
 

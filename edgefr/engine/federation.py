@@ -84,12 +84,11 @@ def terms_of(aggregation: AggregationSettings, plan: Plan) -> Terms:
 class Federation:
     """A federation is a server and its clients, round after round.
 
-    `shared` are the server's tensors; `private` those of all clients, [clients, *shape], where `backend` keeps them.
-    `shard_size` clients are trained per vectorised call; results are summed over blocks of shards, and these sums in
-    order, so a run is the same bit for bit for a given shard size, whoever runs the shards: `backend`, or in this
-    process `executor` (None: as backend `inline` does). `noise`: where noise on sums comes from (None: simulated, with
-    a key that nobody keeps). `keeps`: clients keep the tables of their last round for themselves, to recommend from
-    (`own`).
+    `shared` are the server's tensors; `private` those of all clients, [clients, *shape], on the host. `shard_size`
+    clients are trained per vectorised call; results are summed over blocks of shards, and these sums in order, so a run
+    is the same bit for bit for a given shard size, whoever runs the shards: `backend`, or in this process `executor`
+    (None: as backend `inline` does). `noise`: where noise on sums comes from (None: simulated, with a key that nobody
+    keeps). `keeps`: clients keep the tables of their last round for themselves, to recommend from (`own`).
     """
 
     def __init__(
@@ -128,7 +127,7 @@ class Federation:
         self.pulls = pulls_of(program)
         check_laid(program, clients, plan.clip is not None, self.rule.personal)
         self.counters = Counters(participation=np.zeros(clients, np.int64))
-        self.private = self.backend.first(program, seed, clients)
+        self.private = program.init_private(seed, torch.arange(clients))
 
     @property
     def rule(self) -> Rule:
@@ -145,13 +144,9 @@ class Federation:
         return keyed.choose(keyed.key(self.seed, purposes.COHORT, number), population, size)
 
     def order(self, number: int, population: Clients) -> Clients:
-        """Return the population in the order in which a round asks it:
-
-        any first `size` are the round's `cohort` of that.
-        """
-        return population[
-            np.argsort(keyed.fold(keyed.key(self.seed, purposes.COHORT, number), population), kind="stable")
-        ]
+        """Return the population in the order in which a round asks it: the first `size` are its `cohort` of that."""
+        drawn = keyed.fold(keyed.key(self.seed, purposes.COHORT, number), population)
+        return population[np.argsort(drawn, kind="stable")]
 
     def shards(self, clients: Clients, activity: npt.NDArray[np.int64]) -> list[Clients]:
         """Return clients by falling activity, cut into shards: similar sizes share a call, so little is padded."""
@@ -166,7 +161,6 @@ class Federation:
         """
         self.backend.start()
         started = time.perf_counter()
-        self.private = self.backend.kept(self.private)
         groups = [Group(cohort, number, self.shared)] if isinstance(cohort, np.ndarray) else cohort
         named = np.concatenate([np.zeros(0, np.int64), *(group.clients for group in groups)])
         if len(np.unique(named)) < len(named):
@@ -234,10 +228,7 @@ class Federation:
         return each
 
     def events(self, number: int) -> tuple[Event, ...]:
-        """Return what a client that takes part in round `number` releases:
-
-        its update and, where one is sent, a message.
-        """
+        """Return what a client of round `number` releases: its update and, where one is sent, a message."""
         if self.plan.prototypes is None or self.transfer is None or not self.transfer.sends(number):
             return (self.plan.event,)
         return self.plan.event, self.plan.prototypes.event
@@ -253,10 +244,7 @@ class Federation:
         return {n: self.program.specs[n].shape for n in trained(self.program, self.phases("round"), "shared")}
 
     def _terms(self, number: int, shapes: Mapping[str, tuple[int, ...]]) -> Terms:
-        """Return the terms on which a device may release in a round:
-
-        the run's, with the round's projection if there is one.
-        """
+        """Return the terms on which a device may release in a round: the run's, with its projection if there is one."""
         if self.plan.project is None:
             return self.terms
         size = sum(math.prod(shape) for shape in shapes.values())
@@ -384,7 +372,7 @@ class Federation:
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from `state()` of a federation of the same experiment (arrays in place of tensors)."""
         self.shared = {name: torch.from_numpy(value).to(self.device) for name, value in state["shared"].items()}
-        self.private = self.backend.kept({name: torch.from_numpy(value) for name, value in state["private"].items()})
+        self.private = {name: torch.from_numpy(value) for name, value in state["private"].items()}
         for name, kept in state["previous"].items():
             table, known = (torch.from_numpy(kept[k]).to(self.device) for k in ("table", "known"))
             self.previous[name] = (table, known)

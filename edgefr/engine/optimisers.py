@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cloud.host_transfer import there
 from edge.optimiser import BETA_1, BETA_2, EPSILON, corrections
+from export.program import Phase
 from privacy.table import Table
 
 Numbers = npt.NDArray[np.int64]
@@ -73,6 +74,11 @@ class Optimiser:
     def __init__(self, kind: str, lr: Mapping[str, float], shapes: Mapping[str, Sequence[int]], beta_2: float = BETA_2):
         self.rule, self.lr, self.shapes, self.beta_2 = RULES[kind], lr, shapes, beta_2
         self.moments: dict[str, tuple[Tensor, Tensor]] = {}
+
+    @classmethod
+    def of(cls, phase: Phase, shape: Callable[[str], Sequence[int]]) -> Optimiser:
+        """Return the optimiser of a phase, whose tensors have these shapes by name."""
+        return cls(phase.optimiser, phase.lr, {name: shape(name) for name in phase.trains}, phase.beta_2)
 
     def step(
         self, name: str, parameter: Tensor, gradient: Tensor, step: Numbers, rows: Tensor | slice = slice(None)

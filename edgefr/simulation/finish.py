@@ -42,7 +42,6 @@ def finish_run(
     began = time.perf_counter() if began is None else began
     try:
         training.train(callbacks, progress)
-        # what clients keep may lie with the backend
         results = protocol_of(training.experiment).results(training)
         save_model(run, training)
         if training.saved:

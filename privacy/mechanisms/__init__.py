@@ -10,7 +10,6 @@ from privacy.mechanisms.gaussian import Gaussian
 from privacy.mechanisms.laplace import Laplace
 from privacy.mechanisms.none import NoNoise
 from privacy.mechanisms.paper_laplace import PaperLaplace
-from privacy.mechanisms.pure import Pure
 from privacy.mechanisms.unclipped import Unclipped
 
 MECHANISMS.register(NoNoise())
@@ -20,4 +19,3 @@ MECHANISMS.register(DiscreteLaplace())
 MECHANISMS.register(Gaussian())
 MECHANISMS.register(DiscreteGaussian())
 MECHANISMS.register(Unclipped())
-MECHANISMS.register(Pure())

@@ -187,6 +187,7 @@ def test_a_diverged_client_is_dropped_and_counted(bad: float, place: str, clip: 
         assert_same(found[name], mean, size=1.0, inputs=torch.float32, name=name)
     assert made.counters.dropped == 1
     assert np.isfinite(made.counters.norms.values).all()
+    assert (made.private["user"] == 1).all(1).tolist() == [client != 4 for client in EVERYONE], "it keeps what it had"
 
 
 def test_under_a_guarantee_a_dropped_client_still_counts() -> None:

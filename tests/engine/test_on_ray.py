@@ -18,17 +18,10 @@ import numpy as np
 import pytest
 import torch
 
-from cloud.rule import AggregationSettings
-from edgefr.engine.backends.ray import OnRay, lent_of
+from edgefr.engine.backends.ray import OnRay, opened, pack
 from edgefr.engine.federation import Federation
-from edgefr.engine.stores import opened, pack
-from edgefr.methods.fedmf.program import FedMF
-from edgefr.methods.fedmf.settings import FedMFSettings
 from privacy.errors import InputError
-from privacy.plan import plan
-from privacy.settings import PrivacySettings
 from tests.clusters import at_work, lent, two_nodes
-from tests.contract.programs import CLIENTS, ITEMS, work
 from tests.engine.test_processes import CASES, EVERYONE, Faulty, rounds, run
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
@@ -125,36 +118,6 @@ def test_a_node_that_dies_in_a_round_changes_no_bit_and_another_may_join(cluster
     assert_same(expected, rounds("replay", backend))
 
 
-class Ill(FedMF):
-    """FedMF whose client 3 begins with what is no number, in one place of its vector."""
-
-    def init_private(self, seed: int, clients: torch.Tensor) -> dict[str, torch.Tensor]:
-        made = super().init_private(seed, clients)
-        made["user"][clients == 3, 0] = torch.nan
-        return made
-
-
-def test_who_is_dropped_keeps_what_it_had(backend: OnRay) -> None:
-    found = {}
-    for name, by in (("here", None), ("there", backend)):
-        local = Ill(FedMFSettings(dim=4), ITEMS, 1)
-        made = Federation(
-            local,
-            clients=CLIENTS,
-            seed=1,
-            shard_size=4,
-            aggregation=AggregationSettings(),
-            plan=plan(PrivacySettings(), 1, CLIENTS, CLIENTS, "uniform"),
-            device=torch.device("cpu"),
-            backend=by,
-        )
-        made.round(1, EVERYONE, work(local).sampler, work(local).context)
-        assert made.counters.dropped == 1
-        found[name] = made.private["user"][:]
-        assert torch.isnan(found[name][3]).tolist() == [True, False, False, False]
-    assert found["here"].numpy().tobytes() == found["there"].numpy().tobytes()
-
-
 def test_a_fault_comes_back_with_its_reason_and_wrong_input_as_such(backend: OnRay) -> None:
     with pytest.raises(
         RuntimeError, match=r"(?s)block 0 of round 2 failed on Ray.*ZeroDivisionError: nothing to share"
@@ -163,19 +126,6 @@ def test_a_fault_comes_back_with_its_reason_and_wrong_input_as_such(backend: OnR
     with pytest.raises(InputError, match="too little of it"):
         run(backend, Faulty(InputError("too little of it")))
     assert_same(rounds("fedmf", None), rounds("fedmf", backend))
-
-
-def test_what_lies_with_another_backend_is_fetched_and_never_taken_for_ones_own(cluster: Any, backend: OnRay) -> None:
-    other = OnRay(cluster.address)
-    theirs, own = other.kept({"x": torch.ones(4, 2)}), backend.kept({"x": torch.zeros(4, 2)})
-    with pytest.raises(RuntimeError, match="lies with another backend"):
-        lent_of(theirs, True, backend.stores)
-    assert backend.kept(own)["x"] is own["x"]
-    assert torch.equal(backend.kept(theirs)["x"][:], torch.ones(4, 2))
-    assert other.stores is not None
-    other.stores.close()
-    with pytest.raises(RuntimeError, match="ended with the backend"):
-        backend.kept(theirs)
 
 
 def test_a_cluster_that_does_not_answer_is_named() -> None:

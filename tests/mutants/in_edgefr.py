@@ -378,8 +378,8 @@ FAULTS = (
     Fault(
         "the divisor of a guaranteed mean tells who failed",
         "edgefr/engine/aggregate.py",
-        "np.ones(len(sizes)) if terms.count_everyone else weights",
-        "weights",
+        "float(len(norms) if terms.count_everyone else weights[kept].sum())",
+        "float(weights[kept].sum())",
         "tests/engine/test_federation.py::test_under_a_guarantee_a_dropped_client_still_counts",
     ),
     Fault(

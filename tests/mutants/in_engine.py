@@ -8,7 +8,6 @@ ONE = f"{FORMS}::test_a_compiled_shard_is_that_of_the_loop"
 CLIPPED = f"{FORMS}::test_it_leaves_as_every_release_does"
 TWICE = f"{FORMS}::test_an_item_that_a_client_has_twice_is_one_row[fcf]"
 MACHINES = "tests/test_jobs_on_ray.py"
-STORES = "tests/engine/test_stores.py"
 
 FAULTS = (
     # --- who is compiled, and what the compiled code is given
@@ -111,37 +110,6 @@ FAULTS = (
         "if norms[c] > terms.largest:",
         f"{FORMS}::test_of_those_who_solve_who_comes_to_no_number_is_dropped",
     ),
-    # --- what clients keep lies with stores
-    Fault(
-        "a round is the state before all stores have all of it",
-        "edgefr/engine/stores.py",
-        "if found == number]:",
-        "if found]:",
-        f"{STORES}::test_a_round_changes_nothing_before_all_stores_have_all_of_it",
-    ),
-    Fault(
-        "who takes a store's place is not told of the round",
-        "edgefr/engine/stores.py",
-        "if aside is not None:",
-        "if False:",
-        f"{STORES}::test_a_round_changes_nothing_before_all_stores_have_all_of_it",
-    ),
-    Fault(
-        "a range lies with one store alone",
-        "edgefr/engine/stores.py",
-        "return self.actors[part], self.actors[part - 1]",
-        "return self.actors[part], self.actors[part]",
-        f"{STORES}::test_a_round_changes_nothing_before_all_stores_have_all_of_it",
-        ("RayTaskError", "ActorDiedError", "KeyError"),
-    ),
-    Fault(
-        "who may not have heard of a round is still asked",
-        "edgefr/engine/stores.py",
-        "self._lost.add(store)",
-        "self._lost.discard(store)",
-        f"{STORES}::test_who_was_not_reached_and_does_not_die_either_is_asked_nothing_any_more",
-        ("AssertionError", "ValueError"),
-    ),
     Fault(
         "a backend stays open where a run is refused",
         "edgefr/simulation/simulate.py",
@@ -150,54 +118,11 @@ FAULTS = (
         "tests/durable/test_whole_runs.py::test_who_works_is_let_go_where_a_run_is_refused_before_it_begins",
     ),
     Fault(
-        "another backend's rows are taken for one's own",
-        "edgefr/engine/backends/ray.py",
-        "isinstance(value.source, StoredRows) and value.source.stores is stores",
-        "isinstance(value.source, StoredRows)",
-        "tests/engine/test_on_ray.py::test_what_lies_with_another_backend_is_fetched_and_never_taken_for_ones_own",
-    ),
-    Fault(
-        "stores are put wherever Ray likes",
-        "edgefr/engine/stores.py",
-        "self._nodes = self.ray.get([actor.ready.remote() for actor in self.actors])",
-        "self.ray.get([actor.ready.remote() for actor in self.actors[::-1]]) and self._nodes.reverse()",
-        f"{STORES}::test_each_store_is_on_a_machine_of_its_own_and_this_is_known",
-    ),
-    Fault(
-        "rows come in the stores' order",
-        "edgefr/engine/stores.py",
-        "index = torch.from_numpy(np.flatnonzero(where))\n        for name, rows in part.items():",
-        "index = torch.arange(len(out) and int(where.sum()))\n        for name, rows in part.items():",
-        f"{STORES}::test_rows_of_several_ranges_come_together_in_the_order_that_was_asked",
-    ),
-    Fault(
-        "what has ended is asked, and Ray starts by itself",
-        "edgefr/engine/stores.py",
-        "if not self.actors:",
-        "if False:",
-        f"{STORES}::test_what_has_ended_is_not_asked",
-        ("IndexError", "RuntimeWarning"),
-    ),
-    Fault(
-        "what is written to a copy of rows that lie elsewhere is lost",
-        "edgefr/engine/held.py",
-        "out.flags.writeable = False",
-        "out.flags.writeable = True",
-        "tests/engine/test_held.py::test_what_would_be_written_to_a_copy_and_lost_is_refused",
-    ),
-    Fault(
-        "a machine believes its file whatever is in it",
-        "edgefr/engine/mapped_files.py",
-        "if found is not None and digest(found) == name:",
-        "if found is not None:",
-        "tests/engine/test_mapped_files.py::test_a_file_that_is_not_what_its_name_says_is_written_anew",
-    ),
-    Fault(
-        "a client that was dropped keeps what it trained, on a cluster",
-        "edgefr/engine/backends/ray.py",
-        "[result.kept]\n        now.append((clients, {lent.names[n]: v[kept]",
-        "[result.kept]\n        now.append((clients, {lent.names[n]: v[: len(kept)]",
-        "tests/engine/test_on_ray.py::test_who_is_dropped_keeps_what_it_had",
+        "a client that was dropped keeps what it trained",
+        "edgefr/engine/federation.py",
+        "torch.from_numpy(shard[part.kept]), torch.from_numpy(part.kept)",
+        "torch.from_numpy(shard), torch.arange(len(shard))",
+        "tests/engine/test_federation.py::test_a_diverged_client_is_dropped_and_counted[None-dense-nan]",
     ),
     # --- that machines share a folder
     Fault(

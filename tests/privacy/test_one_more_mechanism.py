@@ -130,8 +130,8 @@ def test_a_name_alone_runs_nothing():
     ):
         with pytest.raises((InputError, ValidationError), match="unknown mechanism 'staircase'"):
             make()
-    with pytest.raises(ValidationError, match="unknown mechanism 'pure'"):
-        PrivacySettings(mechanism="pure")
+    with pytest.raises(ValidationError, match="unknown mechanism 'unclipped'"):
+        PrivacySettings(mechanism="unclipped")
 
 
 def test_a_ledger_of_a_mechanism_nobody_knows_is_not_read():

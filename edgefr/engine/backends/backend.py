@@ -11,7 +11,7 @@ from edgefr.engine.aggregate import Leaving, ShardAggregate, Terms, leaving
 from edgefr.engine.compiled import dispatch as formed
 from edgefr.engine.executors import inline
 from edgefr.engine.work import MEMORY, Clients, Executor, LocalWork, Updates
-from export.program import LocalProgram, Tensors, read_by
+from export.program import Tensors, read_by
 
 BLOCK, BLOCKS = 16, 16
 """A round's shards are cut into blocks of at most `BLOCK` shards, into `BLOCKS` of them if it can be."""
@@ -36,23 +36,14 @@ class Backend(ABC):
     def start(self) -> None:  # noqa: B027 - most are ready
         """Get ready, if that takes time; work that comes without it starts the backend itself."""
 
-    def first(self, program: LocalProgram, seed: int, clients: int) -> dict[str, torch.Tensor]:
-        """Return the private tensors [clients, *shape] that clients begin with, from where they are to lie."""
-        return program.init_private(seed, torch.arange(clients))
-
-    def kept(self, private: Tensors) -> dict[str, torch.Tensor]:
-        """Return private tensors of all clients from where this backend has them lie, which is the host where it is."""
-        return dict(private)
-
     @abstractmethod
     def releases(
         self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[ShardAggregate | Leaving]:
         """Yield the shards' releases in order, of single ones or of whole blocks (`ShardAggregate.shards` says which).
 
-        `private` are the tensors of all clients, on the host or where the backend keeps them (`kept`): of the latter no
-        new rows are handed back, since they are there when the last release is had. Sums of rows hold until the next
-        release is asked for. On a device releases come while it works at them.
+        `private` are the tensors of all clients, on the host. Sums of rows hold until the next release is asked for. On
+        a device releases come while it works at them.
         """
 
     @abstractmethod
@@ -100,13 +91,8 @@ class Inline(InProcess):
             yield formed.released(work, terms, shared, own(work, private, shard), shard)
 
 
-def read_of(work: LocalWork, private: Tensors) -> dict[str, torch.Tensor]:
-    """Return the private tensors that the work reads, memory included."""
-    used = read_by(work.phases)
-    return {n: v for n, v in private.items() if n in used or (work.memory is not None and n.startswith(MEMORY))}
-
-
 def own(work: LocalWork, private: Tensors, shard: Clients) -> dict[str, torch.Tensor]:
-    """Return what the work reads of the private tensors of a shard's clients."""
-    index = torch.from_numpy(shard)
-    return {name: value.index_select(0, index) for name, value in read_of(work, private).items()}
+    """Return what the work reads of the private tensors of a shard's clients, memory included."""
+    used, index = read_by(work.phases), torch.from_numpy(shard)
+    read = [n for n in private if n in used or (work.memory is not None and n.startswith(MEMORY))]
+    return {name: private[name].index_select(0, index) for name in read}

@@ -41,7 +41,7 @@ LARGE = 1 << 16
 """Bytes of a block's sums of rows from which on they go through shared memory."""
 
 PATIENCE = 2.0
-"""Seconds a worker has to leave by itself before it is ended."""
+"""Seconds to wait for the exit code of a worker whose pipe ended."""
 
 
 class Workers(Elsewhere):
@@ -60,7 +60,7 @@ class Workers(Elsewhere):
         self.started: list[_Worker] = []
         self._shelves = {"setting": Shelf(), "round": Shelf()}
         self._setting: Setting | None = None
-        weakref.finalize(self, _end, self.started, self._shelves, 0.0)
+        weakref.finalize(self, _end, self.started, self._shelves)
 
     def start(self) -> None:
         """Start the workers that are not there yet and wait until they are ready: a few seconds, for imports."""
@@ -70,13 +70,13 @@ class Workers(Elsewhere):
             for worker in self.started:
                 worker.wait_ready()
         except BaseException:
-            self._abandon()
+            self.close()
             raise
 
     def close(self) -> None:
-        """End the workers and give their memory back."""
+        """End the workers, whatever they are doing, and give their memory back."""
         self._setting = None
-        _end(self.started, self._shelves, PATIENCE)
+        _end(self.started, self._shelves)
 
     def run(
         self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
@@ -92,11 +92,7 @@ class Workers(Elsewhere):
             done = True
         finally:
             if not done:  # a worker failed, Ctrl-C, or nobody wants the rest
-                self._abandon()
-
-    def _abandon(self) -> None:
-        self._setting = None
-        _end(self.started, self._shelves, 0.0)
+                self.close()
 
     def _brief(
         self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
@@ -236,19 +232,16 @@ def _interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _end(workers: list[_Worker], shelves: dict[str, Shelf], patience: float) -> None:
+def _end(workers: list[_Worker], shelves: dict[str, Shelf]) -> None:
     """End workers and unlink their memory, however far they got."""
     for worker in workers:
-        worker.pipe.close()  # an idle worker leaves when its pipe ends
+        worker.process.kill()
     while workers:
-        process = workers[-1].process
-        if patience and not workers[-1].busy:
-            process.join(patience)
-        if process.is_alive():
-            process.kill()
-        process.join()
-        workers.pop().forget()
-        process.close()
+        worker = workers.pop()
+        worker.process.join()
+        worker.pipe.close()
+        worker.forget()
+        worker.process.close()
     for shelf in shelves.values():
         shelf.clear()
 

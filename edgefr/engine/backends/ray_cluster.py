@@ -63,25 +63,6 @@ def opened(reference: Any) -> Any:
     return ray.get(reference)
 
 
-def machines(ray: Any) -> list[str]:
-    """Return the machines of a cluster that do work, by the names that Ray gives them."""
-    return sorted(node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
-
-
-def here() -> str:
-    """Return the machine that this runs on, in a worker of Ray."""
-    import ray
-
-    return str(ray.get_runtime_context().get_node_id())
-
-
-def on_machine(name: str) -> Any:
-    """Return how Ray is told to put an actor on a machine, or on another one if it is gone."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    return NodeAffinitySchedulingStrategy(name, soft=True)
-
-
 def _knock(address: str) -> None:
     """Raise `OSError` where nobody answers at HOST:PORT; Ray itself would try for five minutes."""
     host, _, port = address.rpartition(":")

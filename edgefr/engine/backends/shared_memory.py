@@ -29,10 +29,7 @@ _ALIGN = 64
 
 @dataclass(frozen=True)
 class Segment:
-    """This is a packed object:
-
-    `stream` needs the buffers that lie at `places` (first byte, last byte + 1) of `segment`.
-    """
+    """This is a packed object: `stream` needs the buffers at `places` (first, last + 1) of the memory `segment`."""
 
     stream: bytes
     segment: str

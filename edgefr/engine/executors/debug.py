@@ -117,7 +117,7 @@ def train_phases(
     """
     who, sampler, first = np.array([number]), cast(Sampler, work.sampler), phases[0]
     tensors.update({name: tensors[name].clone() for phase in phases for name in phase.trains})
-    optimisers = [Optimiser(p.optimiser, p.lr, {n: tensors[n].shape for n in p.trains}, p.beta_2) for p in phases]
+    optimisers = [Optimiser.of(phase, lambda name: tensors[name].shape) for phase in phases]
     reads = work.program.needs_history and work.program.window is None
     history = _examples(work, work.context[number], None) if reads else None
     done = 0
@@ -282,7 +282,7 @@ def session(
         taught = program.teach(tensors, replace(first, kept={}))
     for together in turns(phases):
         together = [replace(phase, number=number) for phase in together]
-        optimisers = [Optimiser(p.optimiser, p.lr, {n: tensors[n].shape for n in p.trains}, p.beta_2) for p in together]
+        optimisers = [Optimiser.of(phase, lambda name: tensors[name].shape) for phase in together]
         for epoch in range(together[0].epochs):
             window = replace(windows[together[0].purpose][epoch], taught=taught)
             for phase, optimiser in zip(together, optimisers, strict=True):

@@ -204,9 +204,9 @@ class _RecordLoss(nn.Module):
 
 
 def batch_of(records: Tensor, places: Tensor | None = None) -> One:
-    """Return records [n, 1 + k] as a batch of one client, whose loss is their mean; `places` index its rows (None:
+    """Return records [n, 1 + k] as a batch of one client, whose loss is their mean.
 
-    items do).
+    `places` index its rows (None: items do).
 
     >>> batch_of(torch.tensor([[7, 1, 2]])).label.tolist()
     [1.0, 0.0, 0.0]
@@ -247,7 +247,7 @@ def _train(
     """Train one phase of one client. `tensors` is updated in place with new tensors (the broadcast is left alone)."""
     phase = steps.phase
     tensors.update({name: tensors[name].clone() for name in phase.trains})
-    optimiser = Optimiser(phase.optimiser, phase.lr, {n: tensors[n].shape for n in phase.trains}, phase.beta_2)
+    optimiser = Optimiser.of(phase, lambda name: tensors[name].shape)
     for done, records in enumerate(_batches(sampler, round_, phase, client), 1):
         gradients = steps.step(tensors, torch.from_numpy(records).to(steps.device), noise)
         with torch.no_grad():
@@ -256,7 +256,6 @@ def _train(
 
 
 def _batches(sampler: Sampler, round_: int, phase: Phase, client: int) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the records of every step of a phase."""
     size = planned_records(sampler)
     for epoch in range(phase.epochs):
         records = records_of(sampler, client, phase.purpose, round_, epoch)

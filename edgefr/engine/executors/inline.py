@@ -150,10 +150,7 @@ class _Shard:
         return sampler.epoch(self.clients, purpose, self.work.round, epoch, which=which)
 
     def _whole(self) -> tuple[_Plan, dict[Drawn, int]]:
-        """Return all the steps of the work, and the first step of each purpose:
-
-        tables keep one row per pair of all steps.
-        """
+        """Return all the steps of the work, of whose pairs tables keep one row each, and the first of each purpose."""
         longest: dict[Drawn, int] = {}
         for phase in self.work.phases:
             longest[phase.purpose, phase.which] = max(phase.epochs, longest.get((phase.purpose, phase.which), 0))
@@ -183,10 +180,7 @@ class _Shard:
             taken = layered.Taken(self.work.program, layers, phases[0], self.values, had)
             taken.take(layered.steps_at_once(self._examples, cast(Sampler, self.work.sampler), self.clients, phases[0]))
             return
-        optimisers = [
-            Optimiser(phase.optimiser, phase.lr, {name: self._shape(name) for name in phase.trains}, phase.beta_2)
-            for phase in phases
-        ]
+        optimisers = [Optimiser.of(phase, self._shape) for phase in phases]
         done = np.zeros(len(self.clients), np.int64)
         for name, pull in phases[0].pulls.items():
             self.pulled[name] = self._pulled(name, pull)
@@ -313,10 +307,7 @@ class _Shard:
         return replace(batch, history=past, training=True, pairs=pairs)
 
     def _pairs(self, plan: _Plan, step: int, active: int) -> Pairs | None:
-        """Return the pairs of a step by places in its batch:
-
-        of one list, or of each client's row where rows are padded.
-        """
+        """Return the pairs of a step by places in its batch, or in each client's row where rows are padded."""
         pairs = plan.steps.pairs
         if pairs is None:
             return None

@@ -118,6 +118,5 @@ class Shardwise:
 
 
 def _of(history: One, slots: Ints) -> One:
-    """Return the history of these client slots alone."""
     at = there(slots, history.items.device)
     return One(history.items[at], history.catalogue[at], history.label[at], history.weight[at])

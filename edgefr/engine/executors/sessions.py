@@ -52,10 +52,7 @@ def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) ->
     values = {**first, **_copies(program, first, changed, len(clients))}
     for phases in turns(work.phases):
         phases = [replace(phase, number=work.round) for phase in phases]
-        optimisers = [
-            Optimiser(phase.optimiser, phase.lr, {name: values[name].shape for name in phase.trains}, phase.beta_2)
-            for phase in phases
-        ]
+        optimisers = [Optimiser.of(phase, lambda name: values[name].shape) for phase in phases]
         for epoch in range(phases[0].epochs):
             batch = replace(lesson(work, draws[phases[0].purpose], epoch, clients), taught=taught)
             for phase, optimiser in zip(phases, optimisers, strict=True):
@@ -160,10 +157,7 @@ def published(
 def tensors_of(
     program: LocalProgram, shared: Tensors, private: Tensors, draw: Draw, device: torch.device
 ) -> dict[str, Tensor]:
-    """Return the tensors before training:
-
-    the table's rows of the pairs [R, d], shared tensors whole, private ones [C, ...].
-    """
+    """Return the tensors before training: of tables the pairs' rows [R, d], the rest whole, private ones [C, ...]."""
     touched = there(draw.touched, device)
     tables = {n: shared[n].index_select(0, touched) for n, spec in program.specs.items() if spec.kind == "rows"}
     return {**shared, **tables, **{n: there(v, device) for n, v in private.items()}}
@@ -212,7 +206,6 @@ def _step(
     number: int,
     draw: Draw,
 ) -> None:
-    """Take one optimiser step of every client of the shard."""
     leaves = [values[name].detach().requires_grad_() for name in phase.trains]
     loss, left = program.learned({**values, **dict(zip(phase.trains, leaves, strict=True))}, batch, phase)
     values.update(left)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -305,7 +305,6 @@ class Running:
         self.participation.restore(state["participation"])
         self.measured.restore(state["measured"])
         self.keeping.restore(state["keeping"], f.device)
-        best = None if state["best"] is None else Model.of(state["best"], f.program, f.device)
-        self.best = None if best is None else replace(best, private=f.backend.kept(best.private))
+        self.best = None if state["best"] is None else Model.of(state["best"], f.program, f.device)
         self.saved = {name: torch.as_tensor(value) for name, value in state["saved"].items()}
         self.done, self.spent = state["done"], state["spent"]
