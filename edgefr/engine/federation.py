@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +37,7 @@ from edgefr.engine.aggregate import SHORT, Joint, ShardAggregate, Terms
 from edgefr.engine.backends.backend import Backend, Inline, InProcess, blocks
 from edgefr.engine.cohort import Cohort, Counters, Group, Norms, uploads_of
 from edgefr.engine.dense_tables import LaidRows, check_laid, laid_out, pulls_of
+from edgefr.engine.device import one_thread
 from edgefr.engine.noise import NoiseSource, SimulatedNoise
 from edgefr.engine.tables import RECEIVED, OwnTables, first_tables, keep_rows, made_for, tables_of, tensors_of
 from edgefr.engine.transfer import Exchange
@@ -49,17 +49,6 @@ from privacy.errors import InputError
 from privacy.guarantee import Event
 from privacy.noise_key import NoiseKey
 from privacy.plan import Plan
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Keep to one maths thread: small products gain nothing from more, and sums keep their order on any machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def terms_of(aggregation: AggregationSettings, plan: Plan) -> Terms:

@@ -13,7 +13,7 @@ import argparse
 from pathlib import Path
 
 import edgefr
-from edgefr.engine.federation import one_thread
+from edgefr.engine.device import one_thread
 from edgefr.studies.audits.attacks import matching, membership, sign_split
 from edgefr.studies.audits.finding import Effort, Finding
 from edgefr.studies.audits.target import AttackTarget

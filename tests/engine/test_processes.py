@@ -32,8 +32,9 @@ from edgefr.engine.backends.backend import Backend, Inline, InProcess, blocks
 from edgefr.engine.backends.processes import Workers
 from edgefr.engine.backends.shared_memory import Reader, Shelf, sealed
 from edgefr.engine.backends.worker_protocol import Round
+from edgefr.engine.device import one_thread
 from edgefr.engine.executors import inline
-from edgefr.engine.federation import Federation, one_thread
+from edgefr.engine.federation import Federation
 from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.work import LocalWork
 from edgefr.methods.fcucr.parts import DISTILL_WEIGHTS, PROTOTYPE_FORMS, TEACHERS

@@ -25,6 +25,7 @@ from edgefr.engine.aggregate import ShardAggregate, Terms, of_sums, release
 from edgefr.engine.compiled import closed_form as solved
 from edgefr.engine.compiled import kernel_arrays as arrays
 from edgefr.engine.compiled.mlp_phases import COMPUTES, LOSSES
+from edgefr.engine.device import keep_memory
 from edgefr.engine.executors import inline
 from edgefr.engine.work import Clients, LocalWork, without_memory
 from export.program import Form, LocalProgram, Phase, System, Tensors, turns
@@ -36,7 +37,7 @@ def released(work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, c
     form = form_of(work, terms, shared, private, clients)
     if form is None:
         return release(inline.run(work, shared, private, clients), work.sampler.train.counts[clients], terms)
-    inline.keep_memory()
+    keep_memory()
     if isinstance(form, System):
         return solved.released(form, work, terms, shared, private, clients)
     return _compiled(form, work, terms, shared, private, clients)

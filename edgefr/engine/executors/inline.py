@@ -1,18 +1,13 @@
 """The vectorised executor trains all clients of a shard in one call.
 
-Clients' tensors are disjoint rows of bigger ones, so one backward of the summed losses gives each client its own
-gradient. Clients are taken in order of falling activity: those that still have a batch at a step are then a prefix,
-and a step works on views of that prefix. Item tables are never copied: a client's row is the broadcast's plus the
-client's change of it, and only changes are kept.
-
-Owns: layouts and the step loop. Does not own: draws, optimiser maths, aggregation.
+One backward of the summed losses gives each client its own gradient, since clients' tensors are disjoint. Clients come
+by falling activity, so those with a batch at a step are a prefix, and a step works on views. Of item rows only changes
+are kept. Owns: layouts and the step loop. Does not own: draws, optimiser maths, aggregation.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -28,6 +23,7 @@ from edge.sampling import EVERYTHING, Examples, Sampler, Selection, newest
 from edge.sessions import SessionSampler
 from edge.steps import Ints, Steps, steps_of
 from edgefr.engine.compiled import mlp_phases as layered
+from edgefr.engine.device import keep_memory, tiny_as_zero
 from edgefr.engine.executors import sessions as sequences
 from edgefr.engine.executors.proximal import Pulled
 from edgefr.engine.executors.replay import Shardwise
@@ -38,32 +34,6 @@ from export.program import Phase, Pull, Tensors, left_alone, turns
 
 Drawn = tuple[str, Selection]
 """What phases must have in common to learn from the same draws: purpose and selection."""
-
-KEPT_BLOCK = 2**25 - 2**16
-"""Bytes of the block that sets glibc's limits: just below the largest that it learns from."""
-
-
-@functools.cache
-def keep_memory() -> None:
-    """Let glibc keep what shards free: else every big array is new memory, whose first touch costs more than its use.
-
-    Its limits for handing memory back follow the largest block freed so far, at most 32 MiB. Elsewhere it does nothing.
-    """
-    torch.empty(KEPT_BLOCK, dtype=torch.uint8)
-
-
-@contextmanager
-def tiny_as_zero() -> Iterator[None]:
-    """Take numbers below 1.2e-38 for zeros in this thread: processors are many times slower on them.
-
-    Saturated gates and squares of small gradients make them. A processor that cannot, goes on with them.
-    """
-    before = bool((torch.tensor(1e-30) * 1e-10).item() == 0)
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(before)
 
 
 @tiny_as_zero()

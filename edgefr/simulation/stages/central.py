@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.split import Split
-from edgefr.engine.federation import one_thread
+from edgefr.engine.device import one_thread
 from edgefr.engine.model import Model
 from edgefr.experiment.experiment import Experiment
 from edgefr.methods.central.references import Draws, Turn, turns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgefr.engine.federation import one_thread
+from edgefr.engine.device import one_thread
 from edgefr.report.audit import FILE, SCHEMA, read_attacks
 from edgefr.simulation.bundle_checks import check_federated
 from edgefr.simulation.runs.run import Run
