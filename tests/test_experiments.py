@@ -72,13 +72,16 @@ def test_what_a_script_takes_from_the_project_is_there(script: str) -> None:
         ("from edgefr.gone import Run", "edgefr.gone.Run"),
         ("import edgefr.gone", "edgefr.gone.__name__"),
         ("import edgefr\nedgefr.gone(1)", "edgefr.gone"),
-        ("from edgefr.metrics import references\nreferences.gone(1)", "edgefr.simulation.evaluation.references.gone"),
+        (
+            "from edgefr.simulation.evaluation import references\nreferences.gone(1)",
+            "edgefr.simulation.evaluation.references.gone",
+        ),
     ],
 )
 def test_a_name_that_is_gone_is_found(script: str, gone: str) -> None:
-    assert missing(
-        f"{script}\nfrom edgefr.simulation.runs.folder import Run\nimport numpy\nnumpy.array([Run.open])"
-    ) == [gone]
+    assert missing(f"{script}\nfrom edgefr.simulation.runs.run import Run\nimport numpy\nnumpy.array([Run.open])") == [
+        gone
+    ]
 
 
 FILES = sorted(

@@ -66,7 +66,7 @@ def test_seeds_say_that_each_has_bundles(cli: Cli, tmp_path: Path, monkeypatch: 
                 progress("seeds", done, 3, "")
         raise InputError("far enough")
 
-    monkeypatch.setattr("edgefr.simulation.simulate.simulate_seeds", stopped)
+    monkeypatch.setattr("edgefr.simulation.seeds.simulate_seeds", stopped)
     asked = ("simulate", "--set", "method=fedmf", "--seeds", "3", "--out", tmp_path / "run")
     said = "each of 3 seeds ends with a bundle per device class"
     work = True

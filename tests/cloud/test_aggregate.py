@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from cloud.aggregate import Accumulator, AggregationSettings, SealedSum
+from cloud.aggregate import Accumulator, SealedSum
+from cloud.rule import AggregationSettings
 from privacy import keyed
 from privacy.errors import InputError
 

@@ -20,8 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from edgefr.simulation import simulate as pipeline
-from edgefr.simulation.runs import checkpoint
+from edgefr.simulation.runs import checkpoint, keeper
 from edgefr.simulation.runs.checkpoint import ARRAYS, STATE
 from edgefr.simulation.runs.keeper import Keeper
 from privacy.errors import InputError
@@ -334,7 +333,7 @@ def test_nested_without_end_is_damage(three: Path) -> None:
 def test_a_ledger_is_written_before_the_checkpoint_that_knows_its_releases(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that is killed between the two goes on from the older checkpoint, and its ledger lacks no release."""
     written = list[str]()
-    monkeypatch.setattr(pipeline, "keep_ledger", lambda *given: written.append("ledger"))
+    monkeypatch.setattr(keeper, "keep_ledger", lambda *given: written.append("ledger"))
     monkeypatch.setattr(checkpoint, "write", lambda *given: written.append("checkpoint"))
     run = SimpleNamespace(log=SimpleNamespace(flush=lambda: 0), closed=lambda name: name)
     Keeper(run, "a run", 1)(SimpleNamespace(rounds=1, state=dict))  # type: ignore[arg-type]

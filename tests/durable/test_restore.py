@@ -46,7 +46,7 @@ from tests.durable.test_checkpoint import OWNER, same
 from tests.fleet.fleets import shipped, work
 
 CPU = torch.device("cpu")
-AT_RUN_LEVEL = {"Training", "Measurements", "Keeping", "Proxies"}
+AT_RUN_LEVEL = {"Running", "Measurements", "Keeping", "Proxies"}
 """What carries a whole run: `test_whole_runs` stops and resumes runs in which all of it is in use."""
 OF_NOTHING = {"Participants", "Exchange"}
 """What has nothing to restore, unless a class made of it says so itself."""
@@ -301,7 +301,13 @@ EXPERIMENT = load_experiment(
 
 def participation() -> Participation:
     made = federation("fedmf", {"mechanism": "gaussian", "clip": 0.5, "sigma": 4, "trust": "local"})
-    return Participation(EXPERIMENT, made, Fleet(SPEC, np.arange(programs.CLIENTS), seed=3), lambda events: None)
+    return Participation(
+        EXPERIMENT.cohort_size,
+        EXPERIMENT.privacy,
+        made,
+        Fleet(SPEC, np.arange(programs.CLIENTS), seed=3),
+        lambda events: None,
+    )
 
 
 def met(it: Participation, number: int) -> Any:

@@ -237,7 +237,7 @@ def test_what_was_stopped_before_anything_was_drawn_keeps_the_noise_it_was_given
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("edgefr.simulation.simulate.prepare", interrupted)
+        patch.setattr("edgefr.simulation.prepare.prepare", interrupted)
         assert cli("simulate", *command(place, "fedmf"), "--seeds", str(seeds), "--out", out)[0] == 130
     given = NoiseKey.read(place / "noise.key")
     assert NoiseKey.read(out / "private" / "noise.key") == given

@@ -78,7 +78,7 @@ def test_who_works_is_let_go_where_a_run_is_refused_before_it_begins(
         raise InputError("of other data")
 
     monkeypatch.setattr(Backend, "close", lambda self: closed.append(self))
-    monkeypatch.setattr("edgefr.simulation.simulate.owner", refused)
+    monkeypatch.setattr("edgefr.simulation.runs.keeper.owner", refused)
     with pytest.raises(InputError, match="of other data"):
         simulated(LISTS, tmp_path, tmp_path / "run")
     assert len(closed) == 1
