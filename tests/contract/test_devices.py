@@ -30,7 +30,7 @@ from tests.contract import bundles
 from tests.contract.programs import CLIENTS, ITEMS, interactions, program, work
 from tests.devices import open_device
 from tests.export.worlds import literal
-from tests.turns import in_turns
+from tests.mostly_slow import mostly_slow
 
 LEARNERS = (0, 7, 20)
 
@@ -60,8 +60,7 @@ def compare(release: ClientUpdate, updates: Updates, slot: int, local: LocalProg
         assert_same(release.rows[name][1], rows.values[mine][order], **allowed, name=name)
 
 
-@in_turns
-@pytest.mark.parametrize("variant", bundles.SHIPPED)
+@pytest.mark.parametrize("variant", mostly_slow(bundles.SHIPPED))
 def test_a_device_learns_what_the_simulator_does(variant: str, tmp_path: Path) -> None:
     train, updates, local = interactions(), simulated(variant), program(variant)
     for slot, client in enumerate(LEARNERS):

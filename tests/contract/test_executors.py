@@ -24,7 +24,7 @@ from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, doubled, in_float6
 from tests.contract.programs import (
     test_every_method_of_the_table_has_a_variant as test_every_method_of_the_table_has_a_variant,
 )
-from tests.turns import in_turns
+from tests.mostly_slow import mostly_slow
 
 REPLAYED = [
     v
@@ -73,8 +73,7 @@ def bounds(variant: str, when: str = "round", batch_size: int = 16) -> dict[str,
     return {**after_training(todo.phases, most_steps(todo), *begun), "inputs": torch.float32}
 
 
-@in_turns
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", mostly_slow(VARIANTS))
 def test_every_method_keeps_the_contract(variant: str) -> None:
     """In simulation; `test_devices` holds devices to it, `tests/engine/test_processes.py` workers."""
     check_method(program(variant), skip=["workers", "bundle", "device"])
@@ -134,8 +133,7 @@ def remembering(executor, variant: str, clients: np.ndarray, batch_size: int, **
     return dense(updates, len(clients)) | whole(todo, updates, clients)
 
 
-@in_turns
-@pytest.mark.parametrize("variant", REPLAYED)
+@pytest.mark.parametrize("variant", mostly_slow(REPLAYED))
 @pytest.mark.parametrize("batch_size", [7, 1000])
 def test_replayed_examples_join_every_batch(variant: str, batch_size: int) -> None:
     clients = np.random.default_rng(0).permutation(CLIENTS)
@@ -172,8 +170,7 @@ def has_one_table(variant: str) -> bool:
     )
 
 
-@in_turns
-@pytest.mark.parametrize("variant", filter(has_one_table, REPLAYED))
+@pytest.mark.parametrize("variant", mostly_slow(filter(has_one_table, REPLAYED)))
 @pytest.mark.parametrize("batch_size", [7, 1000])
 def test_a_replay_can_be_drawn_for_every_step(variant: str, batch_size: int) -> None:
     """By the ranks of the tensors that a client then has, of which only the plain loop has whole tables."""

@@ -18,7 +18,7 @@ from export.batches import Batch
 from export.program import Tensors
 from tests.closeness import after_training, assert_all_same
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, doubled, in_float64, most_steps, program, work
-from tests.turns import in_turns
+from tests.mostly_slow import mostly_slow
 
 COMPILED = {
     "transfr vector": ("round", "final"),
@@ -66,8 +66,7 @@ def test_these_phases_are_compiled_and_no_others() -> None:
 
 @pytest.mark.parametrize("batch_size", [12, 1000])
 @pytest.mark.parametrize("when", ["round", "final"])
-@in_turns
-@pytest.mark.parametrize("variant", COMPILED)
+@pytest.mark.parametrize("variant", mostly_slow(COMPILED))
 def test_compiled_layers_are_those_of_the_loop(variant: str, when: str, batch_size: int) -> None:
     """Three epochs; clients of many batches, of one, and of none."""
     todo = work(of(variant), when, batch_size=batch_size)

@@ -27,7 +27,7 @@ from tests.contract.sessions import CLIENTS, ITEMS, LENGTH, private_of, program,
 from tests.contract.test_devices import bounds, compare
 from tests.devices import open_device
 from tests.edge.folders import edit_json, edit_tensors, resign
-from tests.turns import in_turns
+from tests.mostly_slow import mostly_slow
 
 LEARNERS = (0, 1, 5, 7)
 """Clients with a past and without, with one input, and with more than a window holds."""
@@ -39,8 +39,7 @@ def device(variant: str, client: int, folder: Path | None = None) -> Device:
     return open_device(bundles.bundle(variant), fresh() if folder is None else folder, user=user(client))
 
 
-@in_turns
-@shipped
+@pytest.mark.parametrize("variant", mostly_slow(bundles.SHIPPED))
 def test_a_device_learns_what_the_simulator_does(variant: str) -> None:
     local, clients = program(variant), np.array(LEARNERS)
     shared, private = local.init_shared(3), private_of(local, clients)
@@ -63,8 +62,7 @@ def test_a_device_learns_what_the_simulator_does(variant: str) -> None:
         assert read_update(release.to_bytes(), learning, bundle).to_bytes() == release.to_bytes()
 
 
-@in_turns
-@shipped
+@pytest.mark.parametrize("variant", mostly_slow(bundles.SHIPPED))
 def test_a_device_scores_by_its_window(variant: str) -> None:
     """As the bundle brought it, then as the session goes on, then in another after a pause."""
     local, everyone = program(variant), np.arange(CLIENTS)

@@ -30,7 +30,7 @@ from privacy.settings import PrivacySettings
 from tests.closeness import assert_same
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, interactions, program, work
 from tests.engine.test_scoring import literal
-from tests.turns import in_turns
+from tests.mostly_slow import mostly_slow
 
 USERS, ROWS = 6, 5
 shards = st.lists(
@@ -92,8 +92,7 @@ def with_tables() -> list[str]:
     return [name for name, local in found.items() if trained(local, local.phases, "shared", "rows")]
 
 
-@in_turns
-@pytest.mark.parametrize("variant", with_tables())
+@pytest.mark.parametrize("variant", mostly_slow(with_tables()))
 def test_what_a_client_keeps_is_its_table_after_its_last_round_whatever_was_clipped(variant: str) -> None:
     made = federation(program(variant))
     sampler, expected = cast(Sampler, work(made.program).sampler), {}
