@@ -134,20 +134,20 @@ def remembering(executor, variant: str, clients: np.ndarray, batch_size: int, **
 
 
 @pytest.mark.parametrize("variant", mostly_slow(REPLAYED))
-@pytest.mark.parametrize("batch_size", [7, 1000])
-def test_replayed_examples_join_every_batch(variant: str, batch_size: int) -> None:
-    clients = np.random.default_rng(0).permutation(CLIENTS)
-    fast = remembering(inline.run, variant, clients, batch_size)
-    slow = remembering(debug.run, variant, clients, batch_size)
-    without = run(inline.run, variant, "round", clients, batch_size=batch_size)
-    assert_all_same(fast, slow, **bounds(variant, batch_size=batch_size))
-    assert fast.keys() == without.keys()
-    idle = (clients % 3 == 0) | (clients == CLIENTS // 2)  # no memory, or no batch that a replay could join
-    for name in fast:
-        change = (fast[name] - without[name]).flatten(1).abs().amax(1).numpy()
-        assert (change[idle] < 1e-5).all()
-    changed = [(fast[n] - without[n]).flatten(1).abs().amax(1).numpy() for n in fast]
-    assert (np.max(changed, axis=0)[~idle] > 1e-5).all()
+def test_replayed_examples_join_every_batch(variant: str) -> None:
+    for batch_size in (7, 1000):
+        clients = np.random.default_rng(0).permutation(CLIENTS)
+        fast = remembering(inline.run, variant, clients, batch_size)
+        slow = remembering(debug.run, variant, clients, batch_size)
+        without = run(inline.run, variant, "round", clients, batch_size=batch_size)
+        assert_all_same(fast, slow, **bounds(variant, batch_size=batch_size))
+        assert fast.keys() == without.keys()
+        idle = (clients % 3 == 0) | (clients == CLIENTS // 2)  # no memory, or no batch that a replay could join
+        for name in fast:
+            change = (fast[name] - without[name]).flatten(1).abs().amax(1).numpy()
+            assert (change[idle] < 1e-5).all()
+        changed = [(fast[n] - without[n]).flatten(1).abs().amax(1).numpy() for n in fast]
+        assert (np.max(changed, axis=0)[~idle] > 1e-5).all()
 
 
 def drawing(executor, variant: str, clients: np.ndarray, batch_size: int, memory: Any) -> dict[str, torch.Tensor]:
@@ -171,18 +171,18 @@ def has_one_table(variant: str) -> bool:
 
 
 @pytest.mark.parametrize("variant", mostly_slow(filter(has_one_table, REPLAYED)))
-@pytest.mark.parametrize("batch_size", [7, 1000])
-def test_a_replay_can_be_drawn_for_every_step(variant: str, batch_size: int) -> None:
+def test_a_replay_can_be_drawn_for_every_step(variant: str) -> None:
     """By the ranks of the tensors that a client then has, of which only the plain loop has whole tables."""
-    settings = ContinualSettings(list_size=6, kd_weight=0.5, shift_scale=0.01)
-    steps, once = (ReplayMemory(settings, "adaptive", np.arange(ITEMS), ITEMS, 3, each) for each in (True, False))
-    clients = np.random.default_rng(0).permutation(CLIENTS)
-    fast, slow = (drawing(executor, variant, clients, batch_size, steps) for executor in (inline.run, debug.run))
-    assert_all_same(fast, slow, **bounds(variant, batch_size=batch_size))
-    other = drawing(inline.run, variant, clients, batch_size, once)
-    changed = np.max([(fast[n] - other[n]).flatten(1).abs().amax(1).numpy() for n in fast], axis=0)
-    assert (changed[clients % 3 == 0] < 1e-5).all()
-    assert (changed > 1e-5).any(), "one draw for the round, from other keys, is another draw"
+    for batch_size in (7, 1000):
+        settings = ContinualSettings(list_size=6, kd_weight=0.5, shift_scale=0.01)
+        steps, once = (ReplayMemory(settings, "adaptive", np.arange(ITEMS), ITEMS, 3, each) for each in (True, False))
+        clients = np.random.default_rng(0).permutation(CLIENTS)
+        fast, slow = (drawing(executor, variant, clients, batch_size, steps) for executor in (inline.run, debug.run))
+        assert_all_same(fast, slow, **bounds(variant, batch_size=batch_size))
+        other = drawing(inline.run, variant, clients, batch_size, once)
+        changed = np.max([(fast[n] - other[n]).flatten(1).abs().amax(1).numpy() for n in fast], axis=0)
+        assert (changed[clients % 3 == 0] < 1e-5).all()
+        assert (changed > 1e-5).any(), "one draw for the round, from other keys, is another draw"
 
 
 def test_a_replay_of_no_weight_changes_nothing() -> None:

@@ -130,7 +130,7 @@ def test_no_bundle_for_devices_has_anybodys_data(variant: str, tmp_path: Path) -
     assert {f"{name} of {n}" for name in ("name", *made.private) for n in everyone} <= told, "it finds what is there"
 
 
-@pytest.mark.parametrize("variant", METHODS)
+@pytest.mark.parametrize("variant", mostly_slow(METHODS))
 def test_a_list_for_nobody_is_of_the_model_alone(variant: str) -> None:
     """Of a run that promises something a new device is shown the same, whoever the clients are and had."""
     made = model(variant)
