@@ -30,7 +30,10 @@ from privacy.files import sha256_of
 from privacy.table import Table
 
 OURS = ("cloud", "edge", "edgefr", "export", "privacy")
-"""Our packages, whose files are all read."""
+"""Our packages, whose files are read."""
+
+ABOVE = frozenset({"cli", "fleet", "metrics", "report", "serving", "simulation", "studies"})
+"""Rooms of edgefr that no program runs anything of: their files are not read. A new room counts until it is here."""
 
 PACKAGES = ("numpy", "onnx", "onnxruntime", "onnxscript", "pydantic", "tokenizers", "torch", "transformers")
 """Packages whose version stands for their code."""
@@ -184,13 +187,15 @@ def _check_entry(entry: Any) -> None:
 
 @cache
 def _code() -> list[tuple[str, str]]:
-    """Return name and digest of every file of our packages."""
-    folders = []
+    """Return name and digest of every file that a program may run something of."""
+    found = []
     for name in OURS:
-        found = importlib.util.find_spec(name)
-        folders += [] if found is None else [Path(place) for place in found.submodule_search_locations or ()]
-    return [
-        (str(path.relative_to(folder.parent)), sha256_of(path))
-        for folder in folders
-        for path in sorted(folder.rglob("*.py"))
-    ]
+        spec = importlib.util.find_spec(name)
+        for folder in map(Path, (spec.submodule_search_locations or ()) if spec else ()):
+            paths = {path.relative_to(folder): path for path in sorted(folder.rglob("*.py"))}
+            found += [
+                (f"{name}/{inside.as_posix()}", sha256_of(path))
+                for inside, path in paths.items()
+                if name != "edgefr" or inside.parts[0] not in ABOVE
+            ]
+    return found

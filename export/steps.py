@@ -33,7 +33,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from export.program import LocalProgram, Phase
 from export.step import Layout, Optimisers, Sizes, Step
 from export.step_check import StepCheck, check_step, first_values, inputs_of
-from export.trace import Shape, constants_of, hold, trace
+from export.trace import Shape, constants_of, hold, trace, without_stacks
 
 
 def step_graph(
@@ -53,7 +53,8 @@ def step_graph(
     shapes = step.shapes()
     example = list(inputs_of(step, first_values(step), 1, free_sizes(shapes))[1].values())
     # the gradient is traced first, with symbolic sizes: the exporter cannot see through torch.func
-    traced = make_fx(step, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*example)
+    with without_stacks():
+        traced = make_fx(step, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*example)
     # optimize=False: the exporter's own optimiser drops additions of 1e-8 and smaller, Adam's epsilon among them
     graph = hold(trace(what, traced, example, shapes, step.outputs(), optimize=False), constants_of(program))
     return graph, check_step(what, graph, step)

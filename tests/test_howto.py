@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli import commands
+from tests.mostly_slow import mostly_slow
 from tests.warm import WARM
 
 ROOT = Path(__file__).parent.parent
@@ -46,7 +47,7 @@ QUICK = (
     "concepts/protocols.md",
     "concepts/four-epsilons.md",
 )
-"""Pages that run with every commit; the others take turns with what is slow."""
+"""Pages that run with every commit; the others are slow."""
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +70,7 @@ def commands_of(content: str) -> list[list[str]]:
     return [[*COMMANDS[first], *arguments] for first, *arguments in lines]
 
 
-@pytest.mark.turns(*QUICK)
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", mostly_slow(PAGES, QUICK))
 def test_a_page_runs(page: str, tmp_path: Path, cache: Path) -> None:
     shutil.copy(ROOT / "devices.yaml", tmp_path)
     found, python = blocks(page), tmp_path / "page.py"

@@ -33,6 +33,7 @@ from privacy.mechanism import Noise
 from privacy.noise_key import NoiseKey
 from privacy.plan import Plan, plan
 from privacy.settings import PrivacySettings
+from tests.mostly_slow import mostly_slow, mostly_slow_params
 
 Patch = pytest.MonkeyPatch
 SPECS = {
@@ -74,12 +75,16 @@ def violated(*some: Way) -> dict[str, Outcome]:
     return {found.check: found for found in check(some) if not found.ok}
 
 
-@pytest.mark.turns(f"{GAUSSIAN}-central", f"{LAPLACE}-local")
-@pytest.mark.parametrize("trust", ["central", "local"])
-@pytest.mark.parametrize(
-    "settings", [GAUSSIAN, LAPLACE, {**GAUSSIAN, "project": 20}, {**LAPLACE, "norm": "l2"}], ids=str
-)
-def test_right_mechanisms_pass(trust: str, settings: dict[str, Any]) -> None:
+RIGHT = [
+    (settings, trust)
+    for settings in (GAUSSIAN, LAPLACE, {**GAUSSIAN, "project": 20}, {**LAPLACE, "norm": "l2"})
+    for trust in ("central", "local")
+]
+
+
+@pytest.mark.parametrize("right", mostly_slow(RIGHT, [(GAUSSIAN, "central"), (LAPLACE, "local")]), ids=str)
+def test_right_mechanisms_pass(right: tuple[dict[str, Any], str]) -> None:
+    settings, trust = right
     resolved = planned(trust, **settings)
     found = check([Sum(resolved, SPECS), RealSum(resolved, SPECS), upload(resolved)])
     assert {one.check for one in found} >= {
@@ -282,8 +287,7 @@ def _named(cases: list[Any]) -> Iterator[Any]:
 OF_SUMS = list(_named(SUMS))
 
 
-@pytest.mark.turns(*(case.id for case in OF_SUMS[::6]))
-@pytest.mark.parametrize(("trust", "settings", "plant", "name"), OF_SUMS)
+@pytest.mark.parametrize(("trust", "settings", "plant", "name"), mostly_slow_params(OF_SUMS, OF_SUMS[::6]))
 def test_faults_of_the_sum_are_found(
     trust: str, settings: dict[str, Any], plant: Callable[[Patch], None], name: str, monkeypatch: Patch
 ) -> None:
@@ -418,8 +422,7 @@ STEPS: list[tuple[Callable[[Patch], None], str]] = [
 OF_STEPS = list(_named(STEPS))
 
 
-@pytest.mark.turns(*(case.id for case in OF_STEPS[::3]))
-@pytest.mark.parametrize(("plant", "name"), OF_STEPS)
+@pytest.mark.parametrize(("plant", "name"), mostly_slow_params(OF_STEPS, OF_STEPS[::3]))
 def test_faults_of_steps_are_found(plant: Callable[[Patch], None], name: str, monkeypatch: Patch) -> None:
     plant(monkeypatch)
     assert name in violated(stepping())

@@ -20,6 +20,7 @@ from privacy.agreement import quorum, statement
 from privacy.masks import agreed, stream
 from privacy.neighbours import part_of
 from privacy.secret_sharing import joined
+from tests.mostly_slow import mostly_slow
 
 SESSION = b"a sum"
 Told = tuple[frozenset[int], frozenset[int]]
@@ -151,8 +152,7 @@ LIES = [(against, 0), (against, 1), (against, 2), (at_random, 0), (at_random, 0)
 SMALL = [*range(6, 31), 36, 50, 75, 100]
 
 
-@pytest.mark.turns("6", "12", "17", "24", "50")
-@pytest.mark.parametrize("size", SMALL)
+@pytest.mark.parametrize("size", mostly_slow(SMALL, (6, 12, 17, 24, 50)))
 def test_no_lying_server_opens_a_sum_of_fewer_honest_devices_than_the_bound_says(size: int) -> None:
     """Of so many devices, all neighbours: whatever it opens has all honest devices whose vectors arrived."""
     rng = np.random.default_rng(size)

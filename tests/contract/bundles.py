@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
-import os
 import shutil
 import tempfile
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -76,42 +73,12 @@ def promising(variant: str, epsilon: float, rounds: int, trust: Literal["local",
 
 
 @cache
-def source() -> str:
-    """A digest of all that a bundle may be made of: bundles of other source are others."""
-    found = hashlib.sha256()
-    for room in ("cloud", "edge", "edgefr", "export", "privacy"):
-        for file in sorted((ROOT / room).rglob("*.py")):
-            found.update(file.read_bytes())
-    return found.hexdigest()
-
-
-def kept(*what: object) -> Path | None:
-    """Where a bundle is kept for other processes: whoever runs tests may name a folder of such; None: it is not."""
-    folder = os.environ.get("EDGEFR_TEST_BUNDLES")
-    return None if folder is None else Path(folder) / hashlib.sha256(repr((source(), what)).encode()).hexdigest()[:16]
-
-
-@cache
 def bundle(variant: str, replay: bool = False, promise: Promise | None = None, **release: object) -> Path:
     """The bundle of untrained tensors, whose devices draw as `programs.work` does; it carries users. Read only."""
-    out, elsewhere = fresh(), kept(variant, replay, promise, sorted(release.items()))
-    if elsewhere is not None and elsewhere.exists():
-        return elsewhere / CLASS
+    out = fresh()
     learning = replace(LEARNING, release=PLAIN.model_copy(update=dict(release)), replay=REPLAY if replay else None)
     write(out, program(variant), learning, promise)
-    if elsewhere is not None:
-        publish(out, elsewhere)
     return out / CLASS
-
-
-def publish(made: Path, place: Path) -> None:
-    """Put a folder where other processes look for it, whole or not at all; who comes second leaves the first one's."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    whole = Path(tempfile.mkdtemp(dir=place.parent)) / place.name
-    shutil.copytree(made, whole)
-    with suppress(OSError):
-        whole.rename(place)
-    shutil.rmtree(whole.parent)
 
 
 def write(

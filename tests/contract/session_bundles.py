@@ -12,7 +12,7 @@ import torch
 from edge.ragged import Ragged
 from export.program import SessionProgram
 from export.variants import ClassLimits
-from tests.contract.bundles import CLASS, LEARNING, fresh, kept, publish, user
+from tests.contract.bundles import CLASS, LEARNING, fresh, user
 from tests.contract.sessions import CLIENTS, ITEMS, NEGATIVES, private_of, program, sessions
 from tests.export import worlds
 
@@ -34,13 +34,8 @@ SHIPPED = (
 @cache
 def bundle(variant: str, **changes: object) -> Path:
     """The bundle of untrained tensors, whose devices draw as `sessions.work` does. Read only."""
-    out, elsewhere = fresh(), kept("sessions", variant, sorted(changes.items()))
-    if elsewhere is not None and elsewhere.exists():
-        return elsewhere / CLASS
-    local = program(variant)
+    out, local = fresh(), program(variant)
     write(out, local, private_of(local, np.arange(CLIENTS)), **changes)
-    if elsewhere is not None:
-        publish(out, elsewhere)
     return out / CLASS
 
 

@@ -24,7 +24,7 @@ from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, doubled, in_float6
 from tests.contract.programs import (
     test_every_method_of_the_table_has_a_variant as test_every_method_of_the_table_has_a_variant,
 )
-from tests.turns import in_turns
+from tests.mostly_slow import mostly_slow
 
 REPLAYED = [
     v
@@ -73,8 +73,7 @@ def bounds(variant: str, when: str = "round", batch_size: int = 16) -> dict[str,
     return {**after_training(todo.phases, most_steps(todo), *begun), "inputs": torch.float32}
 
 
-@in_turns
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", mostly_slow(VARIANTS))
 def test_every_method_keeps_the_contract(variant: str) -> None:
     """In simulation; `test_devices` holds devices to it, `tests/engine/test_processes.py` workers."""
     check_method(program(variant), skip=["workers", "bundle", "device"])
@@ -134,22 +133,21 @@ def remembering(executor, variant: str, clients: np.ndarray, batch_size: int, **
     return dense(updates, len(clients)) | whole(todo, updates, clients)
 
 
-@in_turns
-@pytest.mark.parametrize("variant", REPLAYED)
-@pytest.mark.parametrize("batch_size", [7, 1000])
-def test_replayed_examples_join_every_batch(variant: str, batch_size: int) -> None:
-    clients = np.random.default_rng(0).permutation(CLIENTS)
-    fast = remembering(inline.run, variant, clients, batch_size)
-    slow = remembering(debug.run, variant, clients, batch_size)
-    without = run(inline.run, variant, "round", clients, batch_size=batch_size)
-    assert_all_same(fast, slow, **bounds(variant, batch_size=batch_size))
-    assert fast.keys() == without.keys()
-    idle = (clients % 3 == 0) | (clients == CLIENTS // 2)  # no memory, or no batch that a replay could join
-    for name in fast:
-        change = (fast[name] - without[name]).flatten(1).abs().amax(1).numpy()
-        assert (change[idle] < 1e-5).all()
-    changed = [(fast[n] - without[n]).flatten(1).abs().amax(1).numpy() for n in fast]
-    assert (np.max(changed, axis=0)[~idle] > 1e-5).all()
+@pytest.mark.parametrize("variant", mostly_slow(REPLAYED))
+def test_replayed_examples_join_every_batch(variant: str) -> None:
+    for batch_size in (7, 1000):
+        clients = np.random.default_rng(0).permutation(CLIENTS)
+        fast = remembering(inline.run, variant, clients, batch_size)
+        slow = remembering(debug.run, variant, clients, batch_size)
+        without = run(inline.run, variant, "round", clients, batch_size=batch_size)
+        assert_all_same(fast, slow, **bounds(variant, batch_size=batch_size))
+        assert fast.keys() == without.keys()
+        idle = (clients % 3 == 0) | (clients == CLIENTS // 2)  # no memory, or no batch that a replay could join
+        for name in fast:
+            change = (fast[name] - without[name]).flatten(1).abs().amax(1).numpy()
+            assert (change[idle] < 1e-5).all()
+        changed = [(fast[n] - without[n]).flatten(1).abs().amax(1).numpy() for n in fast]
+        assert (np.max(changed, axis=0)[~idle] > 1e-5).all()
 
 
 def drawing(executor, variant: str, clients: np.ndarray, batch_size: int, memory: Any) -> dict[str, torch.Tensor]:
@@ -172,20 +170,19 @@ def has_one_table(variant: str) -> bool:
     )
 
 
-@in_turns
-@pytest.mark.parametrize("variant", filter(has_one_table, REPLAYED))
-@pytest.mark.parametrize("batch_size", [7, 1000])
-def test_a_replay_can_be_drawn_for_every_step(variant: str, batch_size: int) -> None:
+@pytest.mark.parametrize("variant", mostly_slow(filter(has_one_table, REPLAYED)))
+def test_a_replay_can_be_drawn_for_every_step(variant: str) -> None:
     """By the ranks of the tensors that a client then has, of which only the plain loop has whole tables."""
-    settings = ContinualSettings(list_size=6, kd_weight=0.5, shift_scale=0.01)
-    steps, once = (ReplayMemory(settings, "adaptive", np.arange(ITEMS), ITEMS, 3, each) for each in (True, False))
-    clients = np.random.default_rng(0).permutation(CLIENTS)
-    fast, slow = (drawing(executor, variant, clients, batch_size, steps) for executor in (inline.run, debug.run))
-    assert_all_same(fast, slow, **bounds(variant, batch_size=batch_size))
-    other = drawing(inline.run, variant, clients, batch_size, once)
-    changed = np.max([(fast[n] - other[n]).flatten(1).abs().amax(1).numpy() for n in fast], axis=0)
-    assert (changed[clients % 3 == 0] < 1e-5).all()
-    assert (changed > 1e-5).any(), "one draw for the round, from other keys, is another draw"
+    for batch_size in (7, 1000):
+        settings = ContinualSettings(list_size=6, kd_weight=0.5, shift_scale=0.01)
+        steps, once = (ReplayMemory(settings, "adaptive", np.arange(ITEMS), ITEMS, 3, each) for each in (True, False))
+        clients = np.random.default_rng(0).permutation(CLIENTS)
+        fast, slow = (drawing(executor, variant, clients, batch_size, steps) for executor in (inline.run, debug.run))
+        assert_all_same(fast, slow, **bounds(variant, batch_size=batch_size))
+        other = drawing(inline.run, variant, clients, batch_size, once)
+        changed = np.max([(fast[n] - other[n]).flatten(1).abs().amax(1).numpy() for n in fast], axis=0)
+        assert (changed[clients % 3 == 0] < 1e-5).all()
+        assert (changed > 1e-5).any(), "one draw for the round, from other keys, is another draw"
 
 
 def test_a_replay_of_no_weight_changes_nothing() -> None:

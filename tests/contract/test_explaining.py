@@ -20,10 +20,11 @@ from tests.contract import bundles
 from tests.contract.programs import VARIANTS, interactions, program
 from tests.devices import open_device
 from tests.edge.folders import edit_json, resign
+from tests.mostly_slow import mostly_slow
 
 EXPLAINED = [name for name in VARIANTS if name.startswith("fedcar") and program(name).explains]
 ASKED = [3, 41, 17, 3]
-shapes = pytest.mark.parametrize("variant", EXPLAINED)
+shapes = pytest.mark.parametrize("variant", mostly_slow(EXPLAINED))
 
 
 def simulated(variant: str, client: int, had: np.ndarray) -> torch.Tensor:

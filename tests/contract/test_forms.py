@@ -95,15 +95,12 @@ def test_these_variants_are_compiled_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("variant", FORMED)
-@pytest.mark.parametrize("batch_size", [12, 16, 1000])
-def test_a_compiled_shard_is_that_of_the_vectorised_executor(variant: str, batch_size: int) -> None:
+def test_a_compiled_shard_is_that_of_the_loop_and_of_the_vectorised_executor(variant: str) -> None:
     """Three epochs; clients of many batches, of one, and of none."""
-    compare(work(program(variant), batch_size=batch_size))
-
-
-@pytest.mark.parametrize("variant", FORMED)
-def test_a_compiled_shard_is_that_of_the_loop(variant: str) -> None:
-    compare(work(program(variant)), executor=debug.run)
+    local = program(variant)
+    compare(work(local), executor=debug.run)
+    for batch_size in (12, 16, 1000):
+        compare(work(local, batch_size=batch_size))
 
 
 @pytest.mark.parametrize(
@@ -137,19 +134,19 @@ def test_a_release_on_a_grid_is_whole_steps_of_what_was_clipped(variant: str, sh
 
 
 @pytest.mark.parametrize("variant", ["fedmf", "fedncf", "pfedrec in turns", "pfedrec of probabilities"])
-@pytest.mark.parametrize("batch_size", [7, 1000])
-def test_what_is_replayed_joins_every_batch(variant: str, batch_size: int) -> None:
+def test_what_is_replayed_joins_every_batch(variant: str) -> None:
     """Soft labels and weights of its own, of items that a client draws as well and of others."""
-    todo = replace(work(program(variant), batch_size=batch_size), memory=Remembered())
-    labels = np.random.default_rng(8).random((CLIENTS, ITEMS), dtype=np.float32)
-    labels[np.random.default_rng(9).random((CLIENTS, ITEMS)) > 0.25] = 0
-    shared, private = first(todo, EVERYONE)
-    private["memory.labels"] = torch.from_numpy(labels[EVERYONE])
-    assert formed.form_of(todo, TERMS, shared, private, EVERYONE) is not None
-    found = formed.released(todo, TERMS, shared, private, EVERYONE)
-    updates = inline.run(in_float64(todo), doubled(shared), doubled(private), EVERYONE)
-    largest = max(float(value.abs().max()) for value in (*shared.values(), *private.values()))
-    same(found, release(updates, todo.sampler.train.counts[EVERYONE], TERMS), size=largest)
+    for batch_size in (7, 1000):
+        todo = replace(work(program(variant), batch_size=batch_size), memory=Remembered())
+        labels = np.random.default_rng(8).random((CLIENTS, ITEMS), dtype=np.float32)
+        labels[np.random.default_rng(9).random((CLIENTS, ITEMS)) > 0.25] = 0
+        shared, private = first(todo, EVERYONE)
+        private["memory.labels"] = torch.from_numpy(labels[EVERYONE])
+        assert formed.form_of(todo, TERMS, shared, private, EVERYONE) is not None
+        found = formed.released(todo, TERMS, shared, private, EVERYONE)
+        updates = inline.run(in_float64(todo), doubled(shared), doubled(private), EVERYONE)
+        largest = max(float(value.abs().max()) for value in (*shared.values(), *private.values()))
+        same(found, release(updates, todo.sampler.train.counts[EVERYONE], TERMS), size=largest)
 
 
 @pytest.mark.parametrize("variant", ["fedmf", "fcf"])

@@ -36,6 +36,7 @@ from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, interactions, prog
 from tests.contract.test_guests import SESSIONS, SETS, private_of
 from tests.devices import open_device
 from tests.edge.folders import edit_json, resign
+from tests.mostly_slow import mostly_slow
 
 ROUNDS, SEED = 3, 3
 NOISED = {"clip": 0.05, "noise": "discrete-laplace", "scale": 2.0**-9, "step": 2.0**-20, "noised": "here"}
@@ -123,8 +124,9 @@ class Fleet:
             assert_same(one.scores(), scores_of(self, slot), size=float(np.abs(one.scores()).max()))
 
 
-@pytest.mark.turns(*(next(iter(names)) for names in (SETS, SESSIONS, CARS)))
-@pytest.mark.parametrize("guest", SETS | SESSIONS | CARS)
+@pytest.mark.parametrize(
+    "guest", mostly_slow(SETS | SESSIONS | CARS, [next(iter(names)) for names in (SETS, SESSIONS, CARS)])
+)
 def test_a_guest_learns_on_devices_what_it_learns_in_the_simulator(guest: str, tmp_path: Path) -> None:
     fleet = Fleet.of(guest, tmp_path)
     steps = 0

@@ -30,6 +30,7 @@ from tests.contract.guests.pairwise import Pairwise
 from tests.contract.guests.softmax import FullSoftmax
 from tests.contract.programs import CLIENTS, ITEMS, interactions, work
 from tests.contract.test_executors import Remembered, dense
+from tests.mostly_slow import mostly_slow
 
 SETS: dict[str, Callable[[], LocalProgram]] = {
     "bpr": lambda: Pairwise("bpr", ITEMS),
@@ -76,8 +77,7 @@ def same(fast: dict[str, torch.Tensor], slow: dict[str, torch.Tensor]) -> None:
         torch.testing.assert_close(fast[name], slow[name], atol=1e-5, rtol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
 
 
-@pytest.mark.turns(*list(SETS)[:1], *list(SESSIONS)[:1])
-@pytest.mark.parametrize("guest", SETS | SESSIONS)
+@pytest.mark.parametrize("guest", mostly_slow(SETS | SESSIONS, [*list(SETS)[:1], *list(SESSIONS)[:1]]))
 def test_guests_keep_the_contract(guest: str) -> None:
     check_method((SETS | SESSIONS)[guest](), skip=["workers"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from export.batches import Batch
 from export.program import Tensors
 from tests.closeness import after_training, assert_all_same
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, doubled, in_float64, most_steps, program, work
-from tests.turns import in_turns
+from tests.mostly_slow import mostly_slow
 
 COMPILED = {
     "transfr vector": ("round", "final"),
@@ -64,22 +65,20 @@ def test_these_phases_are_compiled_and_no_others() -> None:
     assert {name: phases for name, phases in found.items() if phases} == known
 
 
-@pytest.mark.parametrize("batch_size", [12, 1000])
-@pytest.mark.parametrize("when", ["round", "final"])
-@in_turns
-@pytest.mark.parametrize("variant", COMPILED)
-def test_compiled_layers_are_those_of_the_loop(variant: str, when: str, batch_size: int) -> None:
+@pytest.mark.parametrize("variant", mostly_slow(COMPILED))
+def test_compiled_layers_are_those_of_the_loop(variant: str) -> None:
     """Three epochs; clients of many batches, of one, and of none."""
-    todo = work(of(variant), when, batch_size=batch_size)
-    assert is_compiled(todo)
-    shared, private = first(todo, EVERYONE)
-    before = {name: value.clone() for name, value in {**shared, **private}.items()}
-    found = left(inline.run(todo, shared, private, EVERYONE))
-    assert all(torch.equal(value, {**shared, **private}[name]) for name, value in before.items())
-    expected = left(debug.run(in_float64(todo), doubled(shared), doubled(private), EVERYONE))
-    limits = after_training(todo.phases, most_steps(todo), shared, private)
-    assert found.keys() == expected.keys()
-    assert_all_same(found, {name: value.float() for name, value in expected.items()}, **limits)
+    for when, batch_size in itertools.product(("round", "final"), (12, 1000)):
+        todo = work(of(variant), when, batch_size=batch_size)
+        assert is_compiled(todo)
+        shared, private = first(todo, EVERYONE)
+        before = {name: value.clone() for name, value in {**shared, **private}.items()}
+        found = left(inline.run(todo, shared, private, EVERYONE))
+        assert all(torch.equal(value, {**shared, **private}[name]) for name, value in before.items())
+        expected = left(debug.run(in_float64(todo), doubled(shared), doubled(private), EVERYONE))
+        limits = after_training(todo.phases, most_steps(todo), shared, private)
+        assert found.keys() == expected.keys()
+        assert_all_same(found, {name: value.float() for name, value in expected.items()}, **limits)
 
 
 def test_a_client_does_not_depend_on_who_is_beside_it() -> None:

@@ -1,4 +1,4 @@
-"""Every bundle learns on the oldest onnxruntime that its manifest admits, in an environment of its own."""
+"""Every bundle learns on the oldest onnxruntime that its manifest admits, in an environment of its own: all slow."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tests.contract.programs import interactions
 from tests.contract.test_devices import bounds
 from tests.export import worlds
 
+pytestmark = pytest.mark.slow
 ROOT, CLIENT = Path(__file__).parents[2], 7
 OFFLINE = ("No matching distribution", "Connection", "Temporary failure", "SSLError")
 
@@ -74,7 +75,6 @@ def today(variant: str) -> dict:
     return learned(sys.executable, variant, Path(bundles.fresh()))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("variant", [*bundles.SHIPPED, *session_bundles.SHIPPED])
 def test_a_round_on_the_oldest_runtime(variant: str, oldest: Path, tmp_path: Path) -> None:
     old, new = learned(oldest, variant, tmp_path / "state"), today(variant)

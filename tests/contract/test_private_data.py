@@ -27,7 +27,7 @@ from privacy.files import packed
 from tests.contract import bundles, programs, session_bundles, sessions
 from tests.devices import open_device
 from tests.export import worlds
-from tests.turns import in_turns
+from tests.mostly_slow import mostly_slow
 
 METHODS = [*bundles.SHIPPED, *session_bundles.SHIPPED]
 LONGEST = 64
@@ -119,8 +119,7 @@ def found(content: bytes, users: Users) -> set[str]:
     return {what for what, trace in traces(users) if trace in content}
 
 
-@in_turns
-@pytest.mark.parametrize("variant", METHODS)
+@pytest.mark.parametrize("variant", mostly_slow(METHODS))
 def test_no_bundle_for_devices_has_anybodys_data(variant: str, tmp_path: Path) -> None:
     made = model(variant)
     users = Users.of(made)
@@ -131,7 +130,7 @@ def test_no_bundle_for_devices_has_anybodys_data(variant: str, tmp_path: Path) -
     assert {f"{name} of {n}" for name in ("name", *made.private) for n in everyone} <= told, "it finds what is there"
 
 
-@pytest.mark.parametrize("variant", METHODS)
+@pytest.mark.parametrize("variant", mostly_slow(METHODS))
 def test_a_list_for_nobody_is_of_the_model_alone(variant: str) -> None:
     """Of a run that promises something a new device is shown the same, whoever the clients are and had."""
     made = model(variant)

@@ -24,27 +24,26 @@ from tests.closeness import assert_same
 from tests.contract import session_bundles as bundles
 from tests.contract.bundles import fresh, user
 from tests.contract.sessions import CLIENTS, ITEMS, LENGTH, private_of, program, sampler, sessions, work
-from tests.contract.test_devices import bounds, compare
+from tests.contract.test_devices import are_on_the_list, bounds, compare
 from tests.devices import open_device
 from tests.edge.folders import edit_json, edit_tensors, resign
-from tests.turns import in_turns
+from tests.mostly_slow import mostly_slow
 
 LEARNERS = (0, 1, 5, 7)
 """Clients with a past and without, with one input, and with more than a window holds."""
 CPU = torch.device("cpu")
-shipped = pytest.mark.parametrize("variant", bundles.SHIPPED)
 
 
 def device(variant: str, client: int, folder: Path | None = None) -> Device:
     return open_device(bundles.bundle(variant), fresh() if folder is None else folder, user=user(client))
 
 
-@in_turns
-@shipped
+@pytest.mark.parametrize("variant", mostly_slow(bundles.SHIPPED))
 def test_a_device_learns_what_the_simulator_does(variant: str) -> None:
     local, clients = program(variant), np.array(LEARNERS)
     shared, private = local.init_shared(3), private_of(local, clients)
     updates = inline.run(work(local), shared, private, clients)
+    are_on_the_list(bundles.bundle(variant))
     for slot, client in enumerate(LEARNERS):
         one = device(variant, client)
         release = one.learn()
@@ -63,8 +62,7 @@ def test_a_device_learns_what_the_simulator_does(variant: str) -> None:
         assert read_update(release.to_bytes(), learning, bundle).to_bytes() == release.to_bytes()
 
 
-@in_turns
-@shipped
+@pytest.mark.parametrize("variant", mostly_slow(bundles.SHIPPED))
 def test_a_device_scores_by_its_window(variant: str) -> None:
     """As the bundle brought it, then as the session goes on, then in another after a pause."""
     local, everyone = program(variant), np.arange(CLIENTS)
@@ -93,7 +91,7 @@ def test_a_device_scores_by_its_window(variant: str) -> None:
     assert not len(new.state.tensors["session.items"]), "a call that fails changes nothing"
 
 
-@pytest.mark.parametrize("variant", [v for v in bundles.SHIPPED if program(v).publishes != "none"])
+@pytest.mark.parametrize("variant", mostly_slow(v for v in bundles.SHIPPED if program(v).publishes != "none"))
 def test_prototypes_and_replies(variant: str) -> None:
     """A device publishes what the simulator's clients do, trains with the reply, and recommends with one."""
     local, client = program(variant), 7

@@ -14,7 +14,7 @@ from edgefr.engine.work import Updates
 from edgefr.methods.testing.battery import check_method
 from export.learning import unlearnable
 from tests.contract.sessions import CLIENTS, ITEMS, VARIANTS, private_of, program, work
-from tests.turns import in_turns
+from tests.mostly_slow import mostly_slow
 
 every = pytest.mark.parametrize("variant", VARIANTS)
 EVERYONE = np.arange(CLIENTS)
@@ -29,8 +29,7 @@ def tables(updates: Updates, clients: int) -> dict[str, torch.Tensor]:
     return out if updates.message is None else {**out, "message": updates.message}
 
 
-@in_turns
-@every
+@pytest.mark.parametrize("variant", mostly_slow(VARIANTS))
 def test_every_program_of_sessions_keeps_the_contract(variant: str) -> None:
     """In simulation; `test_session_devices` holds devices to it."""
     check_method(program(variant), skip=["workers", "bundle", "device"])

@@ -17,7 +17,6 @@ from edge.graph_check import OPERATORS, check_graph
 from export.encoders import Reading, stage_encoders
 from export.staged_files import Staging
 from privacy.errors import InputError
-from tests.contract import bundles, session_bundles
 from tests.edge.test_watch import model, swollen
 from tests.export import worlds
 
@@ -137,14 +136,6 @@ def test_sizes_that_numbers_in_the_graph_say_are_followed(kind: str, graph: Call
     assert not check_graph(graph(*nodes, held=held).read_bytes()).small
     small = [numpy_helper.from_array(np.array((end and [2, 3]) or 6), "much"), *held[1:]]
     assert check_graph(graph(*nodes, held=small).read_bytes()).small
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", [*bundles.SHIPPED, *session_bundles.SHIPPED])
-def test_every_graph_that_is_exported_is_on_the_list(variant: str) -> None:
-    folder = (session_bundles if variant in session_bundles.SHIPPED else bundles).bundle(variant)
-    for path in folder.rglob("*.onnx"):
-        check_graph(path.read_bytes(), f"{path.name}.data")
 
 
 @pytest.mark.parametrize("pooling", sorted(POOLINGS))

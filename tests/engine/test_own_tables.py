@@ -30,7 +30,7 @@ from privacy.settings import PrivacySettings
 from tests.closeness import assert_same
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, interactions, program, work
 from tests.engine.test_scoring import literal
-from tests.turns import in_turns
+from tests.mostly_slow import mostly_slow
 
 USERS, ROWS = 6, 5
 shards = st.lists(
@@ -92,8 +92,7 @@ def with_tables() -> list[str]:
     return [name for name, local in found.items() if trained(local, local.phases, "shared", "rows")]
 
 
-@in_turns
-@pytest.mark.parametrize("variant", with_tables())
+@pytest.mark.parametrize("variant", mostly_slow(with_tables()))
 def test_what_a_client_keeps_is_its_table_after_its_last_round_whatever_was_clipped(variant: str) -> None:
     made = federation(program(variant))
     sampler, expected = cast(Sampler, work(made.program).sampler), {}
@@ -125,24 +124,22 @@ def test_workers_hand_back_what_clients_keep() -> None:
 
 
 @pytest.mark.parametrize("variant", with_tables())
-@pytest.mark.parametrize("values_per_block", [1 << 24, 1])
-def test_users_are_scored_on_their_own_tables(variant: str, values_per_block: int) -> None:
+def test_users_are_scored_on_their_own_tables(variant: str) -> None:
     made = federation(program(variant))
     sampler, context = cast(Sampler, work(made.program).sampler), interactions()
     made.round(1, np.arange(0, CLIENTS, 2), sampler, sampler.train)
     tables = {**made.tables, **made.own}
     pool, users = np.arange(0, ITEMS, 2), np.array([8, 1, CLIENTS // 2, 22])
     device = torch.device("cpu")
-    score = ModelScorer(made.program, made.shared, made.private, context, pool, ITEMS, device, values_per_block, tables)
+    model = made.program, made.shared, made.private, context
     items = np.random.default_rng(2).integers(0, ITEMS, (len(users), 9)).astype(np.int32)
-    some, every = score(users, items), score(users, None)
-    for row, user in enumerate(users.tolist()):
-        model = made.program, made.shared, made.private, context, user
-        assert_same(some[row], literal(*model, items[row].astype(np.int64), tables))
-        assert_same(every[row], literal(*model, pool, tables))
-    server = ModelScorer(made.program, made.shared, made.private, context, pool, ITEMS, device, tables=made.tables)(
-        users, None
-    )
+    for values_per_block in (1 << 24, 1):
+        score = ModelScorer(*model, pool, ITEMS, device, values_per_block, tables)
+        some, every = score(users, items), score(users, None)
+        for row, user in enumerate(users.tolist()):
+            assert_same(some[row], literal(*model, user, items[row].astype(np.int64), tables))
+            assert_same(every[row], literal(*model, user, pool, tables))
+    server = ModelScorer(*model, pool, ITEMS, device, tables=made.tables)(users, None)
     if getattr(made.program.settings, "recommends", "global") == "global":  # else from the table made for a client
         assert np.abs(every - server).max() > 1e-3
 

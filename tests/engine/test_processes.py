@@ -52,6 +52,7 @@ from tests.cli.commands import hear_interrupts
 from tests.contract import sessions
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, program, work
 from tests.contract.test_executors import Remembered
+from tests.mostly_slow import mostly_slow
 from tests.noises import KEY
 
 EVERYONE = np.arange(CLIENTS)
@@ -162,8 +163,7 @@ def rounds(case: str, backend: Backend | None) -> tuple[Federation, dict[str, to
     return made, made.personalise(EVERYONE, first.sampler, first.context, made.private, 9)
 
 
-@pytest.mark.turns(*list(CASES)[:2])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", mostly_slow(CASES, list(CASES)[:2]))
 def test_any_number_of_workers_gives_the_bits_of_one_process(
     case: str, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,31 +38,36 @@ def literal(local, shared, private, context: Ragged, user: int, items: np.ndarra
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("personal", [True, False])
-@pytest.mark.parametrize("values_per_block", [1 << 24, 1])
-def test_many_users_at_once_are_scored_like_one(variant: str, personal: bool, values_per_block: int) -> None:
+def test_many_users_at_once_are_scored_like_one(variant: str) -> None:
+    """With layers of their own and without, all in one block and one by one."""
     local, context = program(variant), interactions()
-    shared, private = local.init_shared(1), local.init_private(1, torch.arange(CLIENTS))
     generator = torch.Generator().manual_seed(0)
-    shared = {n: v + 0.1 * torch.randn(v.shape, generator=generator) for n, v in shared.items()}
-    private = {n: v + 0.1 * torch.randn(v.shape, generator=generator) for n, v in private.items()}
-    if not personal:
-        private = {name: value for name, value in private.items() if not name.startswith("head.")}
+    shared, private = (
+        {name: value + 0.1 * torch.randn(value.shape, generator=generator) for name, value in tensors.items()}
+        for tensors in (local.init_shared(1), local.init_private(1, torch.arange(CLIENTS)))
+    )
+    without = {name: value for name, value in private.items() if not name.startswith("head.")}
     tables = own_rows(local)
-    score = ModelScorer(local, shared, private, context, POOL, ITEMS, torch.device("cpu"), values_per_block, tables)
     users = np.array([7, 0, CLIENTS // 2, 22])
     items = np.random.default_rng(2).integers(0, ITEMS, (len(users), 9)).astype(np.int32)
-    some, every = score(users, items), score(users, None)
-    assert every.shape == (len(users), len(POOL))
-    for row, user in enumerate(users):
-        chosen = items[row].astype(np.int64)
-        assert_same(some[row], literal(local, shared, private, context, user, chosen))
-        assert_same(every[row], literal(local, shared, private, context, user, POOL))
-    assert some.std() > 1e-3
-    tile = score.in_tiles(users)
-    assert (tile is None) == (not local.pointwise or bool(tables))
-    if tile is not None:
-        assert_same(np.concatenate([tile(0, 5), tile(5, len(POOL))], axis=1), every)
+    for own in [private] if len(without) == len(private) else [private, without]:
+        model = local, shared, own, context
+        expected = [
+            [literal(*model, user, pool) for user, pool in zip(users, pools, strict=True)]
+            for pools in (items.astype(np.int64), [POOL] * len(users))
+        ]
+        for values_per_block in (1 << 24, 1):
+            score = ModelScorer(*model, POOL, ITEMS, torch.device("cpu"), values_per_block, tables)
+            some, every = score(users, items), score(users, None)
+            assert every.shape == (len(users), len(POOL))
+            for row in range(len(users)):
+                assert_same(some[row], expected[0][row])
+                assert_same(every[row], expected[1][row])
+            assert some.std() > 1e-3
+            tile = score.in_tiles(users)
+            assert (tile is None) == (not local.pointwise or bool(tables))
+            if tile is not None:
+                assert_same(np.concatenate([tile(0, 5), tile(5, len(POOL))], axis=1), every)
 
 
 def test_a_user_without_history_is_scored_zero_by_the_mean() -> None:

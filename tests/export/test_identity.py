@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -152,6 +153,38 @@ def test_another_version_of_a_package_or_another_file_is_another(monkeypatch: py
     for package in PACKAGES:
         monkeypatch.setattr(identity, "version", partial(dict.get, {package: "another"}))
         assert identity_of(1) not in (None, before)
+
+
+def test_what_no_program_runs_is_not_counted_and_what_it_runs_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A word in a command leaves every graph as it is; a number in a method does not."""
+    rooms = [*identity.OURS, *(f"edgefr/{name}" for name in ("cli", "methods", "cli/methods"))]
+    for room in rooms:
+        (tmp_path / room).mkdir(parents=True)
+        (tmp_path / room / "file.py").write_text("RATE = 1")
+    monkeypatch.setattr(identity.importlib.util, "find_spec", lambda name: PathFinder.find_spec(name, [str(tmp_path)]))
+    before = identity._code.__wrapped__()
+    for room in rooms:
+        (tmp_path / room / "file.py").write_text("RATE = 2")
+        assert (identity._code.__wrapped__() == before) is room.startswith("edgefr/cli"), room
+        (tmp_path / room / "file.py").write_text("RATE = 1")
+
+
+def test_all_code_that_runs_while_a_program_is_traced_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = set[str]()
+    monkeypatch.setenv("EDGEFR_CACHE", str(tmp_path))
+    sys.setprofile(lambda frame, event, value: ran.add(frame.f_code.co_filename))
+    try:
+        graphs.score_graph(programs.program("transfr mean"))
+    finally:
+        sys.setprofile(None)
+    root = Path(identity.__file__).parents[1]
+    ours = {Path(name).relative_to(root).as_posix() for name in ran if Path(name).is_relative_to(root)}
+    assert {"export/trace.py", "edgefr/methods/transfr/program.py"} < ours
+    assert {name for name in ours if not name.startswith("tests/")} <= {name for name, _ in identity._code()}
 
 
 @pytest.fixture

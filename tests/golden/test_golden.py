@@ -18,6 +18,10 @@ from tests.golden.cases import PROTOCOLS, cases
 from tests.golden.kept import HOW, kept
 from tests.golden.make import values
 from tests.golden.values import differences
+from tests.mostly_slow import mostly_slow
+
+FIRST = {case.split(",")[0]: case for case in reversed(cases())}.values()
+"""The first case of each method."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,8 +34,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield place
 
 
-@pytest.mark.turns(*{case.split(",")[0]: case for case in reversed(cases())}.values())
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", mostly_slow(cases(), FIRST))
 def test_it_comes_to_what_was_kept(case: str, tmp_path: Path) -> None:
     assert case in kept(), f"no values are kept for '{case}': {HOW}"
     lines = differences(values(case, student(), tmp_path / "run"), kept()[case])

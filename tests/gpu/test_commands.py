@@ -15,8 +15,9 @@ from tests.golden.cases import cases
 from tests.golden.kept import kept
 from tests.golden.make import values
 from tests.golden.values import differences
-from tests.gpu.conftest import HERE
+from tests.gpu.conftest import CUDA
 from tests.gpu.pretended import GPU, Pretended
+from tests.mostly_slow import mostly_slow
 
 ON_GPU = ("--plugin", "tests.gpu.on_gpu")
 QUICK = (
@@ -30,15 +31,10 @@ QUICK = (
     "fedmf, nobody waits",
     "fedmf, DP-SGD",
 )
-"""What runs with every commit; all others take their turns with what is slow."""
+"""What runs with every commit."""
 
 
-def on_the_gpu(case: str) -> object:
-    """Return a case with its marks."""
-    return case if case in QUICK else pytest.param(case, marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize("case", map(on_the_gpu, cases()))
+@pytest.mark.parametrize("case", mostly_slow(cases(), QUICK))
 def test_a_whole_run_comes_to_what_it_comes_to_on_the_host(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,8 +110,8 @@ REAL = {
 
 
 @pytest.mark.gpu
-@HERE
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.skipif(not CUDA, reason="no GPU: torch.cuda.is_available() is false")
+@pytest.mark.parametrize("name", REAL if CUDA else ["none"])
 def test_commands_run_whole_on_a_real_gpu(name: str, tmp_path: Path) -> None:
     command = ("simulate", "--devices", "devices.yaml", "--device", "cuda", *REAL[name], "--out", tmp_path / "run")
     done = edgefr(*command, cache=tmp_path / "cache")

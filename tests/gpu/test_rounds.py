@@ -31,8 +31,8 @@ from privacy.prototypes import Prototypes
 from privacy.settings import PrivacySettings
 from tests.closeness import after_training, assert_all_same, assert_same
 from tests.contract import programs, sessions
+from tests.mostly_slow import mostly_slow
 from tests.noises import KEY
-from tests.turns import in_turns
 
 HOST = torch.device("cpu")
 
@@ -67,20 +67,17 @@ def same(local: Any, todo: LocalWork, clients: np.ndarray, private: dict[str, Te
     assert_all_same(found, expected, **bounds, inputs=torch.float32)
 
 
-@in_turns
-@pytest.mark.parametrize("variant", programs.VARIANTS)
-@pytest.mark.parametrize("when", ["round", "final"])
-def test_every_method_trains_on_a_gpu_as_on_the_host(variant: str, when: str, gpu: torch.device) -> None:
-    local = programs.program(variant, local_epochs=2)
-    todo = programs.in_float64(programs.work(local, when))
-    if not todo.phases:
-        pytest.skip("nothing is trained then")
+@pytest.mark.parametrize("variant", mostly_slow(programs.VARIANTS))
+def test_every_method_trains_on_a_gpu_as_on_the_host(variant: str, gpu: torch.device) -> None:
+    """In its rounds, and in what it trains after the last."""
     clients = np.random.default_rng(0).permutation(programs.CLIENTS)
-    same(todo.program, todo, clients, todo.program.init_private(3, torch.from_numpy(clients)), gpu)
+    for when in ("round", "final"):
+        todo = programs.in_float64(programs.work(programs.program(variant, local_epochs=2), when))
+        if todo.phases:
+            same(todo.program, todo, clients, todo.program.init_private(3, torch.from_numpy(clients)), gpu)
 
 
-@in_turns
-@pytest.mark.parametrize("variant", sessions.VARIANTS)
+@pytest.mark.parametrize("variant", mostly_slow(sessions.VARIANTS))
 def test_every_method_of_sessions_trains_on_a_gpu_as_on_the_host(variant: str, gpu: torch.device) -> None:
     local = sessions.program(variant, local_epochs=2)
     todo = replace(sessions.work(local), program=cases.widened(local))
@@ -230,7 +227,6 @@ def alike(found: Federation, expected: Federation) -> None:
 
 
 @pytest.mark.slow
-@in_turns
 @pytest.mark.parametrize("variant", programs.VARIANTS)
 def test_rounds_of_every_method_on_a_gpu_end_as_on_the_host(variant: str, gpu: torch.device) -> None:
     made = (federation(programs.program(variant, local_epochs=1), device) for device in (gpu, HOST))
@@ -243,8 +239,7 @@ def fitting(rule: str) -> str:
     return own[0] if own else "fedncf"
 
 
-@pytest.mark.turns(*list(RULES)[:2])
-@pytest.mark.parametrize("rule", list(RULES))
+@pytest.mark.parametrize("rule", mostly_slow(RULES, list(RULES)[:2]))
 def test_rounds_under_every_rule_on_a_gpu_end_as_on_the_host(rule: str, gpu: torch.device) -> None:
     made = (federation(programs.program(fitting(rule), local_epochs=1), device, rule) for device in (gpu, HOST))
     alike(*(after(each) for each in made))

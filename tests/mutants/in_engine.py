@@ -4,7 +4,7 @@ from tests.mutants.planted import Fault
 
 FORMS = "tests/contract/test_forms.py"
 PLACE = f"{FORMS}::test_what_the_compiled_code_has_no_place_for_is_not_given_to_it"
-ONE = f"{FORMS}::test_a_compiled_shard_is_that_of_the_loop"
+ONE = f"{FORMS}::test_a_compiled_shard_is_that_of_the_loop_and_of_the_vectorised_executor"
 CLIPPED = f"{FORMS}::test_it_leaves_as_every_release_does"
 TWICE = f"{FORMS}::test_an_item_that_a_client_has_twice_is_one_row[fcf]"
 MACHINES = "tests/test_jobs_on_ray.py"

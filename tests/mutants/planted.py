@@ -21,7 +21,6 @@ from pathlib import Path
 from tests.mutants.forks import ROOMS
 
 ROOT = Path(__file__).resolve().parents[2]
-BUNDLES = "bundles of tests"
 BESIDE = "pyproject.toml", "devices.yaml", "README.md"
 
 
@@ -80,9 +79,7 @@ class Copy:
             compileall.compile_dir(folder / room, quiet=2, invalidation_mode=checked)
         command = [sys.executable, str(ROOT / "tests" / "mutants" / "forks.py"), str(folder)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        (folder / BUNDLES).mkdir()
         alone = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1"}
-        alone["EDGEFR_TEST_BUNDLES"] = str(folder / BUNDLES)
         with subprocess.Popen(command, cwd=folder, env=alone, **pipes) as process:  # type: ignore[call-overload]
             try:
                 yield cls(folder, process)
@@ -91,8 +88,7 @@ class Copy:
 
     @contextmanager
     def with_fault(self, fault: Fault) -> Iterator[None]:
-        """Have a fault in the copy while inside; bundles that are made then are not kept."""
-        bundles = set((self.folder / BUNDLES).iterdir())
+        """Have a fault in the copy while inside."""
         path = self.folder / fault.file
         whole = path.read_text(encoding="utf-8")
         path.write_text(whole.replace(fault.old, fault.new), encoding="utf-8")
@@ -100,8 +96,6 @@ class Copy:
             yield
         finally:
             path.write_text(whole, encoding="utf-8")
-            for made in set((self.folder / BUNDLES).iterdir()) - bundles:
-                shutil.rmtree(made)
 
     def run(self, tests: Sequence[str]) -> Answer:
         """Run these tests of the copy as it is now."""

@@ -1,17 +1,29 @@
 """Every planted fault fails the test that is named for it, in a copy of the source; the copy without it passes them.
 
-The slow ones plant: `pytest -m slow tests/mutants`. What is quick holds that every fault still fits the present source.
+What is quick holds that every fault still fits the present source. Those of the files that `EDGEFR_CHANGED` names are
+planted then, too, or an even choice of `MOST` of them; all are by `pytest -m '' tests/mutants`.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
+from tests.mostly_slow import mostly_slow
 from tests.mutants.faults import FAULTS
 from tests.mutants.planted import Copy, Fault
 from tests.mutants.table import README, table
+
+MOST = 30
+
+
+def of_changed_files() -> list[Fault]:
+    """Return the faults that are planted in a changed file, or caught by one."""
+    changed = set(os.environ.get("EDGEFR_CHANGED", "").split())
+    found = [fault for fault in FAULTS if {fault.file, fault.caught_by.partition("::")[0]} & changed]
+    return found[:: -(-len(found) // MOST) or 1]
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +51,7 @@ def test_the_copy_as_it_is_passes_what_catches_faults(copy: Copy) -> None:
     assert (answer.code, answer.failed, answer.strays) == (0, [], []), answer.log[-4000:]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", mostly_slow(FAULTS, of_changed_files()), ids=lambda fault: fault.name)
 def test_a_planted_fault_is_caught(copy: Copy, fault: Fault) -> None:
     with copy.with_fault(fault):
         answer = copy.run([fault.caught_by])

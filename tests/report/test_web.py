@@ -26,6 +26,7 @@ from edgefr.studies.sweeps.plan import Ask, Plan
 from privacy.errors import InputError
 from privacy.report import label
 from tests.cli.conftest import cache, cli, inside, place
+from tests.mostly_slow import mostly_slow
 from tests.report.conftest import KINDS
 
 __all__ = ["cache", "cli", "inside", "place"]
@@ -56,8 +57,7 @@ def words(page: str) -> str:
     return html.unescape(" ".join(re.sub(r"<[^>]*>", " ", kept).split()))
 
 
-@pytest.mark.turns(*list(KINDS)[:3])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS, list(KINDS)[:3]))
 def test_a_run_ends_with_a_page_of_the_sections_that_apply_to_it(kind: str, made: Made) -> None:
     page = (made(kind) / "report.html").read_text()
     found = sections(page)
