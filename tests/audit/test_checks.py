@@ -22,8 +22,8 @@ from edgefr.simulation.bundles import NOISED
 from edgefr.studies.audits import canary_rounds as played
 from edgefr.studies.audits import channels as ways
 from edgefr.studies.audits import checks
-from edgefr.studies.audits.canaries import PUBLIC, RealSum, Sum, Way
-from edgefr.studies.audits.channels import Steps, Upload
+from edgefr.studies.audits.canaries import PUBLIC, Channel, RealSumChannel, SumChannel
+from edgefr.studies.audits.channels import StepChannel, UploadChannel
 from edgefr.studies.audits.checks import FALSE_ALARM, Outcome, check
 from export.program import TensorSpec
 from privacy.example_plan import plan_examples
@@ -50,7 +50,7 @@ def planned(trust: str, **settings: Any) -> Plan:
     return plan(PrivacySettings(clip=1.0, trust=trust, **(settings or GAUSSIAN)), 3, 10, 50, values=VALUES)
 
 
-def upload(plan: Plan, seed: int = 0) -> Upload:
+def upload(plan: Plan, seed: int = 0) -> UploadChannel:
     noise = plan.noise
     assert noise is not None
     record = ReleaseRecord(
@@ -63,14 +63,14 @@ def upload(plan: Plan, seed: int = 0) -> Upload:
         weights="uniform",
         project=plan.project,
     )
-    return Upload(plan, record, SPECS, seed)
+    return UploadChannel(plan, record, SPECS, seed)
 
 
-def stepping(sigma: float = 2.0) -> Steps:
-    return Steps(plan_examples(ExampleSettings(clip=0.5, sigma=sigma), 1e-5, 3, 1), SPECS)
+def stepping(sigma: float = 2.0) -> StepChannel:
+    return StepChannel(plan_examples(ExampleSettings(clip=0.5, sigma=sigma), 1e-5, 3, 1), SPECS)
 
 
-def violated(*some: Way) -> dict[str, Outcome]:
+def violated(*some: Channel) -> dict[str, Outcome]:
     """The checks that found something."""
     return {found.check: found for found in check(some) if not found.ok}
 
@@ -86,7 +86,7 @@ RIGHT = [
 def test_right_mechanisms_pass(right: tuple[dict[str, Any], str]) -> None:
     settings, trust = right
     resolved = planned(trust, **settings)
-    found = check([Sum(resolved, SPECS), RealSum(resolved, SPECS), upload(resolved)])
+    found = check([SumChannel(resolved, SPECS), RealSumChannel(resolved, SPECS), upload(resolved)])
     assert {one.check for one in found} >= {
         "claim",
         "noise",
@@ -116,7 +116,7 @@ def test_right_steps_pass() -> None:
 
 
 def test_without_a_promise_nothing_is_asked_of_noise() -> None:
-    found = check([Sum(plan(PrivacySettings(clip=1.0), 3, 10, 50), SPECS), upload(planned("central"))])
+    found = check([SumChannel(plan(PrivacySettings(clip=1.0), 3, 10, 50), SPECS), upload(planned("central"))])
     assert {one.check for one in found} <= {"clip", "diverged", "bytes"}
     assert all(one.ok for one in found)
 
@@ -127,7 +127,7 @@ def test_how_often_a_right_mechanism_is_accused(monkeypatch: Patch) -> None:
     monkeypatch.setattr(played, "VALUES", 3000)
     least = []
     for seed in range(40):
-        found = check([Sum(planned("central", **(LAPLACE if seed % 2 else GAUSSIAN)), SPECS, seed)], seed)
+        found = check([SumChannel(planned("central", **(LAPLACE if seed % 2 else GAUSSIAN)), SPECS, seed)], seed)
         least.append(min(one.chance for one in found) * len(found))
     assert min(least) > 1e-4
     assert FALSE_ALARM == 1e-6
@@ -292,7 +292,7 @@ def test_faults_of_the_sum_are_found(
     trust: str, settings: dict[str, Any], plant: Callable[[Patch], None], name: str, monkeypatch: Patch
 ) -> None:
     plant(monkeypatch)
-    found = violated(Sum(planned(trust, **settings), SPECS))
+    found = violated(SumChannel(planned(trust, **settings), SPECS))
     assert name in found, f"found {list(found)}"
     assert found[name].chance < FALSE_ALARM / len(checks.CHECKS)
 
@@ -309,7 +309,7 @@ def noise_drawn_anew(patch: Patch) -> None:
 @pytest.mark.parametrize(("plant", "name"), [(scaled(0.7), "noise"), (noise_drawn_anew, "secret")])
 def test_faults_of_real_noise_on_a_sum_are_found(plant: Callable[[Patch], None], name: str, monkeypatch: Patch) -> None:
     plant(monkeypatch)
-    assert name in violated(RealSum(planned("central"), SPECS))
+    assert name in violated(RealSumChannel(planned("central"), SPECS))
 
 
 def upload_clips_without_tables(patch: Patch) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgefr.engine.noise import SimulatedNoise
-from edgefr.studies.audits.channels import Message
+from edgefr.studies.audits.channels import MessageChannel
 from edgefr.studies.audits.checks import check
 from privacy import prototypes
 from privacy.mechanism import Noise
@@ -20,11 +20,11 @@ from tests.audit import test_checks as faults
 Patch = pytest.MonkeyPatch
 
 
-def message(trust: str = "local") -> Message:
+def message(trust: str = "local") -> MessageChannel:
     settings = PrivacySettings(clip=1.0, prototype_clip=0.5, trust=trust, **faults.GAUSSIAN)
     resolved = plan(settings, 3, 10, 50, prototypes=Prototypes(64, 3))
     assert resolved.prototypes is not None
-    return Message(resolved.prototypes)
+    return MessageChannel(resolved.prototypes)
 
 
 def prototypes_alike(patch: Patch) -> None:

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from edgefr.studies.audits.canaries import Sum, Way
-from edgefr.studies.audits.channels import Steps
+from edgefr.studies.audits.canaries import Channel, SumChannel
+from edgefr.studies.audits.channels import StepChannel
 from edgefr.studies.audits.finding import Finding
 from edgefr.studies.audits.games import _worlds, tell_apart
 from edgefr.studies.audits.target import AttackTarget
@@ -26,13 +26,13 @@ TRIALS = 1200
 ANYBODY = cast(AttackTarget, SimpleNamespace(experiment=SimpleNamespace(privacy=SimpleNamespace(delta=1e-5))))
 
 
-def played(way: Way, event: Event, other: bool) -> Finding:
+def played(way: Channel, event: Event, other: bool) -> Finding:
     return tell_apart("game-rows", way, _worlds(way, other), event, ANYBODY, TRIALS, lambda *told: None)
 
 
 def summed(trust: str, **settings: Any) -> Finding:
     resolved = plan(PrivacySettings(clip=1.0, trust=trust, **settings), 1, 1, 50, values=64)
-    return played(Sum(resolved, TABLE), resolved.event, other=trust == "local")
+    return played(SumChannel(resolved, TABLE), resolved.event, other=trust == "local")
 
 
 GAUSSIAN: dict[str, Any] = {"mechanism": "gaussian", "epsilon": 2.0}
@@ -74,7 +74,7 @@ def test_steps_of_dpsgd(
     if plant is not None:
         plant(monkeypatch)
     examples = plan_examples(ExampleSettings(clip=0.5, sigma=2.0), 1e-5, 1, 1)
-    found = played(Steps(examples, TABLE, records=1), examples.event, other=False)
+    found = played(StepChannel(examples, TABLE, records=1), examples.event, other=False)
     assert found.exceeds == accused
 
 

@@ -10,7 +10,7 @@ import pytest
 from edge.learning import Learning
 from edge.training import Trained
 from edge.update import Change, ClientUpdate, WorkRecord, make, read_update
-from edgefr.studies.audits.channels import Upload
+from edgefr.studies.audits.channels import UploadChannel
 from privacy.errors import InputError
 from tests.audit.test_checks import VALUES, planned, upload
 
@@ -18,7 +18,7 @@ WORK = Trained({}, {}, 4, 5, None, None)
 BUNDLE = "0" * 64
 
 
-def way(trust: str = "local", **settings: Any) -> Upload:
+def way(trust: str = "local", **settings: Any) -> UploadChannel:
     """The devices of a run with clip 1 and noise."""
     return upload(planned(trust, **settings))
 

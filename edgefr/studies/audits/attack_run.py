@@ -13,7 +13,7 @@ from edgefr.studies.audits.attacks import ATTACKS
 from edgefr.studies.audits.best_finding import bound, strongest, verdict
 from edgefr.studies.audits.checks import FALSE_ALARM, check
 from edgefr.studies.audits.finding import Effort
-from edgefr.studies.audits.ledger_check import check_books
+from edgefr.studies.audits.ledger_check import check_ledger
 from edgefr.studies.audits.target import AttackTarget
 from privacy.errors import InputError, unknown
 from privacy.files import write_json
@@ -52,7 +52,7 @@ def audit_run(
     with one_thread():
         target = AttackTarget.open(run)
         progress("checks", 0, 1, "")
-        checks = [*check(target.ways(effort.seed), effort.seed), *check_books(run)]
+        checks = [*check(target.channels(effort.seed), effort.seed), *check_ledger(run)]
         progress("checks", 1, 1, "")
         names = [name for name in ATTACKS if not attacks or name in attacks]
         found = [ATTACKS[name](target, effort, progress).row() for name in names]

@@ -1,7 +1,8 @@
 """Planted clients go through the run's own code: whoever knows what went in knows what is noise in what came out.
 
-A way is how something leaves devices: the sum that a server opens (`Sum`), the bytes of a device's upload (`bytes`),
-the steps of DP-SGD (`steps`). Owns: planted updates, what a way is, the sum. Does not own: what is asked of them.
+A channel is how something leaves devices: the sum that a server opens (`SumChannel`), the bytes of a device's upload
+(`bytes`), the steps of DP-SGD (`steps`). Owns: planted updates, what a channel is, the sum. Does not own: what is asked
+of them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ PUBLIC = NoiseKey(bytes(16))
 
 
 @dataclass(frozen=True)
-class Known:
+class Canary:
     """This is what a planted client learned: changes of dense tensors, and items whose rows changed, and how."""
 
     dense: Mapping[str, Floats] = field(default_factory=dict)
@@ -56,10 +57,10 @@ class Known:
             out[self.rows[name][0]] = self.rows[name][1]
         return out
 
-    def times(self, factor: float) -> Known:
+    def times(self, factor: float) -> Canary:
         """Return this with every change multiplied."""
         rows = {name: (items, values * factor) for name, (items, values) in self.rows.items()}
-        return Known({name: value * factor for name, value in self.dense.items()}, rows)
+        return Canary({name: value * factor for name, value in self.dense.items()}, rows)
 
 
 class Still(LocalProgram):
@@ -71,9 +72,9 @@ class Still(LocalProgram):
     name = "planted"
     pointwise = True
 
-    def __init__(self, specs: Mapping[str, TensorSpec], known: Known | None = None, examples: int = 1):
+    def __init__(self, specs: Mapping[str, TensorSpec], known: Canary | None = None, examples: int = 1):
         self.frozen, self.specs, self.examples = {}, specs, examples
-        self.known = {n: torch.from_numpy((known or Known()).whole(n, s.shape)).float() for n, s in specs.items()}
+        self.known = {n: torch.from_numpy((known or Canary()).whole(n, s.shape)).float() for n, s in specs.items()}
         names = tuple(specs)
         self.phases = (Phase("planted", names, names, 1, "sgd", dict.fromkeys(names, 1.0)),)
 
@@ -102,8 +103,8 @@ class Still(LocalProgram):
         return total
 
 
-class Way(ABC):
-    """A way is how something of clients leaves their devices.
+class Channel(ABC):
+    """A channel is how something of clients leaves their devices.
 
     `specs`: the tensors that leave. `law` of the noise on every value of one client (`together`: of the sum of all);
     None where no noise is promised. `clip` bounds what leaves in `norm` (None: nothing does). `seed` and `key` key
@@ -121,30 +122,30 @@ class Way(ABC):
     projects: int | None = None
 
     @abstractmethod
-    def seen(self, clients: Sequence[Known], number: int, *, who: int = 0, noise: bool = True) -> dict[str, Floats]:
+    def seen(self, clients: Sequence[Canary], number: int, *, who: int = 0, noise: bool = True) -> dict[str, Floats]:
         """Return what an adversary sees of these clients in round `number`: whole tensors, or one projected vector.
 
         Where `together`, that is their sum; else there is one of them, and `who` says which.
         """
 
     @abstractmethod
-    def meant(self, clients: Sequence[Known], number: int) -> dict[str, Floats]:
+    def meant(self, clients: Sequence[Canary], number: int) -> dict[str, Floats]:
         """Return what would be seen if nothing was clipped and there was no noise."""
 
-    def tight(self) -> Way:
-        """Return the way on which an update far beyond the clip leaves with all of its length."""
+    def tight(self) -> Channel:
+        """Return the channel on which an update far beyond the clip leaves with all of its length."""
         return self
 
-    def noise(self, known: Known, number: int, who: int = 0) -> dict[str, Floats]:
+    def noise(self, known: Canary, number: int, who: int = 0) -> dict[str, Floats]:
         """Return what the noise of round `number` was, if `known` is within the clip."""
         seen, meant = self.seen([known], number, who=who), self.meant([known], number)
         return {name: seen[name] - meant[name] for name in seen}
 
 
-class Planted(InProcess):
+class CanaryBackend(InProcess):
     """These are clients who upload what they were given, through the release of every run."""
 
-    def __init__(self, program: LocalProgram, clients: Sequence[Known]):
+    def __init__(self, program: LocalProgram, clients: Sequence[Canary]):
         self.program, self.clients = program, clients
 
     def updates(
@@ -161,7 +162,7 @@ class Planted(InProcess):
             yield Updates(dense, rows, {})
 
 
-def _rows(name: str, width: int, clients: Sequence[Known]) -> RowUpdates:
+def _rows(name: str, width: int, clients: Sequence[Canary]) -> RowUpdates:
     none = np.zeros(0, np.int64), np.zeros((0, width))
     each = [known.rows.get(name, none) for known in clients]
     slots = np.repeat(np.arange(len(each)), [len(items) for items, _ in each])
@@ -169,7 +170,7 @@ def _rows(name: str, width: int, clients: Sequence[Known]) -> RowUpdates:
     return RowUpdates(torch.from_numpy(items), torch.from_numpy(slots), torch.from_numpy(values.astype(np.float32)))
 
 
-class Sum(Way):
+class SumChannel(Channel):
     """This is the sum of a cohort as `Federation.round` opens it: clipped, rounded and noised by the run's own code.
 
     Under local trust a cohort of one is a single upload. A projection is taken back to the numbers that were sent.
@@ -188,11 +189,11 @@ class Sum(Way):
         each = self.plan.where == "each upload"
         return None if self.law is None else self.law.summed(clients if each else 1)
 
-    def seen(self, clients: Sequence[Known], number: int, *, who: int = 0, noise: bool = True) -> dict[str, Floats]:
+    def seen(self, clients: Sequence[Canary], number: int, *, who: int = 0, noise: bool = True) -> dict[str, Floats]:
         return next(self.over(clients, [number], noise))
 
     def over(
-        self, clients: Sequence[Known], numbers: Iterable[int], noise: bool = True, weight: float = 1.0
+        self, clients: Sequence[Canary], numbers: Iterable[int], noise: bool = True, weight: float = 1.0
     ) -> Iterator[dict[str, Floats]]:
         """Yield what is seen of these clients in each of several rounds; a `weight` below 1 is of old updates."""
         server, count = self._federation(clients, noise), len(clients)
@@ -212,7 +213,7 @@ class Sum(Way):
         flat = np.concatenate([value.ravel() for value in whole.values()]) * projection.signs
         return {PROJECTED: flat[np.unique(projection.buckets, return_index=True)[1]]}
 
-    def meant(self, clients: Sequence[Known], number: int) -> dict[str, Floats]:
+    def meant(self, clients: Sequence[Canary], number: int) -> dict[str, Floats]:
         total = {n: sum((c.whole(n, s.shape) for c in clients), np.zeros(s.shape)) for n, s in self.specs.items()}
         if self.projects is None:
             return total
@@ -223,7 +224,7 @@ class Sum(Way):
         size = sum(spec.size for spec in self.specs.values())
         return Projection.of_round(self.seed, number, size, self.projects)
 
-    def _federation(self, clients: Sequence[Known], noise: bool) -> Federation:
+    def _federation(self, clients: Sequence[Canary], noise: bool) -> Federation:
         program = Still(self.specs)
         return Federation(
             program,
@@ -233,7 +234,7 @@ class Sum(Way):
             aggregation=PLAIN,
             plan=replace(self.plan, at_least=1) if noise else quiet(self.plan),
             device=torch.device("cpu"),
-            backend=Planted(program, clients),
+            backend=CanaryBackend(program, clients),
             noise=self._source(),
         )
 
@@ -241,7 +242,7 @@ class Sum(Way):
         return SimulatedNoise(self.key, self.seed)
 
 
-class RealSum(Sum):
+class RealSumChannel(SumChannel):
     """This is the same sum with the exact noise that real updates are summed with."""
 
     name = "real sum"
@@ -260,6 +261,6 @@ def through(plan: Plan, updates: Floats, seed: int, numbers: Iterable[int]) -> F
 
     Where the run projects, these are projected already: the projection is public and comes before the clip.
     """
-    way = Sum(replace(plan, project=None), {"vector": TensorSpec(updates.shape[1:], "shared")}, seed)
-    clients = [Known({"vector": update}) for update in updates]
-    return np.stack([seen["vector"] for seen in way.over(clients, numbers)])
+    channel = SumChannel(replace(plan, project=None), {"vector": TensorSpec(updates.shape[1:], "shared")}, seed)
+    clients = [Canary({"vector": update}) for update in updates]
+    return np.stack([seen["vector"] for seen in channel.over(clients, numbers)])

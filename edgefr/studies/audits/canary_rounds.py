@@ -1,4 +1,4 @@
-"""Rounds of a client whose small update is known are played on a way, and what was noise in them is kept."""
+"""Rounds of a client whose small update is known are played on a channel, and what was noise in them is kept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from edgefr.studies.audits.canaries import Bools, Floats, Known, Way
+from edgefr.studies.audits.canaries import Bools, Canary, Channel, Floats
 from privacy import keyed
 from privacy.noise_tests import Law
 
@@ -27,26 +27,26 @@ class Seen:
     chance: float
 
 
-class Played:
-    """These are rounds of a client with a known small update, on one way; what was noise in them is kept."""
+class CanaryRounds:
+    """These are rounds of a client with a known small update, on one channel; what was noise in them is kept."""
 
-    def __init__(self, way: Way, seed: int = 0):
-        self.way, self.seed = way, seed
-        self.small = planted(way, seed, (way.clip or 1.0) / 8.0)
-        size = way.projects or sum(spec.size for spec in way.specs.values())
+    def __init__(self, channel: Channel, seed: int = 0):
+        self.channel, self.seed = channel, seed
+        self.small = planted(channel, seed, (channel.clip or 1.0) / 8.0)
+        size = channel.projects or sum(spec.size for spec in channel.specs.values())
         self.rounds = range(1, 1 + max(FEWEST, min(MOST, math.ceil(VALUES / size))))
 
     @cached_property
     def noise(self) -> dict[str, Floats]:
         """Return the noise of all rounds by tensor, [rounds, values]."""
-        each = [self.way.noise(self.small, number) for number in self.rounds]
+        each = [self.channel.noise(self.small, number) for number in self.rounds]
         return {name: np.stack([found[name].ravel() for found in each]) for name in each[0]}
 
     @property
     def law(self) -> Law:
         """Return the law of the noise, where there is any."""
-        assert self.way.law is not None
-        return self.way.law
+        assert self.channel.law is not None
+        return self.channel.law
 
     def parts(self) -> list[tuple[str, Floats]]:
         """Return the noise of every tensor, that of a table's changed rows and of its others apart."""
@@ -62,17 +62,17 @@ class Played:
     def _changed(self, name: str) -> Bools | None:
         if name not in self.small.rows:
             return None
-        rows, width = self.way.specs[name].shape
+        rows, width = self.channel.specs[name].shape
         found = np.zeros(rows, np.bool_)
         found[self.small.rows[name][0]] = True
         return np.repeat(found, width)
 
 
-def planted(way: Way, seed: int, norm: float, dense: bool = True, rows: bool = True) -> Known:
+def planted(channel: Channel, seed: int, norm: float, dense: bool = True, rows: bool = True) -> Canary:
     """Make an update of this joint norm, on the grid: keyed signs on the dense tensors, on some rows of the tables."""
     values: dict[str, Floats] = {}
     items = {}
-    for name, spec in way.specs.items():
+    for name, spec in channel.specs.items():
         if spec.kind == "dense" and dense:
             values[name] = _signs(seed, name, spec.shape)
         if spec.kind == "rows" and rows:
@@ -80,10 +80,10 @@ def planted(way: Way, seed: int, norm: float, dense: bool = True, rows: bool = T
             items[name] = np.sort(chosen)
             values[name] = _signs(seed, name, (len(chosen), spec.shape[1]))
     count = sum(value.size for value in values.values())
-    size = norm / max(1.0, count if way.norm == "l1" else math.sqrt(count))
-    step = None if way.law is None else way.law.step
+    size = norm / max(1.0, count if channel.norm == "l1" else math.sqrt(count))
+    step = None if channel.law is None else channel.law.step
     size = size if step is None else math.floor(size / step) * step
-    return Known(
+    return Canary(
         {name: size * value for name, value in values.items() if name not in items},
         {name: (items[name], size * values[name]) for name in items},
     )

@@ -1,4 +1,4 @@
-"""A single device is looked at in three ways: its upload's bytes, the steps of DP-SGD, the prototype of a session."""
+"""A device is looked at in three channels: the bytes of its upload, the steps of DP-SGD, a prototype."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from edge.update import Change, make, read_update
 from edgefr.engine.executors.dp_sgd import DPSGD
 from edgefr.engine.transfer import REPLY, Transfer
 from edgefr.engine.work import Clients, LocalWork
-from edgefr.studies.audits.canaries import PROJECTED, Floats, Known, Still, Way
+from edgefr.studies.audits.canaries import PROJECTED, Canary, Channel, Floats, Still
 from export.program import TensorSpec
 from privacy.compress import Projection
 from privacy.example_plan import ExamplePlan
@@ -34,7 +34,7 @@ RECORDS = 4
 """Examples of a planted client under DP-SGD, each of which takes a step."""
 
 
-class Upload(Way):
+class UploadChannel(Channel):
     """These are the bytes of a device's upload: made, written and read back by the device's own code."""
 
     name = "bytes"
@@ -46,7 +46,7 @@ class Upload(Way):
         self.law = Law.of_noise(noise)
         self.learning, self.silent = (_learning(specs, r, seed) for r in (release, _silent(release)))
 
-    def content(self, known: Known, number: int, *, who: int = 0, steps: int = 1, noise: bool = True) -> bytes:
+    def content(self, known: Canary, number: int, *, who: int = 0, steps: int = 1, noise: bool = True) -> bytes:
         """Return what leaves the device of client `who` in round `number`, after `steps` steps of training."""
         shapes = {name: spec.shape for name, spec in self.specs.items()}
         zeros = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
@@ -61,7 +61,7 @@ class Upload(Way):
         change = Change.of(learning, zeros, zeros, trained)
         return make(learning, BUNDLE, change, trained, 3 * steps, number)[0].to_bytes()
 
-    def seen(self, clients: Sequence[Known], number: int, *, who: int = 0, noise: bool = True) -> dict[str, Floats]:
+    def seen(self, clients: Sequence[Canary], number: int, *, who: int = 0, noise: bool = True) -> dict[str, Floats]:
         (known,) = clients
         learning = self.learning if noise else self.silent
         found = read_update(self.content(known, number, who=who, noise=noise), learning, BUNDLE)
@@ -80,7 +80,7 @@ class Upload(Way):
                 out[name][found.rows[name][0]] = found.rows[name][1]
         return out
 
-    def meant(self, clients: Sequence[Known], number: int) -> dict[str, Floats]:
+    def meant(self, clients: Sequence[Canary], number: int) -> dict[str, Floats]:
         (known,) = clients
         whole = {name: known.whole(name, spec.shape) for name, spec in self.specs.items()}
         if self.projects is None:
@@ -121,7 +121,7 @@ def _learning(specs: Mapping[str, TensorSpec], release: ReleaseRecord, seed: int
     )
 
 
-class Steps(Way):
+class StepChannel(Channel):
     """These are the steps of DP-SGD: a client takes one for each record, and the change of its tensors is seen.
 
     What leaves is clipped record by record, so `clip` bounds all of them together.
@@ -135,10 +135,10 @@ class Steps(Way):
         std = plan.sigma * plan.clip * math.sqrt(records)
         self.law = Law("gaussian", std) if std else None
 
-    def tight(self) -> Way:
-        return Steps(self.plan, self.specs, self.seed, records=1)
+    def tight(self) -> Channel:
+        return StepChannel(self.plan, self.specs, self.seed, records=1)
 
-    def seen(self, clients: Sequence[Known], number: int, *, who: int = 0, noise: bool = True) -> dict[str, Floats]:
+    def seen(self, clients: Sequence[Canary], number: int, *, who: int = 0, noise: bool = True) -> dict[str, Floats]:
         (known,) = clients
         program = Still(self.specs, known, self.records)
         touched = sorted({item for items, _ in known.rows.values() for item in items.tolist()})
@@ -155,7 +155,7 @@ class Steps(Way):
             out[name][rows.rows.numpy()] = rows.values.double().numpy()
         return {name: out[name] for name in self.specs}
 
-    def meant(self, clients: Sequence[Known], number: int) -> dict[str, Floats]:
+    def meant(self, clients: Sequence[Canary], number: int) -> dict[str, Floats]:
         (known,) = clients
         return {name: known.whole(name, spec.shape) for name, spec in self.specs.items()}
 
@@ -179,7 +179,7 @@ class Heard:
         return torch.zeros_like(sent)
 
 
-class Message(Way):
+class MessageChannel(Channel):
     """This is the prototype of a client's session, as it reaches the server's knowledge base."""
 
     name = "prototype"
@@ -189,7 +189,7 @@ class Message(Way):
         self.specs = {"prototype": TensorSpec((terms.values,), "shared")}
         self.law = Law.of_noise(terms.noise)
 
-    def seen(self, clients: Sequence[Known], number: int, *, who: int = 0, noise: bool = True) -> dict[str, Floats]:
+    def seen(self, clients: Sequence[Canary], number: int, *, who: int = 0, noise: bool = True) -> dict[str, Floats]:
         (known,) = clients
         heard = Heard(self.terms.values)
         terms = self.terms if noise else replace(self.terms, noise=None)
@@ -200,5 +200,5 @@ class Message(Way):
         transfer.after(number, {REPLY: torch.zeros(who + 1, self.terms.values)}, sampler)
         return {"prototype": heard.sent[0].double().numpy()}
 
-    def meant(self, clients: Sequence[Known], number: int) -> dict[str, Floats]:
+    def meant(self, clients: Sequence[Canary], number: int) -> dict[str, Floats]:
         return {"prototype": clients[0].whole("prototype", (self.terms.values,))}

@@ -15,7 +15,7 @@
     counted   is a client that releases again charged again?
 
 A right mechanism fails any of them with probability `FALSE_ALARM` at most, per audit. Owns: what is asked, and the
-verdicts. Does not own: what is played (`planted`, `ways`), the statistics (`privacy.noise_tests`).
+verdicts. Does not own: what is played (`planted`, `channels`), the statistics (`privacy.noise_tests`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from edgefr.studies.audits.canaries import Floats, Known, Sum, Way
-from edgefr.studies.audits.canary_rounds import Played, Seen, planted
-from edgefr.studies.audits.channels import Message, Steps, Upload
+from edgefr.studies.audits.canaries import Canary, Channel, Floats, SumChannel
+from edgefr.studies.audits.canary_rounds import CanaryRounds, Seen, planted
+from edgefr.studies.audits.channels import MessageChannel, StepChannel, UploadChannel
 from privacy.accounting import composed
 from privacy.errors import InputError
 from privacy.ledger import Ledger
@@ -50,7 +50,7 @@ DELTA = 1e-5
 
 @dataclass(frozen=True)
 class Outcome:
-    """This is what one check says of one way: the worst that it saw, and whether that can be.
+    """This is what one check says of one channel: the worst that it saw, and whether that can be.
 
     `chance`: of anything so bad under a right mechanism, of all measurements of the check together.
     """
@@ -73,26 +73,26 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Check:
-    """A check has a name, what it `asks`, the ways `of` which it is asked, the `unit` of its figures, how it `looks`.
+    """A check has a name, what it `asks` of which channels (`of`), the `unit` of its figures, and how it `looks`.
 
     `needs_noise`: it is asked where noise is promised. It may see nothing, and then says nothing.
     """
 
     name: str
     asks: str
-    of: tuple[type[Way], ...]
+    of: tuple[type[Channel], ...]
     unit: str
     needs_noise: bool
-    look: Callable[[Played], list[Seen]]
+    look: Callable[[CanaryRounds], list[Seen]]
 
 
 CHECKS: Table[Check] = Table("check", Check)
 
 
-def claim(played: Played) -> list[Seen]:
+def claim(played: CanaryRounds) -> list[Seen]:
     """Compare scales: a client moves what leaves by one clip (its update or zeros), or by two (anybody else's)."""
-    assert isinstance(played.way, Sum)
-    plan = played.way.plan
+    assert isinstance(played.channel, SumChannel)
+    plan = played.channel.plan
     if plan.clip is None or not plan.event.row.guarantees:
         return []
     reach = {"zero-out": 1.0, "replace-one": 2.0}[plan.adjacency]
@@ -100,7 +100,7 @@ def claim(played: Played) -> list[Seen]:
     return [Seen("scale of the noise", share, 0.0 if share < 1.0 - 1e-6 else 1.0)]
 
 
-def noise(played: Played) -> list[Seen]:
+def noise(played: CanaryRounds) -> list[Seen]:
     """Measure the size of the noise of every part, and of every single value over rounds."""
     sizes = [Seen(name, *size_chance(values, played.law)) for name, values in played.parts()]
     alone = [
@@ -114,23 +114,23 @@ def _least(values: Floats, law: Law) -> float:
     return float(np.sqrt(np.square(values).mean(axis=0)).min() / law.std)
 
 
-def law(played: Played) -> list[Seen]:
+def law(played: CanaryRounds) -> list[Seen]:
     """Measure how far what was drawn is from the law's distribution."""
     return [Seen(name, *shape_chance(values.ravel(), played.law)) for name, values in played.parts()]
 
 
-def secret(played: Played) -> list[Seen]:
+def secret(played: CanaryRounds) -> list[Seen]:
     """Compare the noise of two keys, where all that is public is the same."""
-    way = played.way
+    channel = played.channel
     drawn = []
-    for key in (way.key, NoiseKey(b"another one, too")):
-        other = copy(way)
+    for key in (channel.key, NoiseKey(b"another one, too")):
+        other = copy(channel)
         other.key = key
-        drawn.append(_flat(other.noise(Known(), 1)))
+        drawn.append(_flat(other.noise(Canary(), 1)))
     return [Seen("two keys", *likeness_chance(*drawn))]
 
 
-def rounds(played: Played) -> list[Seen]:
+def rounds(played: CanaryRounds) -> list[Seen]:
     """Compare all pairs of rounds."""
     drawn = np.concatenate(list(played.noise.values()), axis=1)
     return [
@@ -140,22 +140,22 @@ def rounds(played: Played) -> list[Seen]:
     ]
 
 
-def clients(played: Played) -> list[Seen]:
+def clients(played: CanaryRounds) -> list[Seen]:
     """Measure a cohort's noise in its sum; of single uploads, how alike those of two clients are."""
-    way, nothing = played.way, Known()
-    if isinstance(way, Sum):
-        promised = way.law_of(COHORT)
+    channel, nothing = played.channel, Canary()
+    if isinstance(channel, SumChannel):
+        promised = channel.law_of(COHORT)
         assert promised is not None
-        found = [way.seen([nothing] * COHORT, number) for number in played.rounds]
+        found = [channel.seen([nothing] * COHORT, number) for number in played.rounds]
         return [
             Seen(f"sum of {COHORT}, {name}", *size_chance(np.stack([f[name].ravel() for f in found]), promised))
             for name in found[0]
         ]
-    each = [_flat(way.seen([nothing], 1, who=who)) for who in range(COHORT)]
+    each = [_flat(channel.seen([nothing], 1, who=who)) for who in range(COHORT)]
     return [Seen(f"clients {a} and {b}", *likeness_chance(each[a], each[b])) for b in range(COHORT) for a in range(b)]
 
 
-def tensors(played: Played) -> list[Seen]:
+def tensors(played: CanaryRounds) -> list[Seen]:
     """Compare pairs of tensors, and of each its rows and its neighbouring values."""
     drawn, names = played.noise, list(played.noise)
     out = []
@@ -165,7 +165,7 @@ def tensors(played: Played) -> list[Seen]:
             pair = (drawn[name][:, :size].ravel() for name in (first, second))
             out.append(Seen(f"{first} and {second}", *likeness_chance(*pair)))
     for name, values in drawn.items():
-        spec = played.way.specs.get(name)
+        spec = played.channel.specs.get(name)
         for apart in {1, spec.shape[-1] if spec is not None else 1}:
             if apart < values.shape[1]:
                 found = likeness_chance(values[:, :-apart].ravel(), values[:, apart:].ravel())
@@ -173,105 +173,112 @@ def tensors(played: Played) -> list[Seen]:
     return out
 
 
-def steps(played: Played) -> list[Seen]:
+def steps(played: CanaryRounds) -> list[Seen]:
     """Compare the noise of a first step with what a second one adds to it."""
-    way = played.way
-    assert isinstance(way, Steps)
+    channel = played.channel
+    assert isinstance(channel, StepChannel)
     one, two = (
         np.concatenate(
-            [_flat(Steps(way.plan, way.specs, way.seed, n).seen([Known()], number)) for number in played.rounds]
+            [
+                _flat(StepChannel(channel.plan, channel.specs, channel.seed, n).seen([Canary()], number))
+                for number in played.rounds
+            ]
         )
         for n in (1, 2)
     )
     return [Seen("first and second step", *likeness_chance(one, two - one))]
 
 
-def whole(played: Played) -> list[Seen]:
+def whole(played: CanaryRounds) -> list[Seen]:
     """Count values off the grid: noise of whole steps hides whole steps alone, and says everything of what is between.
 
     An old update weighs less. What a device has noised itself it may be weighed by afterwards.
     """
-    way = played.way
-    assert isinstance(way, Sum)
-    noise = way.plan.noise
+    channel = played.channel
+    assert isinstance(channel, SumChannel)
+    noise = channel.plan.noise
     if noise is None or noise.step is None:
         return []
     out = []
     for what, weight in (("a new update", 1.0), ("an old update", OLD)):
-        if weight == 1.0 or way.plan.where != "each upload":
-            left = _flat(next(way.over([played.small], [1], weight=weight))) / noise.step
+        if weight == 1.0 or channel.plan.where != "each upload":
+            left = _flat(next(channel.over([played.small], [1], weight=weight))) / noise.step
             off = float(np.mean(left != np.rint(left)))
             out.append(Seen(what, off, float(off == 0.0)))
     return out
 
 
-def clip(played: Played) -> list[Seen]:
+def clip(played: CanaryRounds) -> list[Seen]:
     """Measure the norm of what leaves without noise; with noise, how far it goes along what was sent."""
-    way = played.way
-    if way.clip is None:
+    channel = played.channel
+    if channel.clip is None:
         return []
     out = []
     for what, dense, rows in (("dense alone", True, False), ("tables alone", False, True), ("both", True, True)):
-        huge = planted(way, played.seed, HUGE, dense, rows)
+        huge = planted(channel, played.seed, HUGE, dense, rows)
         if not (huge.dense or huge.rows) or (what == "both" and not (huge.dense and huge.rows)):
             continue
-        tight = way.tight()
+        tight = channel.tight()
         assert tight.clip is not None
         left = _flat(tight.seen([huge], 1, noise=False))
-        norm = float(np.abs(left).sum() if way.norm == "l1" else np.linalg.norm(left))
+        norm = float(np.abs(left).sum() if channel.norm == "l1" else np.linalg.norm(left))
         out.append(Seen(what, norm / tight.clip, 0.0 if norm > tight.clip * (1.0 + 1e-5) else 1.0))
-        if way.law is not None:
-            out.append(_beyond(what, played, huge, way.clip, way.law))
+        if channel.law is not None:
+            out.append(_beyond(what, played, huge, channel.clip, channel.law))
     return out
 
 
-def _beyond(what: str, played: Played, huge: Known, bound: float, law: Law) -> Seen:
+def _beyond(what: str, played: CanaryRounds, huge: Canary, bound: float, law: Law) -> Seen:
     """Measure how far updates with noise go along what was sent, on average over rounds; the chance is a bound."""
     far = []
     for number in played.rounds:
-        along = _flat(played.way.meant([huge], number))
-        far.append(float(_flat(played.way.seen([huge], number)) @ along) / float(np.linalg.norm(along)))
+        along = _flat(played.channel.meant([huge], number))
+        far.append(float(_flat(played.channel.seen([huge], number)) @ along) / float(np.linalg.norm(along)))
     excess = max(0.0, float(np.mean(far)) - bound) * math.sqrt(len(far)) / law.std
     return Seen(f"{what}, with noise", float(np.mean(far)) / bound, math.exp(-(excess**2) / 4.0))
 
 
-def diverged(played: Played) -> list[Seen]:
+def diverged(played: CanaryRounds) -> list[Seen]:
     """Measure what leaves: as much as noise where there is noise, and nothing where there is none."""
-    way, out = played.way, []
+    channel, out = played.channel, []
     for what, value in (("nan", math.nan), ("inf", math.inf), ("1e30", 1e30)):
-        broken = Known(
+        broken = Canary(
             {name: np.full_like(values, value) for name, values in played.small.dense.items()},
             {name: (items, np.full_like(values, value)) for name, (items, values) in played.small.rows.items()},
         )
-        if value == 1e30 and isinstance(way, Steps):
+        if value == 1e30 and isinstance(channel, StepChannel):
             continue  # a finite gradient is clipped
-        found = [_flat(way.seen([broken], number)) for number in played.rounds]
+        found = [_flat(channel.seen([broken], number)) for number in played.rounds]
         left = np.concatenate(found)
         if not np.isfinite(left).all():
             out.append(Seen(what, math.inf, 0.0))
-        elif way.law is not None:
-            out.append(Seen(what, *size_chance(left, way.law)))
+        elif channel.law is not None:
+            out.append(Seen(what, *size_chance(left, channel.law)))
             out.append(
-                Seen(f"{what}, some value", _least(np.stack(found), way.law), least_chance(np.stack(found), way.law))
+                Seen(
+                    f"{what}, some value",
+                    _least(np.stack(found), channel.law),
+                    least_chance(np.stack(found), channel.law),
+                )
             )
         else:
             out.append(Seen(what, float(np.abs(left).max(initial=0.0)), 0.0 if left.any() else 1.0))
     return out
 
 
-def bytes_(played: Played) -> list[Seen]:
+def bytes_(played: CanaryRounds) -> list[Seen]:
     """Compare uploads of clients with little and with much to learn from, clipped, and diverged."""
-    way = played.way
-    assert isinstance(way, Upload)
-    if not way.promised:
+    channel = played.channel
+    assert isinstance(channel, UploadChannel)
+    if not channel.promised:
         return []
     some = [
-        (Known(), 1),
+        (Canary(), 1),
         (played.small, 7),
-        (planted(way, played.seed + 1, HUGE), 60),
-        (planted(way, played.seed, HUGE, rows=False).times(math.nan), 1000),
+        (planted(channel, played.seed + 1, HUGE), 60),
+        (planted(channel, played.seed, HUGE, rows=False).times(math.nan), 1000),
     ]
-    contents = [way.content(known, 1, steps=count) for known, count in some]
+    contents = [channel.content(known, 1, steps=count) for known, count in some]
     heads = {content[: 8 + int.from_bytes(content[:8], "little")] for content in contents}
     lengths = {len(content) for content in contents}
     return [
@@ -280,10 +287,10 @@ def bytes_(played: Played) -> list[Seen]:
     ]
 
 
-def counted(played: Played) -> list[Seen]:
+def counted(played: CanaryRounds) -> list[Seen]:
     """Keep a ledger in which clients release three times, once and never."""
-    assert isinstance(played.way, Sum)
-    plan = played.way.plan
+    assert isinstance(played.channel, SumChannel)
+    plan = played.channel.plan
     if not plan.event.row.guarantees:
         return []
     ledger = Ledger(3, delta=DELTA, adjacency=plan.adjacency)
@@ -321,42 +328,55 @@ def _flat(seen: dict[str, Floats]) -> Floats:
 
 STD, ALIKE = "of the promised standard deviation", "correlation"
 for _check in (
-    Check("claim", "is the noise as large as the accounting takes it for?", (Sum,), "of the claimed", True, claim),
-    Check("noise", "is every value of every tensor noised as promised?", (Way,), STD, True, noise),
-    Check("law", "does the noise have the law it is named by?", (Way,), "distance", True, law),
+    Check(
+        "claim", "is the noise as large as the accounting takes it for?", (SumChannel,), "of the claimed", True, claim
+    ),
+    Check("noise", "is every value of every tensor noised as promised?", (Channel,), STD, True, noise),
+    Check("law", "does the noise have the law it is named by?", (Channel,), "distance", True, law),
     Check(
         "secret",
         "does the noise follow from a key, and not from what is public?",
-        (Sum, Steps, Message),
+        (SumChannel, StepChannel, MessageChannel),
         ALIKE,
         True,
         secret,
     ),
-    Check("rounds", "has every round noise of its own?", (Way,), ALIKE, True, rounds),
-    Check("clients", "has every client noise of its own?", (Way,), f"{STD}, or {ALIKE}", True, clients),
-    Check("tensors", "have tensors, rows and values noise of their own?", (Way,), ALIKE, True, tensors),
-    Check("steps", "have steps of DP-SGD noise of their own?", (Steps,), ALIKE, True, steps),
-    Check("whole", "is what leaves whole steps of the grid, of an old update too?", (Sum,), "off it", True, whole),
-    Check("clip", "is all that leaves clipped together?", (Way,), "of the clip", False, clip),
-    Check("diverged", "does a diverged update leave as noise alone?", (Way,), STD, False, diverged),
-    Check("bytes", "has an upload the same length and header whatever the data?", (Upload,), "kinds", False, bytes_),
-    Check("counted", "is a client that releases again charged again?", (Sum,), "off, or of the least", True, counted),
+    Check("rounds", "has every round noise of its own?", (Channel,), ALIKE, True, rounds),
+    Check("clients", "has every client noise of its own?", (Channel,), f"{STD}, or {ALIKE}", True, clients),
+    Check("tensors", "have tensors, rows and values noise of their own?", (Channel,), ALIKE, True, tensors),
+    Check("steps", "have steps of DP-SGD noise of their own?", (StepChannel,), ALIKE, True, steps),
+    Check(
+        "whole", "is what leaves whole steps of the grid, of an old update too?", (SumChannel,), "off it", True, whole
+    ),
+    Check("clip", "is all that leaves clipped together?", (Channel,), "of the clip", False, clip),
+    Check("diverged", "does a diverged update leave as noise alone?", (Channel,), STD, False, diverged),
+    Check(
+        "bytes", "has an upload the same length and header whatever the data?", (UploadChannel,), "kinds", False, bytes_
+    ),
+    Check(
+        "counted",
+        "is a client that releases again charged again?",
+        (SumChannel,),
+        "off, or of the least",
+        True,
+        counted,
+    ),
 ):
     CHECKS.register(_check)
 
 
-def check(ways: Sequence[Way], seed: int = 0) -> list[Outcome]:
-    """Ask every check of every way that it is about."""
+def check(channels: Sequence[Channel], seed: int = 0) -> list[Outcome]:
+    """Ask every check of every channel that it is about."""
     asked = [
         (found, played)
-        for played in (Played(way, seed) for way in ways)
+        for played in (CanaryRounds(channel, seed) for channel in channels)
         for found in CHECKS.values()
-        if isinstance(played.way, found.of) and (played.way.law is not None or not found.needs_noise)
+        if isinstance(played.channel, found.of) and (played.channel.law is not None or not found.needs_noise)
     ]
     return [outcome for found, played in asked for outcome in _outcomes(found, played, FALSE_ALARM / len(asked))]
 
 
-def _outcomes(asked: Check, played: Played, level: float) -> list[Outcome]:
+def _outcomes(asked: Check, played: CanaryRounds, level: float) -> list[Outcome]:
     try:
         seen = asked.look(played)
     except (InputError, ValueError) as error:  # what was sent is not what may be sent
@@ -368,7 +388,7 @@ def _outcomes(asked: Check, played: Played, level: float) -> list[Outcome]:
     return [
         Outcome(
             check=asked.name,
-            way=played.way.name,
+            way=played.channel.name,
             asks=asked.asks,
             ok=chance >= level,
             worst=worst.what,

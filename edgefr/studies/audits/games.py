@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edgefr.config import random_streams as purposes
-from edgefr.studies.audits.canaries import Floats, Known, Sum, Way, through
-from edgefr.studies.audits.channels import Steps, Upload
+from edgefr.studies.audits.canaries import Canary, Channel, Floats, SumChannel, through
+from edgefr.studies.audits.channels import StepChannel, UploadChannel
 from edgefr.studies.audits.finding import Effort, Finding
 from edgefr.studies.audits.target import AttackTarget
 from export.program import TensorSpec
@@ -159,7 +159,7 @@ def _claimed(plan: Plan, releases: int, delta: float) -> float:
     return composed([(plan.event, releases)], delta).epsilon if plan.noise is not None else math.inf
 
 
-Worlds = tuple[Known, Known]
+Worlds = tuple[Canary, Canary]
 """What a planted client learned in world one, and in world zero."""
 
 
@@ -167,9 +167,9 @@ def game_rows(target: AttackTarget, effort: Effort, progress: Progress) -> Findi
     """Tell which row of an item table a client changed, or (central trust) whether it changed any."""
     if target.table is None:
         return Finding("game-rows", "client", note="no table of items leaves the device")
-    way = Sum(replace(target.plan, project=None, at_least=1), _short(target), effort.seed)
-    worlds = _worlds(way, other=target.plan.where == "each upload")
-    return tell_apart("game-rows", way, worlds, target.plan.event, target, min(effort.trials, UPLOADS), progress)
+    channel = SumChannel(replace(target.plan, project=None, at_least=1), _short(target), effort.seed)
+    worlds = _worlds(channel, other=target.plan.where == "each upload")
+    return tell_apart("game-rows", channel, worlds, target.plan.event, target, min(effort.trials, UPLOADS), progress)
 
 
 def game_bytes(target: AttackTarget, effort: Effort, progress: Progress) -> Finding:
@@ -178,9 +178,9 @@ def game_bytes(target: AttackTarget, effort: Effort, progress: Progress) -> Find
     if release is None or target.plan.where != "each upload":
         return Finding("game-bytes", "client", note="no device of this run adds noise to its upload")
     plan, release = replace(target.plan, project=None), release.model_copy(update={"project": None})
-    way = Upload(plan, release, _short(target), effort.seed)
+    channel = UploadChannel(plan, release, _short(target), effort.seed)
     return tell_apart(
-        "game-bytes", way, _worlds(way, other=True), plan.event, target, min(effort.trials, UPLOADS), progress
+        "game-bytes", channel, _worlds(channel, other=True), plan.event, target, min(effort.trials, UPLOADS), progress
     )
 
 
@@ -188,22 +188,22 @@ def game_steps(target: AttackTarget, effort: Effort, progress: Progress) -> Find
     """Tell whether one interaction was there by what a step of DP-SGD makes of it."""
     if target.examples is None:
         return Finding("game-steps", "interaction", note="the run has no DP-SGD")
-    way = Steps(target.examples, _short(target), effort.seed, records=1)
-    worlds, trials = _worlds(way, other=False), min(effort.trials, STEPS)
-    found = tell_apart("game-steps", way, worlds, target.examples.event, target, trials, progress)
+    channel = StepChannel(target.examples, _short(target), effort.seed, records=1)
+    worlds, trials = _worlds(channel, other=False), min(effort.trials, STEPS)
+    found = tell_apart("game-steps", channel, worlds, target.examples.event, target, trials, progress)
     return replace(found, unit="interaction")
 
 
 def tell_apart(
-    name: str, way: Way, worlds: Worlds, event: Event, target: AttackTarget, trials: int, progress: Progress
+    name: str, channel: Channel, worlds: Worlds, event: Event, target: AttackTarget, trials: int, progress: Progress
 ) -> Finding:
     """Play `trials` releases, half of either world, and guess by the likelihood ratio of the noise's law."""
-    means = [_clipped(way, known) for known in worlds]
+    means = [_clipped(channel, known) for known in worlds]
     scores = np.empty((2, trials // 2))
     for world in (0, 1):
         for draw in range(trials // 2):
-            seen = way.seen([worlds[world]], 1 + 2 * draw + world)
-            scores[world, draw] = _score(way, seen, means)
+            seen = channel.seen([worlds[world]], 1 + 2 * draw + world)
+            scores[world, draw] = _score(channel, seen, means)
             progress(name, world * (trials // 2) + draw + 1, 2 * (trials // 2), "")
     delta = target.experiment.privacy.delta
     lower, counts = game_bound(scores[0], scores[1], delta)
@@ -211,13 +211,13 @@ def tell_apart(
     return Finding.of_leak(
         name,
         "client",
-        leak([group], keyed.generator(way.seed, purposes.null(name)), deals=20),
+        leak([group], keyed.generator(channel.seed, purposes.null(name)), deals=20),
         eps_lb95=lower,
         claimed=composed([(event, 1)], delta).epsilon,
         of=group[0].size,
         counts=counts,
         bounded="rates",
-        seed=way.seed,
+        seed=channel.seed,
     )
 
 
@@ -228,36 +228,36 @@ def _short(target: AttackTarget) -> dict[str, TensorSpec]:
     return {name: replace(spec, shape=(min(ROWS, spec.shape[0]), *spec.shape[1:]))}
 
 
-def _worlds(way: Way, other: bool) -> Worlds:
+def _worlds(channel: Channel, other: bool) -> Worlds:
     """Return a client far beyond the clip in one row (or value), and one in another row, or with nothing there."""
-    ((name, spec),) = way.specs.items()
-    size = 10.0 * (way.clip or 1.0)
+    ((name, spec),) = channel.specs.items()
+    size = 10.0 * (channel.clip or 1.0)
     if spec.kind == "rows":
         change = np.zeros((1, spec.shape[1]))
         change[0, 0] = size
-        one, two = (Known(rows={name: (np.array([row]), change)}) for row in (0, spec.shape[0] - 1))
+        one, two = (Canary(rows={name: (np.array([row]), change)}) for row in (0, spec.shape[0] - 1))
     else:
-        one, two = (Known({name: np.zeros(spec.shape)}) for _ in range(2))
+        one, two = (Canary({name: np.zeros(spec.shape)}) for _ in range(2))
         one.dense[name].flat[0] = two.dense[name].flat[-1] = size
     return one, two if other else two.times(0.0)
 
 
-def _clipped(way: Way, known: Known) -> Floats:
+def _clipped(channel: Channel, known: Canary) -> Floats:
     """Return what a planted client's upload is on average: clipped, without noise."""
-    whole = np.concatenate([value.ravel() for value in way.meant([known], 1).values()])
+    whole = np.concatenate([value.ravel() for value in channel.meant([known], 1).values()])
     norm = np.abs(whole).sum()  # one value alone is planted, so its norms are alike
-    return whole if not norm or way.clip is None else whole * min(1.0, way.clip / norm)
+    return whole if not norm or channel.clip is None else whole * min(1.0, channel.clip / norm)
 
 
-def _score(way: Way, seen: dict[str, Floats], means: list[Floats]) -> float:
+def _score(channel: Channel, seen: dict[str, Floats], means: list[Floats]) -> float:
     """Return the likelihood ratio of world one, and whether a row that one world alone changes is without noise."""
     ((name, values),) = seen.items()
-    flat, spec = values.ravel(), way.specs[name]
+    flat, spec = values.ravel(), channel.specs[name]
     places = np.flatnonzero((means[0] != 0) | (means[1] != 0))
     here, (one, zero) = flat[places], (mean[places] for mean in means)
-    if way.law is None:
+    if channel.law is None:
         return float(here @ (one - zero))
-    score = float((way.law.log_density(here - one) - way.law.log_density(here - zero)).sum())
+    score = float((channel.law.log_density(here - one) - channel.law.log_density(here - zero)).sum())
     if spec.kind == "rows":
         bare = ~(values != 0).any(axis=1)
         score += SURE * (float(bare[-1]) - float(bare[0]))

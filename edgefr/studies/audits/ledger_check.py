@@ -12,7 +12,7 @@ from edgefr.studies.audits.checks import Outcome
 ASKS = "was every upload of the run charged, and is the worst client's epsilon what is printed?"
 
 
-def check_books(run: Run) -> list[Outcome]:
+def check_ledger(run: Run) -> list[Outcome]:
     """Compare a run's ledger with its log of events and with its summary; nothing where releases are not counted."""
     privacy = run.summary.get("privacy", {})
     ledger = run.read_ledger(privacy)

@@ -28,8 +28,8 @@ from edgefr.simulation.bundles import learning_of
 from edgefr.simulation.resolve import Releases
 from edgefr.simulation.runs.run import Run
 from edgefr.simulation.runs.saved_model import open_model
-from edgefr.studies.audits.canaries import PLAIN, PUBLIC, RealSum, Sum, Way
-from edgefr.studies.audits.channels import Message, Steps, Upload
+from edgefr.studies.audits.canaries import PLAIN, PUBLIC, Channel, RealSumChannel, SumChannel
+from edgefr.studies.audits.channels import MessageChannel, StepChannel, UploadChannel
 from export.model import TrainedModel
 from export.program import LocalProgram, Phase, read_by
 from privacy import keyed
@@ -123,23 +123,23 @@ class AttackTarget:
         """Say whether anything is promised of the run's updates, or of single interactions."""
         return self.plan.guarantees or (self.examples is not None and bool(self.examples.sigma))
 
-    def ways(self, seed: int) -> list[Way]:
-        """Return the ways by which something leaves this run's devices, for its checks.
+    def channels(self, seed: int) -> list[Channel]:
+        """Return the channels by which something leaves this run's devices, for its checks.
 
         None where the noise has a law of somebody's own, which is not written down here a second time.
         """
         if self.plan.noise is not None and Law.of_noise(self.plan.noise) is None:
             return []
         specs = {name: self.program.specs[name] for name in self.sent}
-        found: list[Way] = [Sum(self.plan, specs, seed)]
+        found: list[Channel] = [SumChannel(self.plan, specs, seed)]
         if self.release is not None and self.plan.noise is not None:
-            found.append(RealSum(self.plan, specs, seed))
+            found.append(RealSumChannel(self.plan, specs, seed))
         if self.release is not None:
-            found.append(Upload(self.plan, self.release, specs, seed))
+            found.append(UploadChannel(self.plan, self.release, specs, seed))
         if self.plan.prototypes is not None and self.plan.prototypes.clip is not None:
-            found.append(Message(replace(self.plan.prototypes, nominal=0.0), seed))
+            found.append(MessageChannel(replace(self.plan.prototypes, nominal=0.0), seed))
         if self.examples is not None:
-            found.append(Steps(self.examples, specs, seed))
+            found.append(StepChannel(self.examples, specs, seed))
         return found
 
     @property
