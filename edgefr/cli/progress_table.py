@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgefr.config.progress import duration, of_runs, shown
-from edgefr.studies.sweeps.results import Entry
+from edgefr.studies.sweeps.results import SweepRun
 from edgefr.studies.sweeps.run import Standing, Watch
 from edgefr.studies.sweeps.tradeoff import main_metric
 
@@ -45,7 +45,7 @@ def progress_table(console: Console | None = None) -> Iterator[Watch]:
 
 def drawn(standing: Standing, seconds: float, lines: int) -> Group:
     """The state of a sweep after so many `seconds`, the latest points first where there are more than `lines`."""
-    rows: dict[str, list[Entry]] = {}
+    rows: dict[str, list[SweepRun]] = {}
     for entry in reversed(standing.entries):
         rows.setdefault(entry.point.title(), []).append(entry)
     table = Table(box=None, pad_edge=False)
@@ -66,7 +66,7 @@ def drawn(standing: Standing, seconds: float, lines: int) -> Group:
     return Group(over, table)
 
 
-def _utility(entry: Entry) -> float:
+def _utility(entry: SweepRun) -> float:
     if entry.summary is None:
         return math.nan
     metrics = entry.summary["metrics"]

@@ -42,7 +42,7 @@ def _write(paths: Sequence[Path], out: Path | None) -> Path:
 def _is_sweep(path: Path) -> bool:
     from edgefr.studies.sweeps.plan import RECORD
 
-    return (path / RECORD).is_file()
+    return (path / RECORD.name).is_file()
 
 
 def _runs(path: Path) -> list[Path]:

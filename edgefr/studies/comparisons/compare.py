@@ -14,12 +14,11 @@ import numpy as np
 from edgefr.config.arguments import checked
 from edgefr.config.display import COLUMNS, Brief
 from edgefr.metrics.paired import Apart, apart, family
-from edgefr.metrics.significance import holm
+from edgefr.metrics.significance import holm, paired_t
 from edgefr.report.pages import Page, Spread
 from edgefr.simulation.runs.run import Run
-from edgefr.studies.comparisons.pages import Pair, Row, latex, page
+from edgefr.studies.comparisons.pages import Pair, RunMetrics, latex, page
 from edgefr.studies.comparisons.sides import Side, check_alike, differences, metrics_of, ranking_of, shared_seeds, sides
-from edgefr.studies.reproductions.cells import p_value
 from privacy.files import write_atomic
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class Comparison(Brief):
     `differs`: values of the experiments that are not the same, by dotted name and then by run.
     """
 
-    rows: Sequence[Row]
+    rows: Sequence[RunMetrics]
     pairs: Sequence[Pair]
     differs: dict[str, dict[str, str]]
     ranking: str
@@ -97,8 +96,9 @@ def compare(
     check_alike(found, seeds, kind)
     names, notes = _told_apart(found, seeds, kind, metrics_of(found, seeds, kind, metrics), bool(metrics))
     pairs = _pairs(found, seeds, kind, names)
-    rows = [_row(side, kind, names, pairs) for side in found]
-    lines = [*notes, *_seed_notes(found, seeds), *_verdicts(found)]
+    rows = [_reached(side, kind, names, pairs) for side in found]
+    verdicts = [f"{side.name}: {line}" for side in found for line in side.first.verdicts]  # of the first seed
+    lines = [*notes, *_seed_notes(found, seeds), *verdicts]
     comparison = Comparison(rows, pairs, _differs(found), kind, lines)
     if out is not None:
         comparison.write(out)
@@ -122,45 +122,28 @@ def _told_apart(
 
 def _pairs(found: Sequence[Side], seeds: Sequence[int], ranking: str, metrics: Sequence[str]) -> list[Pair]:
     """Test every pair in every metric, all as one family of tests over users and one over seeds."""
-    over_users, over_seeds = dict[str, Apart](), dict[str, float]()
-    keys = [(one, other, metric) for one, other in combinations(range(len(found)), 2) for metric in metrics]
-    names = {key: repr(key) for key in keys}
-    for one, other in combinations(range(len(found)), 2):
-        parts = differences(found[one], found[other], seeds, ranking, metrics)
+    keys, over_users, over_seeds = dict[str, tuple[Side, Side, str]](), dict[str, Apart](), dict[str, float]()
+    for one, other in combinations(found, 2):
+        parts = differences(one, other, seeds, ranking, metrics)
         for metric, tested in zip(metrics, apart(parts), strict=True):
-            name = names[one, other, metric]
-            over_users[name] = tested
-            over_seeds[name] = p_value(*(_of_seeds(found[side], seeds, metric, ranking) for side in (one, other)))
-    corrected, seeded = family(over_users), holm(over_seeds)
-    return [
-        Pair(
-            found[one].name,
-            found[other].name,
-            metric,
-            corrected[names[one, other, metric]],
-            seeded[names[one, other, metric]],
-        )
-        for one, other, metric in keys
-    ]
+            key = f"{len(keys)}"
+            keys[key] = one, other, metric
+            mine, theirs = (side.by_seed(metric, ranking) for side in (one, other))
+            over_users[key] = tested
+            over_seeds[key] = paired_t([mine[seed] for seed in seeds], [theirs[seed] for seed in seeds])
+    by_user, by_seed = family(over_users), holm(over_seeds)
+    return [Pair(one.name, other.name, name, by_user[key], by_seed[key]) for key, (one, other, name) in keys.items()]
 
 
-def _of_seeds(side: Side, seeds: Sequence[int], metric: str, ranking: str) -> dict[int, float]:
-    values = side.by_seed(metric, ranking)
-    return {seed: values[seed] for seed in seeds}
-
-
-def _row(side: Side, ranking: str, metrics: Sequence[str], pairs: Sequence[Pair]) -> Row:
+def _reached(side: Side, ranking: str, metrics: Sequence[str], pairs: Sequence[Pair]) -> RunMetrics:
     """Return what a run reached, and which others it is above."""
     values = {metric: Spread.of(list(side.by_seed(metric, ranking).values())) for metric in metrics}
+    won = [pair for pair in pairs if pair.above == side.name]
     above = {
-        metric: [
-            pair.other if pair.one == side.name else pair.one
-            for pair in pairs
-            if pair.metric == metric and pair.above == side.name
-        ]
+        metric: [pair.other if pair.one == side.name else pair.one for pair in won if pair.metric == metric]
         for metric in metrics
     }
-    return Row(side.name, values, above)
+    return RunMetrics(side.name, values, above)
 
 
 def _seed_notes(found: Sequence[Side], seeds: Sequence[int]) -> list[str]:
@@ -174,11 +157,6 @@ def _seed_notes(found: Sequence[Side], seeds: Sequence[int]) -> list[str]:
     elif not all(side.one_data for side in found):
         lines.append("the data are generated by the seed, so that every seed has users of its own")
     return lines
-
-
-def _verdicts(found: Sequence[Side]) -> list[str]:
-    """Repeat what each run says of whether learning helped at all; of several seeds the first."""
-    return [f"{side.name}: {line}" for side in found for line in side.first.verdicts]
 
 
 def _differs(found: Sequence[Side]) -> dict[str, dict[str, str]]:

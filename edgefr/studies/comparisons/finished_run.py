@@ -33,7 +33,7 @@ PerUser = tuple[npt.NDArray[np.str_], Mapping[str, npt.NDArray[np.float64]]]
 
 
 @dataclass(frozen=True)
-class Tested:
+class FinishedRun:
     """This is a run of one seed. `users`: what was measured, by ranking and the place it was asked about.
 
     `asked`: the data, and the protocol, that the numbers are of: by what each is called. `values`: all other values of
@@ -49,46 +49,39 @@ class Tested:
     verdicts: Sequence[str]
 
 
-def read(path: Path) -> Tested:
+def read(path: Path) -> FinishedRun:
     """Read a finished run of one seed. Raises `InputError` for one that is not whole, and for damaged files."""
     run = Run.open(path)
-    summary = _summary(run)
-    experiment = run.experiment
+    summary, experiment = _summary(run), run.experiment
+    source = summary["dataset"].get("source")
+    source = source if isinstance(source, dict) else {}
+    counts = {name: value for name, value in summary["dataset"].items() if name != "source"}
     asked = {
         "data": f"{experiment.data} {_plain(experiment.data_options)}",
         "protocol": f"{summary['protocol']} {_plain(experiment.protocol.model_dump())}",
-        "data set": _plain(_dataset(summary["dataset"])),
+        "data set": _plain({**counts, "content": source.get("sha256") or source.get("notes")}),  # wherever it lay
     }
     values = {
         name: value
         for name, value in _flat(read_values(experiment))
         if name.partition(".")[0] not in (*UNTOLD, "data", "data_options", "protocol")
     }
-    verdicts = [str(line) for part in _mapping(summary.get("verdicts")).values() for line in part]
+    told = summary.get("verdicts")
+    parts = [part for part in told.values() if isinstance(part, list)] if isinstance(told, dict) else []
     places, stage = _places(summary), str(summary["stage"])
-    return Tested(path, experiment.seed, asked, values, stage, _users(run.path, stage, places), verdicts)
+    users = _users(run.path, stage, places)
+    return FinishedRun(
+        path, experiment.seed, asked, values, stage, users, [str(line) for part in parts for line in part]
+    )
 
 
 def _summary(run: Run) -> dict[str, Any]:
     """Return the summary of a run, with all that is read of it here."""
     found = run.summary
-    needed = {"dataset": dict, "protocol": str, "stage": str}
-    for name, kind in needed.items():
+    for name, kind in {"dataset": dict, "protocol": str, "stage": str}.items():
         if not isinstance(found, dict) or not isinstance(found.get(name), kind):
             raise InputError(f"{run.path / 'summary.json'} does not say its {name}; run the experiment again")
     return found
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return {k: v for k, v in value.items() if isinstance(v, list)} if isinstance(value, dict) else {}
-
-
-def _dataset(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the statistics of a data set and what it was read from: by its content where that is known."""
-    source = found.get("source")
-    source = source if isinstance(source, dict) else {}
-    content = source.get("sha256") or source.get("notes")
-    return {**{name: value for name, value in found.items() if name != "source"}, "content": content}
 
 
 def _places(summary: Mapping[str, Any]) -> list[str] | None:

@@ -28,7 +28,7 @@ NOTES = (
 
 
 @dataclass(frozen=True)
-class Row:
+class RunMetrics:
     """This is what a run reached: its metrics over its seeds, and the names of those that it is above, by metric."""
 
     name: str
@@ -58,7 +58,7 @@ class Pair:
 
 
 def page(
-    rows: Sequence[Row],
+    rows: Sequence[RunMetrics],
     pairs: Sequence[Pair],
     differs: Mapping[str, Mapping[str, str]],
     ranking: str,
@@ -75,25 +75,19 @@ def page(
     )
 
 
-def _letters(rows: Sequence[Row]) -> dict[str, str]:
+def _letters(rows: Sequence[RunMetrics]) -> dict[str, str]:
     """Return a short sign for every run: a letter, and beyond z a number."""
     return {row.name: ascii_lowercase[at] if at < 26 else str(at + 1) for at, row in enumerate(rows)}
 
 
-def _reached(rows: Sequence[Row], ranking: str) -> Sheet:
-    sign = _letters(rows)
-    shown = [
-        {"run": f"{sign[row.name]}: {row.name}"}
-        | {
-            metric: f"{value} > {', '.join(sign[name] for name in row.above[metric])}"
-            if row.above[metric]
-            else str(value)
-            for metric, value in row.values.items()
-        }
-        | {"seeds": str(max(value.number for value in row.values.values()))}
-        for row in rows
-    ]
-    some = any(row.above[metric] for row in rows for metric in row.above)
+def _reached(rows: Sequence[RunMetrics], ranking: str) -> Sheet:
+    sign, shown = _letters(rows), []
+    for row in rows:
+        above = {metric: ", ".join(sign[name] for name in names) for metric, names in row.above.items()}
+        cells = {name: f"{value} > {above[name]}" if above[name] else str(value) for name, value in row.values.items()}
+        seeds = str(max(value.number for value in row.values.values()))
+        shown.append({"run": f"{sign[row.name]}: {row.name}", **cells, "seeds": seeds})
+    some = any(names for row in rows for names in row.above.values())
     caption = "> a: above run a, by both tests" if some else "no run is told apart from another"
     return Sheet(f"test items, {RANKINGS[ranking]}", shown, ["run"], caption)
 
@@ -126,7 +120,7 @@ def _record(pair: Pair) -> dict[str, str | float | int | None]:
     }
 
 
-def latex(rows: Sequence[Row], pairs: Sequence[Pair], ranking: str) -> str:
+def latex(rows: Sequence[RunMetrics], pairs: Sequence[Pair], ranking: str) -> str:
     """Return both tables for a paper; superscripts name the runs that a run is above, the highest mean is bold."""
     sign, metrics = _letters(rows), list(rows[0].values)
     best = {metric: max(row.values[metric].mean for row in rows) for metric in metrics}
@@ -151,19 +145,11 @@ def latex(rows: Sequence[Row], pairs: Sequence[Pair], ranking: str) -> str:
         "the 95 % interval of the difference wholly on one side of 0)."
     )
     second = f"Paired differences over {max(pair.users.users for pair in pairs):,} users. {NOTES[0]}."
-    return (
-        "\n\n".join(
-            [
-                "% needs \\usepackage{booktabs}",
-                latex_table(reached, first, "runs", ["run"]),
-                latex_table(apart, second, "pairs", ["pair", "metric"]),
-            ]
-        )
-        + "\n"
-    )
+    tables = latex_table(reached, first, "runs", ["run"]), latex_table(apart, second, "pairs", ["pair", "metric"])
+    return "\n\n".join(["% needs \\usepackage{booktabs}", *tables]) + "\n"
 
 
-def _value(row: Row, metric: str, best: float, sign: Mapping[str, str]) -> Tex:
+def _value(row: RunMetrics, metric: str, best: float, sign: Mapping[str, str]) -> Tex:
     value, above = row.values[metric], row.above[metric]
     text = escape(str(value))
     text = f"\\textbf{{{text}}}" if value.mean == best else text

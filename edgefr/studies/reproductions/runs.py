@@ -1,7 +1,7 @@
-"""Many runs, each once: those over blocks share their base blocks, since a strategy begins with the second block.
+"""The runs of a paper are made once each; those over blocks share base blocks, as a strategy begins with the second.
 
-Owns: one folder per experiment, finished ones kept; the shared base blocks. Does not own: the processes
-(`edgefr.studies.jobs`), which experiments a table needs, and what is made of them.
+Owns: one folder per experiment; the shared base blocks. Does not own: which runs are left and their workers
+(`edgefr.studies.campaign`), which experiments a table needs, and what is made of them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from edgefr.simulation.resolve import resolve, with_shards
 from edgefr.simulation.runs import checkpoint
 from edgefr.simulation.runs.keeper import owner
 from edgefr.simulation.runs.run import Run
+from edgefr.studies.campaign import finished, make_runs
 from edgefr.studies.jobs import HERE, Failed, Where
-from edgefr.studies.jobs_on_ray import run_jobs
 from privacy.errors import InputError
 from privacy.progress import Progress
 
@@ -104,28 +104,18 @@ def run_all(
     call goes on from there. Raises `InputError`, before any run, where an experiment asks for another fleet.
     """
     check_fleets([job.experiment for job in jobs], setting.fleet)
-    todo = [job for job in jobs if not (job.out / "summary.json").is_file()]
-    for job in jobs:
-        if job not in todo:
-            yield job, Run(job.out)
-    over_blocks = [job for job in todo if job.experiment.protocol.entry.hands_on]
+    yield from ((job, Run(job.out)) for job in jobs if finished(job))
+    left = [job for job in jobs if not finished(job)]
+    over_blocks = [job for job in left if job.experiment.protocol.entry.hands_on]
     bases = list({base_of(j.experiment).model_dump_json(): j for j in over_blocks}.values())
     folder = setting.bases.parent  # which has the runs too
-    for job, made in _told("base blocks", bases, run_jobs(_make_base, bases, setting, where, folder), progress):
-        if isinstance(made, Failed):
-            yield job, made.why
-    for job, made in _told("runs", todo, run_jobs(run_job, todo, setting, where, folder), progress):
-        yield job, made.why if isinstance(made, Failed) else Run(job.out)
-
-
-def _told(
-    stage: str, jobs: Sequence[Job], ended: Iterator[tuple[Job, str | Failed]], progress: Progress | None
-) -> Iterator[tuple[Job, str | Failed]]:
-    """Report each of the jobs that ended."""
-    for done, (job, made) in enumerate(ended, 1):
-        if progress is not None:
-            progress(stage, done, len(jobs), job.out.name)
-        yield job, made
+    for stage, call, some in (("base blocks", _make_base, bases), ("runs", run_job, left)):
+        told = None if progress is None else (stage, progress)
+        for job, made in make_runs(call, some, setting, folder, where, told):
+            if isinstance(made, Failed):
+                yield job, made.why
+            elif stage == "runs":
+                yield job, Run(job.out)
 
 
 def _make_base(job: Job, setting: Setting) -> str:

@@ -1,6 +1,7 @@
-"""A grid goes over fields of an experiment: axes, their product, and the names of its points.
+"""A grid goes over fields of an experiment: axes, their product, names of points, ranges that a search chooses from.
 
-Owns: how `--grid` is written and what a point is called. Does not own: whether a value fits its field (`plan`).
+Owns: how `--grid` and `--search-space` are written and what a point is called. Does not own: whether a value fits its
+field (`plan`).
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from edgefr.config.documents import value_of
-from privacy.errors import InputError
+from privacy.errors import InputError, unknown
 
 MOST_POINTS = 10_000
 LONGEST_NAME = 120
@@ -24,6 +25,7 @@ NOT_SWEPT = {
     "name": "runs are folders named by their point",
 }
 """Fields that no axis may name, and what to do instead."""
+Scale = Literal["log", "uniform", "int"]
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,50 @@ class Point:
     def title(self) -> str:
         """Return the point in words, for tables and messages."""
         return ", ".join(f"{field} {shown(value)}" for field, value in self.values) or "all"
+
+
+@dataclass(frozen=True)
+class Range:
+    """A range holds values of one field between `low` and `high`, both included.
+
+    They are uniform, uniform in the logarithm, or whole numbers.
+    """
+
+    field: str
+    scale: Scale
+    low: float
+    high: float
+
+    @classmethod
+    def parse(cls, text: str) -> Range:
+        """`field=log(low,high)`, `uniform(low,high)` or `int(low,high)`. Raises `InputError`.
+
+        >>> Range.parse("aggregation.server_lr=log(0.1, 30)")
+        Range(field='aggregation.server_lr', scale='log', low=0.1, high=30.0)
+        """
+        field, given = split(text, "--search-space", "'privacy.clip=log(0.1,10)'")
+        found = re.fullmatch(r"\s*(\w+)\s*\(([^,()]*),([^,()]*)\)\s*", given)
+        if found is None:
+            raise InputError(f"--search-space {text}: write log(low,high), uniform(low,high) or int(low,high)")
+        scale, *bounds = found.groups()
+        if scale not in get_args(Scale):
+            raise unknown("scale of --search-space", scale, get_args(Scale))
+        low, high = (_bound(bound, text) for bound in bounds)
+        if low >= high:
+            raise InputError(f"--search-space {text}: the lower bound comes first and is below the upper one")
+        if scale == "log" and low <= 0:
+            raise InputError(f"--search-space {text}: a logarithm needs bounds above 0; use uniform")
+        if scale == "int" and not (low.is_integer() and high.is_integer()):
+            raise InputError(f"--search-space {text}: int takes whole numbers")
+        return cls(field, scale, low, high)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return f"{self.scale}({self.low:g}, {self.high:g})"
+
+    @property
+    def ends(self) -> tuple[Any, Any]:
+        """The lowest and the highest value, as the experiment would get them."""
+        return (int(self.low), int(self.high)) if self.scale == "int" else (self.low, self.high)
 
 
 def product(axes: Sequence[Axis]) -> list[Point]:
@@ -141,4 +187,14 @@ def _number(value: Any) -> Any:
     """YAML 1.1 reads `inf` and `1e-3` as words; nobody means them as such."""
     if isinstance(value, str) and re.fullmatch(r"[+-]?(inf|nan|\d+(\.\d*)?e[+-]?\d+)", value.strip(), re.IGNORECASE):
         return float(value)
+    return value
+
+
+def _bound(text: str, whole: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or abs(value) > 1e15:
+        raise InputError(f"--search-space {whole}: '{text.strip()}' is no number to begin or end with")
     return value

@@ -1,9 +1,9 @@
-"""A sweep's files: `runs.csv` (a line per run), `sweep.md|csv` (a line per point), `tradeoff.md|csv` and its figure."""
+"""A sweep has tables: a line per run, a line per point, and utility beside each kind of epsilon."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from edgefr.config.sheet import Sheet
@@ -11,11 +11,27 @@ from edgefr.report.over_seeds import versions
 from edgefr.report.pages import Page, Record, Spread, number
 from edgefr.report.verdict import ranked
 from edgefr.studies.sweeps.grid import shown
-from edgefr.studies.sweeps.results import EPSILONS, Entry, Result, epsilon_of, references, validation
-from edgefr.studies.sweeps.run import Sweep
-from edgefr.studies.sweeps.tradeoff import NOTHING, Group, draw, groups
+from edgefr.studies.sweeps.results import (
+    EPSILONS,
+    FinishedSweep,
+    PointResult,
+    SweepRun,
+    epsilon_of,
+    references,
+    validation,
+)
+from edgefr.studies.sweeps.tradeoff import NOTHING, Comparable, comparables, draw
 
-Row = dict[str, str]
+HELPED, BEST = "helped\nin runs", "best without\nlearning"
+RULE = "a point is usable where learning helped in the run of every seed"
+KINDS = (
+    "the kinds of epsilon are never compared with each other: nominal is the papers' formula for one round and no "
+    "guarantee; guaranteed composes all rounds of the client that took part most; hypothetical is what the same noise "
+    "would have guaranteed, had updates been clipped at the run's 90th percentile",
+    "an epsilon is the largest over the seeds; inf means that nothing is guaranteed",
+    "on the Pareto front is a usable point that no other has beaten, with at most its epsilon and at least its mean "
+    "utility; what lies within the standard deviations is no difference",
+)
 
 
 def is_private(fields: Iterable[str]) -> bool:
@@ -23,10 +39,10 @@ def is_private(fields: Iterable[str]) -> bool:
     return any(field.split(".")[0] == "privacy" for field in fields)
 
 
-def about(record: Mapping[str, Any], entries: Sequence[Entry]) -> list[str]:
-    """Say how the numbers were made: seeds, search, protocols, failures, versions. `record`: of the plan."""
+def about(sweep: FinishedSweep) -> list[str]:
+    """Say how the numbers were made: seeds, search, protocols, failures, versions."""
+    record, search = sweep.record, sweep.record["search"]
     lines = [f"seeds {', '.join(map(str, record['seeds']))}; ± is the standard deviation over them (n - 1)"]
-    search = record["search"]
     if search is not None:
         ranges = search["space"].items()
         space = ", ".join(f"{field} {scale}({low:g}, {high:g})" for field, (scale, low, high) in ranges)
@@ -36,52 +52,51 @@ def about(record: Mapping[str, Any], entries: Sequence[Entry]) -> list[str]:
             f"{record['seeds'][0]}; the best trial stands for its point and is run with every seed"
         )
         lines.append("no epsilon here covers what the choice of settings tells about the data")
-    summaries = [entry.summary for entry in entries if entry.summary is not None]
+    summaries = [run.summary for run in sweep.entries if run.summary is not None]
     lines += dict.fromkeys(f"protocol, {s['data']}: {s['protocol']}" for s in summaries)
-    lines += [f"failed: {entry.path}: {entry.problem}" for entry in entries if entry.problem is not None]
+    lines += [f"failed: {path}: {problem}" for path, problem in sweep.failures.items()]
     made_with = summaries[0]["versions"] if summaries else versions()
     return [*lines, f"versions: {', '.join(f'{name} {version}' for name, version in made_with.items())}"]
 
 
-def table(found: Sequence[Result], metric: str | None = None) -> Page:
+def table(found: Sequence[PointResult], metric: str | None = None) -> Page:
     """Show every point: its fields, what a search chose, in how many runs learning helped, test metrics, references."""
-    of = {id(result): group for group in groups(found, metric) for result in group.results}
+    compared = comparables(found, metric)
+    of = {id(result): group for group in compared for result in group.results}
     metrics = list(dict.fromkeys(name for result in found for s in result.summaries() for name in s["metrics"]))
-    rankings = list(dict.fromkeys(group.ranking for group in of.values()))
-    how = f"\n{rankings[0]}" if len(rankings) == 1 else "\nits own ranking" if rankings else ""
+    rankings = {group.ranking for group in compared}
+    utilities = list(dict.fromkeys(group.metric for group in compared))
+    how = f"\n{compared[0].ranking}" if len(rankings) == 1 else "\nits own ranking" if rankings else ""
+    best = f"{BEST}\n{utilities[0] if len(utilities) == 1 else 'its metric'}{how}"
     rows = []
     for result in found:
-        row = _named(result, found) | {"seeds": str(len(result.entries))}
+        row = _point_columns(result, found) | {"seeds": str(len(result.entries))}
         row |= {"failed": str(result.failed)} if any(one.failed for one in found) else {}
         row |= {HELPED: str(result.helped)} if of else {}
         row |= {name + how: str(Spread.of(result.metric(name))) for name in _apart(metrics, found)}
-        row |= {f"{BEST}\n{_metrics(of.values())}{how}": best_beside(result, of.get(id(result)))} if of else {}
+        row |= {best: best_beside(result, of.get(id(result)))} if of else {}
         rows.append(row)
     caption = "mean ± standard deviation over seeds, test items"
     if of:
-        caption = f"{caption}; {RULE}{judged_by(of.values())}; each beside the best that needs no learning"
+        caption = f"{caption}; {RULE}{judged_by(compared)}; each beside the best that needs no learning"
     sheet = Sheet("Points of the grid", rows, _words(found), caption)
     return Page("sweep", "Sweep", [sheet], [_point_record(result, metrics) for result in found])
 
 
-HELPED, BEST = "helped\nin runs", "best without\nlearning"
-RULE = "a point is usable where learning helped in the run of every seed"
-
-
-def judged_by(compared: Iterable[Group]) -> str:
+def judged_by(compared: Sequence[Comparable]) -> str:
     """Say in which metric and ranking verdicts are given; nothing where no run has one."""
     judged = list(dict.fromkeys(how for group in compared for how in group.judged))
     return f", by {' or '.join(judged)}" if judged else ""
 
 
-def best_beside(result: Result, group: Group | None) -> str:
+def best_beside(result: PointResult, group: Comparable | None) -> str:
     """Write the best that needs no learning, in the metric that is utility, and what it is."""
     best = None if group is None else result.best_reference(group.metric)
     return "-" if best is None else f"{best[1]:.4f} {best[0]}"
 
 
-def _apart(metrics: Sequence[str], found: Sequence[Result]) -> list[str]:
-    """Without those Recalls that are nothing but hit ratios, since one item per user is held out."""
+def _apart(metrics: Sequence[str], found: Sequence[PointResult]) -> list[str]:
+    """Leave out Recalls that are nothing but hit ratios, since one item per user is held out."""
     return [
         name
         for name in metrics
@@ -89,7 +104,7 @@ def _apart(metrics: Sequence[str], found: Sequence[Result]) -> list[str]:
     ]
 
 
-def answers(compared: Sequence[Group]) -> list[dict[str, Any]]:
+def answers(compared: Sequence[Comparable]) -> list[dict[str, Any]]:
     """Return what each group of comparable points comes to, as values of JSON: which points are usable.
 
     `answer` is "no usable point" where none is.
@@ -108,44 +123,31 @@ def answers(compared: Sequence[Group]) -> list[dict[str, Any]]:
     ]
 
 
-def tradeoff(compared: Sequence[Group], drawn: bool = True) -> Page:
+def tradeoff(compared: Sequence[Comparable], drawn: bool = True) -> Page:
     """Show utility against each kind of epsilon, and who is on the Pareto front of each. `drawn`: also as a figure."""
-    sheets, records, notes = [], [], []
+    sheets, records = [], []
     for group in compared:
         fronts = {kind: [id(result) for result in group.front(kind)] for kind in EPSILONS}
         rows = []
         for result in group.results:
-            on = {kind: id(result) in front for kind, front in fronts.items()}
-            row = _named(result, group.results)
+            on, first = {kind: id(result) in front for kind, front in fronts.items()}, result.summaries()[0]
+            row = _point_columns(result, group.results)
             row |= {f"eps\n{kind}": number(result.epsilon(kind), ".4g") + " *" * on[kind] for kind in EPSILONS}
             row |= {f"{group.metric}\n{group.ranking}": str(group.worth(result))}
             rows.append(row | {BEST: best_beside(result, group), "usable": "yes" if result.usable else "no"})
-            records.append(
-                _point_record(result, list(result.summaries()[0]["metrics"]))
-                | {"utility": group.metric, "ranking": group.ranking, "data": result.summaries()[0]["data"]}
-                | {f"front_{kind}": there for kind, there in on.items()}
-            )
+            record = _point_record(result, list(first["metrics"]))
+            record |= {"utility": group.metric, "ranking": group.ranking, "data": first["data"]}
+            records.append(record | {f"front_{kind}": there for kind, there in on.items()})
         levels = ", ".join(f"{name} {value:.4f}" for name, value in group.references().items())
         caption = f"* on the Pareto front; {ranked(group.metric, group.ranking)} of what needs no learning: {levels}"
         sheets.append(Sheet(group.title, rows, _words(group.results), caption))
-        notes += [_front_note(group, kind) for kind in EPSILONS]
+    fronts_in_words = [_front_note(group, kind) for group in compared for kind in EPSILONS]
+    notes = [*KINDS, f"{RULE}{judged_by(compared)}", *fronts_in_words]
     figure = draw(compared) if drawn else None
-    notes = [*KINDS, f"{RULE}{judged_by(compared)}", *notes]
     return Page("tradeoff", "Privacy and utility", sheets, records, notes, figure, "figures")
 
 
-KINDS = (
-    "the kinds of epsilon are never compared with each other: nominal is the papers' formula for one round and no "
-    "guarantee; guaranteed composes all rounds of the client that took part most; hypothetical is what the same noise "
-    "would have guaranteed, had updates been clipped at the run's 90th percentile",
-    "an epsilon is the largest over the seeds; inf means that nothing is guaranteed",
-    "on the Pareto front is a usable point that no other has beaten, with at most its epsilon and at least its mean "
-    "utility; what lies within the standard deviations is no difference",
-)
-
-
-def _front_note(group: Group, kind: str) -> str:
-    """Name the Pareto front."""
+def _front_note(group: Comparable, kind: str) -> str:
     found = [
         f"{result.point.title()} ({number(result.epsilon(kind), '.4g')}, {group.worth(result).mean:.4f})"
         for result in group.front(kind)
@@ -157,7 +159,7 @@ def _front_note(group: Group, kind: str) -> str:
     return f"{group.title}, front by {kind} epsilon: {'; '.join(found) or nobody}"
 
 
-def _named(result: Result, beside: Sequence[Result]) -> Row:
+def _point_columns(result: PointResult, beside: Sequence[PointResult]) -> dict[str, str]:
     """Return the columns that say which point it is and what was chosen for it."""
     chosen = list(dict.fromkeys(field for one in beside for entry in one.entries for field in entry.chosen))
     values = result.entries[0].chosen if result.entries else {}
@@ -174,23 +176,18 @@ def _short(value: Any) -> str:
     return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else shown(value)
 
 
-def _words(found: Sequence[Result]) -> list[str]:
+def _words(found: Sequence[PointResult]) -> list[str]:
     """Name the columns of words: those whose grid values are any."""
+
+    def is_number(value: Any) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+
     first = found[0].point.values
-    words = [f for at, (f, _) in enumerate(first) if any(not _is_number(r.point.values[at][1]) for r in found)]
+    words = [f for at, (f, _) in enumerate(first) if any(not is_number(r.point.values[at][1]) for r in found)]
     return [_heading(field) for field in words] or ["point"]
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _metrics(compared: Any) -> str:
-    names = list(dict.fromkeys(group.metric for group in compared))
-    return names[0] if len(names) == 1 else "its metric"
-
-
-def _point_record(result: Result, metrics: Sequence[str]) -> Record:
+def _point_record(result: PointResult, metrics: Sequence[str]) -> Record:
     """Return a point unrounded: fields, choices, epsilons, mean and sd of metrics, means of references."""
     record: Record = {field: shown(value) for field, value in result.point.values}
     for entry in result.entries[:1]:
@@ -205,18 +202,19 @@ def _point_record(result: Result, metrics: Sequence[str]) -> Record:
     return record | {f"{n} {m}": Spread.of(result.reference(n, m)).mean for n in names for m in metrics}
 
 
-def _run_record(entry: Entry, sweep: Sweep) -> Record:
+def run_record(run: SweepRun, sweep: FinishedSweep) -> Record:
     """Return a run unrounded, or why there is none."""
-    record: Record = {field: shown(value) for field, value in entry.point.values}
-    if sweep.plan.ask.search is not None:
-        record |= {"trial": entry.number, "best": sweep.speaks(entry)}
-    record |= {"seed": entry.seed, "status": "failed" if entry.summary is None else "done"}
-    record |= entry.chosen
-    if entry.summary is not None:
-        record |= {key: epsilon_of(entry.summary, kind) for kind, key in EPSILONS.items()}
-        record |= entry.summary["metrics"]
-        if sweep.plan.ask.search is not None:
-            objective = sweep.plan.objectives[entry.point.name]
-            record[f"validation {objective}"] = validation(entry.summary, objective)
-        record["seconds"] = entry.summary["engine"]["wall_seconds"]
-    return record | {"folder": str(entry.path), "problem": entry.problem or ""}
+    record: Record = {field: shown(value) for field, value in run.point.values}
+    search = sweep.record["search"]
+    if search is not None:
+        record |= {"trial": run.number, "best": run in sweep.speaking}
+    record |= {"seed": run.seed, "status": "failed" if run.summary is None else "done"}
+    record |= run.chosen
+    if run.summary is not None:
+        record |= {key: epsilon_of(run.summary, kind) for kind, key in EPSILONS.items()}
+        record |= run.summary["metrics"]
+        if search is not None:
+            objective = search["objectives"][run.point.name]
+            record[f"validation {objective}"] = validation(run.summary, objective)
+        record["seconds"] = run.summary["engine"]["wall_seconds"]
+    return record | {"folder": str(run.path), "problem": run.problem or ""}

@@ -1,7 +1,9 @@
-"""A run of a sweep came to something, read from its summary: test metrics, references, epsilons; or why it failed."""
+"""The results of a sweep are read from the summaries of its runs: test metrics, references, epsilons; or a failure."""
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,16 +12,21 @@ from typing import Any
 
 from edgefr.metrics.continual import MASKS
 from edgefr.report.verdict import Verdict, Worth, verdicts
+from edgefr.simulation.runs.run import Run
 from edgefr.studies.sweeps.grid import Point
+from edgefr.studies.sweeps.plan import RECORD
 from edgefr.studies.sweeps.search import Trial
+from privacy.errors import InputError
+
+RUNS = "runs.csv"
 
 EPSILONS = {"nominal": "eps_nominal", "guaranteed": "eps_guaranteed", "hypothetical": "eps_hypothetical"}
 """The kinds of epsilon that a run knows, never mixed, and their keys in its summary."""
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A run that ended: `summary`, or the `problem` that ended it. `path`: below the sweep's folder."""
+class SweepRun:
+    """This is a run that ended: its `summary`, or the `problem` that ended it. `path`: below the sweep's folder."""
 
     point: Point
     seed: int
@@ -40,11 +47,11 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Result:
-    """A point and its finished runs, which differ in their seed; `failed`: how many others there are."""
+class PointResult:
+    """A point has finished runs, which differ in their seed; `failed`: how many others there are."""
 
     point: Point
-    entries: tuple[Entry, ...]
+    entries: tuple[SweepRun, ...]
     failed: int
 
     def summaries(self) -> list[dict[str, Any]]:
@@ -86,15 +93,63 @@ class Result:
         return max(known.items(), key=lambda one: one[1], default=None)
 
 
-def results(entries: Sequence[Entry]) -> list[Result]:
-    """Return the entries by point, in the order they come."""
-    grouped: dict[str, list[Entry]] = {}
+def results(entries: Sequence[SweepRun]) -> list[PointResult]:
+    """Return the runs by point, in the order they come."""
+    grouped: dict[str, list[SweepRun]] = {}
     for entry in entries:
         grouped.setdefault(entry.point.name, []).append(entry)
     return [
-        Result(own[0].point, tuple(e for e in own if e.summary is not None), sum(e.summary is None for e in own))
+        PointResult(own[0].point, tuple(e for e in own if e.summary is not None), sum(e.summary is None for e in own))
         for own in grouped.values()
     ]
+
+
+@dataclass(frozen=True)
+class FinishedSweep:
+    """This is a sweep that ended: the `record` of its command, and its runs.
+
+    `speaking`: those that count for their point, which are all unless a search chose among them.
+    """
+
+    folder: Path
+    record: Mapping[str, Any]
+    entries: tuple[SweepRun, ...]
+    speaking: tuple[SweepRun, ...]
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Return why runs failed, by their folder."""
+        return {str(entry.path): entry.problem for entry in self.entries if entry.problem is not None}
+
+    @classmethod
+    def read(cls, folder: Path) -> FinishedSweep:
+        """Read what a sweep left in its folder. Raises `InputError` where something is missing or damaged."""
+        if not (folder / RUNS).is_file():
+            raise InputError(f"the sweep in {folder} did not end (no {RUNS}); go on with it by --resume {folder}")
+        try:
+            record = json.loads((folder / RECORD.name).read_text(encoding="utf-8"))
+            if record["schema"] != RECORD.schema:
+                raise ValueError(f"{RECORD.name} is of schema {record['schema']}")
+            with open(folder / RUNS, newline="", encoding="utf-8") as file:
+                rows = list(csv.DictReader(file))
+            found = [(_run_of(folder, record, row), row.get("best", "True") == "True") for row in rows]
+        except InputError:
+            raise
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise InputError(f"cannot read the sweep in {folder}: {error}; run it again with another --out") from None
+        return cls(folder, record, tuple(e for e, _ in found), tuple(e for e, best in found if best))
+
+
+def _run_of(folder: Path, record: Mapping[str, Any], row: Mapping[str, str]) -> SweepRun:
+    point = Point.of([(field, row[field]) for field in record["grid"]])
+    chosen = {field: float(row[field]) for field in (record["search"] or {"space": {}})["space"] if row.get(field)}
+    trial = Trial(int(row["trial"]), chosen) if "trial" in row else None
+    path = Path(row["folder"])
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"{RUNS} names a folder outside the sweep's")
+    problem = row["problem"] or None
+    summary = Run(folder / path).summary if problem is None else None
+    return SweepRun(point, int(row["seed"]), trial, path, summary, problem)
 
 
 def epsilon_of(summary: Mapping[str, Any], kind: str) -> float:

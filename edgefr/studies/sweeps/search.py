@@ -1,6 +1,4 @@
-"""A search runs at one point of the grid:
-
-Optuna's sampler, asked in batches so that a kill or more workers change nothing.
+"""A search at one point of the grid asks Optuna's sampler in batches, so that a kill or more workers change nothing.
 
 Trial n is a function of (seed, point, n) and of the trials of earlier batches. Those are kept in `search.journal`, one
 Optuna study per point; a batch is added to it when all of its runs have ended, and what was under way is asked again.
@@ -16,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefr.config import random_streams as purposes
-from edgefr.studies.sweeps.space import Range
+from edgefr.studies.campaign import digest
+from edgefr.studies.sweeps.grid import Range, canonical
 from privacy import keyed
 from privacy.errors import InputError
 
@@ -36,9 +35,14 @@ class Trial:
     number: int
     values: dict[str, Any]
 
+    @property
+    def folder(self) -> str:
+        """Return the name of its folder, which a digest of the values keeps apart from other choices."""
+        return f"trial-{self.number:03d}-{digest(canonical(self.values))[:8]}"
+
 
 @dataclass(frozen=True)
-class Told:
+class EndedTrial:
     """This is a trial that has ended. `value`: of the objective, NaN where its run failed."""
 
     trial: Trial
@@ -54,7 +58,7 @@ def available() -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
-def opened(folder: Path) -> BaseStorage:
+def open_journal(folder: Path) -> BaseStorage:
     """Open the journal of a sweep's folder. A line that a kill left half written is taken back, and so is its lock.
 
     Only one process may have it open: `run` holds the folder's lock.
@@ -78,7 +82,7 @@ def opened(folder: Path) -> BaseStorage:
 class Study:
     """This is the search at one point. `place` is the point's number in the grid, which its random numbers depend on.
 
-    Example: ``while batch := study.ask(): study.tell([Told(trial, objective(trial)) for trial in batch])``
+    Example: ``while batch := study.ask(): study.tell([EndedTrial(trial, objective(trial)) for trial in batch])``
     """
 
     def __init__(
@@ -98,11 +102,12 @@ class Study:
         self._space = {r.field: _distribution(r) for r in ranges}
 
     @property
-    def told(self) -> list[Told]:
+    def ended(self) -> list[EndedTrial]:
         """Return all trials that have ended, in their order."""
         found = self._study.get_trials(deepcopy=False)
         return [
-            Told(Trial(n, dict(t.params)), math.nan if t.value is None else float(t.value)) for n, t in enumerate(found)
+            EndedTrial(Trial(n, dict(t.params)), math.nan if t.value is None else float(t.value))
+            for n, t in enumerate(found)
         ]
 
     def ask(self) -> list[Trial]:
@@ -116,16 +121,16 @@ class Study:
         import optuna
 
         seed, place = self._key
-        sampler = _sampler(keyed.key(seed, purposes.SWEEP_SEARCH, place, number) % 2**32)
+        sampler = optuna.samplers.TPESampler(seed=keyed.key(seed, purposes.SWEEP_SEARCH, place, number) % 2**32)
         blank = optuna.create_study(direction="maximize", sampler=sampler)
         blank.add_trials(known)
         return Trial(number, dict(blank.ask(self._space).params))
 
-    def tell(self, ended: Sequence[Told]) -> None:
+    def tell(self, batch: Sequence[EndedTrial]) -> None:
         """Keep what came of a batch; a value that is not finite counts as a failure, which the sampler leaves out."""
         from optuna.trial import TrialState, create_trial
 
-        for told in sorted(ended, key=lambda one: one.trial.number):
+        for told in sorted(batch, key=lambda one: one.trial.number):
             fine = math.isfinite(told.value)
             self._study.add_trial(
                 create_trial(
@@ -137,21 +142,18 @@ class Study:
             )
 
     @property
-    def best(self) -> Told | None:
-        """Return the trial with the highest value, the first of equals; None where all failed."""
-        fine = [told for told in self.told if math.isfinite(told.value)]
-        return max(fine, key=lambda told: (told.value, -told.trial.number), default=None)
+    def best(self) -> EndedTrial | None:
+        """Return the best of the trials that have ended."""
+        return best_of(self.ended)
 
 
-def _sampler(seed: int) -> Any:
-    from optuna.samplers import TPESampler
-
-    return TPESampler(seed=seed)
+def best_of(ended: Sequence[EndedTrial]) -> EndedTrial | None:
+    """Return the trial with the highest value, the first of equals; None where all failed."""
+    fine = [one for one in ended if math.isfinite(one.value)]
+    return max(fine, key=lambda one: (one.value, -one.trial.number), default=None)
 
 
 def _distribution(r: Range) -> BaseDistribution:
     from optuna.distributions import FloatDistribution, IntDistribution
 
-    if r.scale == "int":
-        return IntDistribution(*r.ends)
-    return FloatDistribution(r.low, r.high, log=r.scale == "log")
+    return IntDistribution(*r.ends) if r.scale == "int" else FloatDistribution(r.low, r.high, log=r.scale == "log")

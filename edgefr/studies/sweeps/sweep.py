@@ -17,7 +17,7 @@ from privacy.errors import InputError
 from privacy.noise_key import FILE, NoiseKey
 
 if TYPE_CHECKING:
-    from edgefr.studies.sweeps.plan import Plan, Search
+    from edgefr.studies.sweeps.plan import Search, SweepPlan
 
 
 @watched("watch", of_runs)
@@ -56,41 +56,30 @@ def sweep(
     Example: ``edgefr.sweep(experiment, {"privacy.epsilon": [1, 8]}, seeds=3).tables["sweep"]``
     """
     from edgefr.studies.sweeps.grid import Axis
-    from edgefr.studies.sweeps.plan import Ask, Plan, begin, recognise
-    from edgefr.studies.sweeps.run import Options, Sweep
-    from edgefr.studies.sweeps.write import report
+    from edgefr.studies.sweeps.page import write_files
+    from edgefr.studies.sweeps.plan import SweepPlan
+    from edgefr.studies.sweeps.run import RunOptions, Sweep
 
     at_least_one(seeds=seeds, search=search, workers=workers, checkpoint_every=checkpoint_every)
     if isinstance(grid, Mapping):
         axes = [Axis.of(field, values_of, f"--grid {field}") for field, values_of in grid.items()]
     else:
         axes = [Axis.parse(text) for text in grid]
-    plan = Plan(
-        Ask(
-            axes=tuple(axes),
-            seeds=seeds,
-            experiment=Path(experiment) if isinstance(experiment, str) else experiment,
-            changes=tuple(overrides),
-            named=values,
-            devices=Path(devices),
-            search=_search(search, space, objective, bool(axes)),
-        )
-    )
+    base = Path(experiment) if isinstance(experiment, str) else experiment
+    searched = _search(search, space, objective, bool(axes))
+    plan = SweepPlan(axes, seeds, base, overrides, values, Path(devices), searched)
     plan.check_metric(metric)
     if resume is not None and out not in (None, resume):
         raise InputError("--resume names the sweep's folder already; leave --out away")
     folder = Path(resume or out or free_folder(Path("runs") / f"{plan.name}-sweep"))
-    if resume is not None:
-        recognise(plan, folder)
-    else:
-        begin(plan, folder)
+    plan.begin(folder) if resume is None else plan.recognise(folder)
     key = _noise_of(plan, folder, noise_key)
-    options = Options(None if data_dir is None else Path(data_dir), checkpoint_every, key)
+    options = RunOptions(None if data_dir is None else Path(data_dir), checkpoint_every, key)
     runs = Sweep(plan, folder, options, Where(workers, ray_address), watch or (lambda standing: None))
-    return report(runs, runs.run(), metric)
+    return write_files(runs.run(), metric)
 
 
-def _noise_of(plan: Plan, folder: Path, given: str | Path | None) -> NoiseKey | None:
+def _noise_of(plan: SweepPlan, folder: Path, given: str | Path | None) -> NoiseKey | None:
     """Return the key of a sweep's simulated noise, kept in its private part so that it can be gone on with."""
     if not any(plan.experiment(point, plan.seeds[0]).draws_noise for point in plan.points):
         if given is not None:
@@ -109,9 +98,9 @@ def _search(
     trials: int | None, space: Mapping[str, str] | Sequence[str], objective: str | None, gridded: bool
 ) -> Search | None:
     """Return the search that was asked for, if any; what belongs together comes together."""
+    from edgefr.studies.sweeps.grid import Range
     from edgefr.studies.sweeps.plan import Search
     from edgefr.studies.sweeps.search import available
-    from edgefr.studies.sweeps.space import Range
 
     if trials is None:
         if space or objective is not None:

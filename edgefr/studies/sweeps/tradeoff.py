@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from edgefr.report.pages import Spread
 from edgefr.report.verdict import FULL, ranked, ranking_of
 from edgefr.studies.sweeps.grid import shown
-from edgefr.studies.sweeps.results import EPSILONS, Result, references
+from edgefr.studies.sweeps.results import EPSILONS, PointResult, references
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,24 +22,35 @@ if TYPE_CHECKING:
 
 AMOUNTS = ("privacy.epsilon", "privacy.sigma", "privacy.scale")
 """Fields that say how much noise: points that differ in them alone are one curve."""
-
-
 NOTHING = "no usable point"
 
 
 @dataclass(frozen=True)
-class Group:
-    """A group holds results that may be compared: one data set, one protocol. `metric`: what their utility is."""
+class Comparable:
+    """These are results that may be compared: one data set, one protocol. `metric`: what their utility is."""
 
     title: str
     metric: str
-    results: tuple[Result, ...]
+    results: tuple[PointResult, ...]
 
-    def worth(self, result: Result) -> Spread:
+    def worth(self, result: PointResult) -> Spread:
         """Return the utility over seeds."""
         return Spread.of(result.metric(self.metric))
 
-    def front(self, kind: str) -> list[Result]:
+    def known(self, kind: str) -> list[PointResult]:
+        """Return the results whose runs know a kind of epsilon."""
+        return [result for result in self.results if not math.isnan(result.epsilon(kind))]
+
+    def ends(self, results: Sequence[PointResult]) -> list[float]:
+        """Return the ends of the utilities of results, a standard deviation around their means."""
+        return [end for r in results for end in (self.worth(r).mean - self.sd(r), self.worth(r).mean + self.sd(r))]
+
+    def sd(self, result: PointResult) -> float:
+        """Return the standard deviation of the utility over seeds, 0 for one seed."""
+        sd = self.worth(result).sd
+        return 0.0 if math.isnan(sd) else sd
+
+    def front(self, kind: str) -> list[PointResult]:
         """Return the usable results that are Pareto-optimal among each other for a kind of epsilon, by falling privacy.
 
         Epsilons that share four digits are one: calibration meets a budget no closer. Where learning did not help in
@@ -54,7 +65,7 @@ class Group:
         return max(self.references().items(), key=lambda one: one[1], default=None)
 
     @property
-    def usable(self) -> list[Result]:
+    def usable(self) -> list[PointResult]:
         """Return the results with learning that helped in every run."""
         return [result for result in self.results if result.usable]
 
@@ -76,19 +87,15 @@ class Group:
         return {name: value for name, value in found.items() if not math.isnan(value)}
 
 
-def groups(found: Sequence[Result], metric: str | None = None) -> list[Group]:
+def comparables(found: Sequence[PointResult], metric: str | None = None) -> list[Comparable]:
     """Return the results with at least one finished run, by what may be compared. `metric`: none is the first NDCG."""
-    parted: dict[tuple[str, str, str], list[Result]] = {}
+    parted: dict[tuple[str, str, str], list[PointResult]] = {}
     for result in found:
         for summary in result.summaries()[:1]:
             name = metric if metric is not None and metric in summary["metrics"] else main_metric(summary["metrics"])
             parted.setdefault((summary["data"], summary["protocol"], name), []).append(result)
-    return [Group(f"{data}, {_head(how)}", name, tuple(own)) for (data, how, name), own in parted.items()]
-
-
-def _head(protocol: str) -> str:
-    """Return the first words of a protocol, which tell it from others."""
-    return re.split(r"[:;(,]", protocol)[0].strip()
+    first_words = {how: re.split(r"[:;(,]", how)[0].strip() for _, how, _ in parted}
+    return [Comparable(f"{data}, {first_words[how]}", name, tuple(own)) for (data, how, name), own in parted.items()]
 
 
 def main_metric(names: Sequence[str]) -> str:
@@ -120,13 +127,16 @@ def pareto(places: Sequence[tuple[float, float]]) -> list[int]:
     return [at for at in known if not beaten(at)]
 
 
-def curve_of(result: Result) -> str:
-    """Name the curve that a result is a point of: its grid fields but the amount of noise."""
-    left = [(field, value) for field, value in result.point.values if field not in AMOUNTS]
-    return ", ".join(f"{field} {shown(value)}" for field, value in left) or "all"
+def curves(found: Sequence[PointResult]) -> dict[str, list[PointResult]]:
+    """Return results by the curve that each is a point of, named by its grid fields but the amount of noise."""
+    out: dict[str, list[PointResult]] = {}
+    for result in found:
+        left = [f"{field} {shown(value)}" for field, value in result.point.values if field not in AMOUNTS]
+        out.setdefault(", ".join(left) or "all", []).append(result)
+    return out
 
 
-def draw(parts: Sequence[Group]) -> Figure:
+def draw(parts: Sequence[Comparable]) -> Figure:
     """Draw a row of panels per group, one per kind of epsilon: utility with its standard deviation over seeds."""
     from matplotlib.figure import Figure
 
@@ -141,16 +151,13 @@ def draw(parts: Sequence[Group]) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, group: Group, kind: str) -> None:
-    known = [r for r in group.results if not math.isnan(r.epsilon(kind))]
+def _panel(axes: Axes, group: Comparable, kind: str) -> None:
+    known = group.known(kind)
     scale = Scale.of([result.epsilon(kind) for result in known])
-    curves: dict[str, list[Result]] = {}
-    for result in group.results:
-        curves.setdefault(curve_of(result), []).append(result)
-    for color, (label, own) in enumerate(curves.items()):
-        points = sorted((r.epsilon(kind), at, group.worth(r)) for at, r in enumerate(own) if r in known)
-        x, y = [scale.place(epsilon) for epsilon, *_ in points], [worth.mean for *_, worth in points]
-        spread = [0.0 if math.isnan(worth.sd) else worth.sd for *_, worth in points]
+    for color, (label, own) in enumerate(curves(group.results).items()):
+        points = sorted((r for r in own if r in known), key=lambda r: r.epsilon(kind))
+        x, y = [scale.place(r.epsilon(kind)) for r in points], [group.worth(r).mean for r in points]
+        spread = [group.sd(r) for r in points]
         axes.errorbar(x, y, yerr=spread, marker="o", markersize=4, capsize=3, color=f"C{color}", label=label)
     for number, (name, value) in enumerate(group.references().items()):
         axes.axhline(value, linestyle=("--", ":", "-.")[number % 3], linewidth=1, color="0.4", label=name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from edgefr.report.pages import Page, Record, Report, number
 from edgefr.studies.sweeps.grid import shown
 from edgefr.studies.tuning import trial as trials
 from edgefr.studies.tuning.rules import Rules
-from edgefr.studies.tuning.run import Found, Tuning
+from edgefr.studies.tuning.run import SearchResult, Tuning
 from privacy.errors import InputError
 from privacy.files import write_atomic, write_json
 
@@ -25,28 +26,26 @@ BUDGETS = "budgets"
 BUDGET = "budget.json"
 
 
-def report(tuning: Tuning, searches: Iterable[Found]) -> Report:
+def report(tuning: Tuning, searches: Iterable[SearchResult]) -> Report:
     """Write recipes, tables of trials and pages into the tuning's folder, those of a search as soon as it ends."""
     folder, files, pages, failures = tuning.folder / RECIPES, list[Path](), list[Page](), dict[str, str]()
     about = [*tuning.rules.lines(), f"versions: {', '.join(f'{name} {number}' for name, number in versions().items())}"]
-    found = list[Found]()
+    found = list[SearchResult]()
     for one in searches:
+        name = one.space.name
         found.append(one)
-        write_json(tuning.folder / one.space.name / BUDGET, _budget(one))
-        page = _page(tuning, one)
-        pages.append(page)
-        files += page.write(folder, [*_protocol(one), *about])
+        write_json(tuning.folder / name / BUDGET, _budget(one))
+        pages.append(_page(tuning, one))
+        files += pages[-1].write(folder, [*_protocol(one), *about])
         if one.experiment is not None:
-            files.append(write_atomic(folder / f"{one.space.name}.yaml", recipe(one, tuning)))
-        for record in one.records:
-            if record.get("problem"):
-                failures[f"{one.space.name}, trial {record['number']}"] = record["problem"]
+            files.append(write_atomic(folder / f"{name}.yaml", recipe(one, tuning)))
+        failures |= {f"{name}, trial {r['number']}": r["problem"] for r in one.records if r.get("problem")}
     compared = budgets(tuning)
     files += compared.write(tuning.folder, about)
     return Report([compared, *pages], files, failures, warnings(found), [r for p in pages for r in p.records])
 
 
-def warnings(found: Sequence[Found]) -> list[str]:
+def warnings(found: Sequence[SearchResult]) -> list[str]:
     """Return what a reader of the recipes should know: ranges that were too narrow to the end, searches of failures."""
     lines = [
         f"{one.space.name}: the best value of {', '.join(one.edges)} is still at the edge of its range; begin with a "
@@ -57,16 +56,17 @@ def warnings(found: Sequence[Found]) -> list[str]:
     return lines + [f"{one.space.name}: every trial failed, so there is no recipe" for one in found if one.best is None]
 
 
-def recipe(found: Found, tuning: Tuning) -> str:
+def recipe(found: SearchResult, tuning: Tuning) -> str:
     """Return a whole experiment as YAML, with how it was found above it."""
     assert found.experiment is not None
     assert found.best is not None
     rules = tuning.rules
+    seeds, reported = (", ".join(map(str, some)) for some in (rules.seeds, rules.reported))
     head = [
         f"{found.space.name}: chosen by {rules.metric} on validation items ({rules.ranking} ranking), trial "
         f"{found.best.trial.number} of {rules.trials}: {found.best.value:.4f}.",
-        f"Searched: {', '.join(r.field for r in found.ranges)}; seeds of the search {_list(rules.seeds)}, of results "
-        f"{_list(rules.reported)}. All trials: {found.space.name}.csv.",
+        f"Searched: {', '.join(r.field for r in found.ranges)}; seeds of the search {seeds}, of results {reported}. "
+        f"All trials: {found.space.name}.csv.",
     ]
     values = yaml.safe_dump(read_values(found.experiment), sort_keys=False)
     return "".join(f"# {line}\n" for line in head) + values
@@ -80,9 +80,10 @@ def budgets(tuning: Tuning) -> Page:
     return Page(BUDGETS, "Equal search budgets", [Sheet("Budgets", rows, ["method", "at an edge"], caption)], records)
 
 
-def _budget(found: Found) -> Record:
+def _budget(found: SearchResult) -> Record:
     """Return a row of the page that compares budgets."""
-    top, ended = found.best_record, [run["ended"] for record in found.records for run in record["runs"]]
+    best, ended = found.best, [run["ended"] for record in found.records for run in record["runs"]]
+    rounds = [] if best is None else [str(run["best_round"]) for run in found.records[best.trial.number]["runs"]]
     return {
         "method": found.space.name,
         "fields": len(found.ranges),
@@ -90,12 +91,12 @@ def _budget(found: Found) -> Record:
         "failed": sum(record["value"] is None for record in found.records),
         "below the median": ended.count(trials.BELOW),
         "no better": ended.count(trials.NO_BETTER),
-        "best": None if found.best is None else found.best.value,
-        "best trial": None if found.best is None else found.best.trial.number,
-        "best round": "" if top is None else ", ".join(str(run["best_round"]) for run in top["runs"]),
+        "best": None if best is None else best.value,
+        "best trial": None if best is None else best.trial.number,
+        "best round": ", ".join(rounds),
         "widened": len(found.steps),
         "at an edge": ", ".join(found.edges),
-        "core seconds": found.cpu_seconds,
+        "core seconds": math.fsum(record["cpu_seconds"] for record in found.records),
     }
 
 
@@ -110,27 +111,31 @@ def _short(value: Any) -> str:
     return str(value) if not isinstance(value, float) else f"{value:.4f}" if value < 1 else f"{value:.0f}"
 
 
-def _page(tuning: Tuning, found: Found) -> Page:
+def _page(tuning: Tuning, found: SearchResult) -> Page:
     """Show the trials of one method, and from what they were drawn."""
-    top = None if found.best is None else found.best.trial.number
+    best, last = found.best, {r.field: r for r in found.ranges}
     records = [_record(record, tuning.rules) for record in found.records]
     rows = [_row(record, found, tuning.rules.metric) for record in found.records]
-    bold = [] if top is None else [top]
-    last = {r.field: r for r in found.ranges}
     searched = [
-        {"field": r.field, "at first": _range(r), "at last": _range(last[r.field]), "best": _best(found, r.field)}
+        {
+            "field": r.field,
+            "at first": str(r),
+            "at last": str(last[r.field]),
+            "best": "-" if best is None else f"{best.trial.values[r.field]:.4g}",
+        }
         for r in found.space.ranges
     ]
+    caption, bold = ("", []) if best is None else (f"trial {best.trial.number} is the best", [best.trial.number])
     sheets = [
         Sheet("What was searched", searched, ["field", "at first", "at last"], found.space.why),
-        Sheet("Trials", rows, ["ended"], f"trial {top} is the best" if top is not None else "", bold=bold),
+        Sheet("Trials", rows, ["ended"], caption, bold=bold),
     ]
     notes = [f"widened: {step}" for step in found.steps] + [f"at the edge to the end: {field}" for field in found.edges]
     fixed = ", ".join(f"{field} {shown(value)}" for field, value in found.space.fixed.items())
     return Page(found.space.name, f"{found.space.name}, tuned", sheets, records, [*notes, f"fixed: {fixed}"])
 
 
-def _row(record: Mapping[str, Any], found: Found, metric: str) -> dict[str, str]:
+def _row(record: Mapping[str, Any], found: SearchResult, metric: str) -> dict[str, str]:
     values = {r.field: f"{record['values'][r.field]:.4g}" for r in found.ranges}
     runs = record["runs"]
     return {
@@ -159,21 +164,9 @@ def _record(record: Mapping[str, Any], rules: Rules) -> Record:
     }
 
 
-def _protocol(found: Found) -> list[str]:
+def _protocol(found: SearchResult) -> list[str]:
     if found.experiment is None:
         return []
     e = found.experiment
     held = ", ".join(f"{name} {shown(value)}" for name, value in e.protocol)
     return [f"data {e.data}; protocol: {held}; {e.rounds} rounds at most, measured every {e.evaluation.every}"]
-
-
-def _range(r: Any) -> str:
-    return f"{r.scale}({r.low:g}, {r.high:g})"
-
-
-def _best(found: Found, field: str) -> str:
-    return "-" if found.best is None else f"{found.best.trial.values[field]:.4g}"
-
-
-def _list(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))

@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from edgefr.studies.campaign import RecordFile, occupied
 from privacy.errors import InputError
 from privacy.files import write_json
 
-RECORD = "tuning.json"
-SCHEMA = "edgefr.tuning/1"
-NAMES = {
+RECORD = RecordFile("tuning.json", "edgefr.tuning/1", "tune again with another --out")
+COMPARED = {
     "trials": "--trials",
     "metric": "--metric",
     "ranking": "--ranking",
@@ -28,7 +28,7 @@ NAMES = {
     "fleet": "fleet",
     "space": "search space",
 }
-
+"""What of a record makes it another tuning, by what a refusal calls it."""
 COLUMNS = ("trials", "metric", "ranking", "seeds", "patience", "prune")
 """What has to be the same for methods to be compared; the seeds of results may be fewer or more."""
 
@@ -109,33 +109,17 @@ def begin(folder: Path, rules: Rules, common: Mapping[str, Any]) -> None:
 
     Raises `InputError` that says what differs. `common`: what else all methods share, as JSON values.
     """
-    asked = json.loads(json.dumps({"schema": SCHEMA, **asdict(rules), **common}))
-    path = folder / RECORD
-    if not path.is_file():
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    asked = {"schema": RECORD.schema, **asdict(rules), **common}
+    if not (folder / RECORD.name).is_file():
+        if occupied(folder):
             raise InputError(f"{folder} already holds other files; choose another --out (nothing was changed)")
-        write_json(path, asked)
+        write_json(folder / RECORD.name, asked)
         return
-    kept = read(path)
-    for key, what in NAMES.items():
-        if kept.get(key) != asked.get(key):
-            raise InputError(
-                f"{folder} is tuned by other rules: its {what} differs ({_short(kept.get(key))}); methods are compared "
-                "at equal budget, so give that, or another --out"
-            )
-
-
-def read(path: Path) -> dict[str, Any]:
-    """Return what a record says. Raises `InputError` for a damaged one."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["schema"] != SCHEMA:
-            raise ValueError(f"it is of schema {found['schema']}")
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise InputError(f"cannot read {path}: {error}; tune again with another --out") from None
-    return dict(found)
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    other = RECORD.difference(folder, asked, COMPARED)
+    if other is not None:
+        kept = json.dumps(other[1])
+        raise InputError(
+            f"{folder} is tuned by other rules: its {other[0]} differs "
+            f"({kept if len(kept) <= 60 else f'{kept[:57]}...'}); methods are compared at equal budget, so give that, "
+            "or another --out"
+        )

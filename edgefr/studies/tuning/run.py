@@ -7,35 +7,31 @@ DIR/recipes/<name>.yaml    a whole experiment; .csv: its trials; .md: how it was
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from edgefr.experiment.experiment import Experiment
-from edgefr.fleet import FleetFile, load_fleet
+from edgefr.fleet import load_fleet
 from edgefr.metrics.cutoffs import metrics_at
 from edgefr.simulation.protocols.protocol import protocol_of
-from edgefr.simulation.simulate import fleet_overrides
+from edgefr.studies.campaign import Fleets, digest, make_runs
 from edgefr.studies.jobs import HERE, Failed, Where
-from edgefr.studies.jobs_on_ray import run_jobs
-from edgefr.studies.sweeps.grid import canonical
-from edgefr.studies.sweeps.run import alone
-from edgefr.studies.sweeps.search import BATCH, Study, Told, Trial, opened
-from edgefr.studies.sweeps.space import Range
+from edgefr.studies.sweeps.grid import Range
+from edgefr.studies.sweeps.search import BATCH, EndedTrial, Study, Trial, best_of, open_journal
 from edgefr.studies.tuning import trial as trials
 from edgefr.studies.tuning.rules import RECORD, Rules, begin
-from edgefr.studies.tuning.space import Base, Space, digest_of
-from edgefr.studies.tuning.trial import Job
-from edgefr.studies.tuning.wider_ranges import Widened, at_edges, best_of, widened
+from edgefr.studies.tuning.space import Base, Space
+from edgefr.studies.tuning.trial import TrialJob
+from edgefr.studies.tuning.wider_ranges import Widened, at_edges, widened
 from privacy.errors import InputError, unknown
 from privacy.progress import Progress
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """This is what the search of one method came to.
 
     `ranges`: those of the last trials, and `steps`: how they were widened; `edges`: fields whose best value lies at the
@@ -47,18 +43,8 @@ class Found:
     steps: Sequence[Widened]
     edges: Sequence[str]
     records: Sequence[Mapping[str, Any]]
-    best: Told | None
+    best: EndedTrial | None
     experiment: Experiment | None
-
-    @property
-    def best_record(self) -> Mapping[str, Any] | None:
-        """Return the record of the best trial."""
-        return None if self.best is None else self.records[self.best.trial.number]
-
-    @property
-    def cpu_seconds(self) -> float:
-        """Return what all trials took, in seconds of one core."""
-        return math.fsum(record["cpu_seconds"] for record in self.records)
 
 
 @dataclass
@@ -69,11 +55,10 @@ class Tuning:
     base: Base
     spaces: Sequence[Space]
     rules: Rules
-    devices: Path = Path("devices.yaml")
+    fleets: Fleets
     data_dir: Path | None = None
     where: Where = HERE
     progress: Progress | None = None
-    _fleets: dict[str, FleetFile] = field(default_factory=dict)
 
     def check(self) -> None:
         """Raises `InputError` for what any trial would be refused for, before any is made."""
@@ -91,87 +76,75 @@ class Tuning:
             _check_metric(plain, self.rules.metric)
             for experiment in self.base.ends(space):
                 torch_device(experiment.engine.device)
-                self._fleet(experiment)
+                self.fleets.of(experiment)
                 read[repr((experiment.data, experiment.data_options, experiment.protocol))] = experiment
         for experiment in read.values():
             dataset = data.load(experiment.data, self.data_dir, options=experiment.data_options)
             protocol_of(experiment).cut(experiment, dataset)
 
-    def run(self) -> Iterator[Found]:
+    def run(self) -> Iterator[SearchResult]:
         """Make all trials that are left, and yield what each search came to as it ends; the same call goes on."""
         begin(self.folder, self.rules, self._common())
-        with alone(self.folder / RECORD):
+        with RECORD.alone(self.folder):
             for space in self.spaces:
                 yield self._search(space)
 
     def _common(self) -> dict[str, Any]:
         """Return what all methods share beside the rules: the experiment without a method, and the fleet."""
         experiment = {"digest": self.base.digest, "set": list(self.base.changes), "data": self.base.data}
-        return {
-            "experiment": experiment,
-            "fleet": digest_of(load_fleet(self.devices, {}).model_dump_json(by_alias=True)),
-        }
+        fleet = load_fleet(self.fleets.devices, {}).model_dump_json(by_alias=True)
+        return {"experiment": experiment, "fleet": digest(fleet)[:16]}
 
-    def _fleet(self, experiment: Experiment) -> FleetFile:
-        overrides = fleet_overrides(experiment)
-        key = repr(overrides)
-        if key not in self._fleets:
-            self._fleets[key] = load_fleet(self.devices, overrides)
-        return self._fleets[key]
-
-    def _search(self, space: Space) -> Found:
+    def _search(self, space: Space) -> SearchResult:
         """Run one search to its end."""
         place = self.folder / space.name
         begin(place, self.rules, {"space": space.record()})
-        total, allowed = self.rules.trials, self._allowed(space)
-        study = Study(opened(place), "tuning", space.ranges, total, self.rules.seeds[0], 0)
-        self._tell(space, study.told)
+        allowed = self._allowed(space)
+        study = Study(open_journal(place), "tuning", space.ranges, self.rules.trials, self.rules.seeds[0], 0)
+        self._tell(space, study.ended)
         while True:
-            ranges, steps = widened(space.ranges, study.told, total, allowed)
+            ranges, steps = widened(space.ranges, study.ended, self.rules.trials, allowed)
             study.widen(ranges)
-            batch = study.ask()
-            if not batch:
+            if not (batch := study.ask()):
                 break
-            study.tell(self._make(space, study.told, batch))
-        told = study.told
-        records = [self._record(space, one.trial) for one in told]
-        top = best_of(told)
+            study.tell(self._make(space, study.ended, batch))
+        records, top = [self._record(space, one.trial) for one in study.ended], study.best
         edges = [r.field for r, _ in at_edges(ranges, top, allowed)]
         chosen = None if top is None else self.base.of(space, top.trial.values, min(self.rules.reported, default=0))
-        return Found(space, ranges, steps, edges, records, top, chosen)
+        return SearchResult(space, ranges, steps, edges, records, top, chosen)
 
-    def _make(self, space: Space, told: Sequence[Told], batch: Sequence[Trial]) -> list[Told]:
+    def _make(self, space: Space, ended: Sequence[EndedTrial], batch: Sequence[Trial]) -> list[EndedTrial]:
         """Make the trials of a batch that have no record yet, and return what the whole batch came to.
 
         Raises `InputError` where one could not be made for a reason outside it, which is no value of its choice.
         """
-        whole = len(told) - len(told) % BATCH
-        earlier = [self._record(space, one.trial) for one in told[:whole]]
-        jobs = [self._job(space, trial, earlier) for trial in batch]
-        todo = [job for job in jobs if trials.read(job.out) is None]
-        done = [Told(job.trial, trials.value_of(trials.read(job.out) or {})) for job in jobs if job not in todo]
-        for job, made in run_jobs(trials.make, todo, self.data_dir, self.where, self.folder):
+        earlier = [self._record(space, one.trial) for one in ended[: len(ended) - len(ended) % BATCH]]
+        kept = [(trial, trials.read(self._place(space, trial))) for trial in batch]
+        done = [EndedTrial(trial, trials.value_of(record)) for trial, record in kept if record is not None]
+        left = [self._job(space, trial, earlier) for trial, record in kept if record is None]
+        for job, made in make_runs(trials.make, left, self.data_dir, self.folder, self.where):
             if isinstance(made, Failed):
                 what = f"{space.name}, trial {job.trial.number}"
                 raise InputError(f"{what}: {made.why}; it was not counted, and the same command makes it again")
-            done.append(Told(job.trial, made))
-            self._tell(space, [*told, *done])
+            done.append(EndedTrial(job.trial, made))
+            self._tell(space, [*ended, *done])
         return done
 
-    def _job(self, space: Space, trial: Trial, earlier: Sequence[Mapping[str, Any]]) -> Job:
-        experiments = [self.base.of(space, trial.values, seed) for seed in self.rules.seeds]
+    def _job(self, space: Space, trial: Trial, earlier: Sequence[Mapping[str, Any]]) -> TrialJob:
+        experiments, place = [self.base.of(space, trial.values, s) for s in self.rules.seeds], self._place(space, trial)
         known = earlier if self.rules.prune else ()
-        return Job(trial, experiments, self._fleet(experiments[0]), self.rules, known, self._place(space, trial))
+        return TrialJob(trial, experiments, self.fleets.of(experiments[0]), self.rules, known, place)
 
     def _place(self, space: Space, trial: Trial) -> Path:
-        digest = digest_of(canonical(trial.values))[:8]
-        return self.folder / space.name / "trials" / f"trial-{trial.number:03d}-{digest}"
+        return self.folder / space.name / "trials" / trial.folder
 
     def _record(self, space: Space, trial: Trial) -> Mapping[str, Any]:
         place = self._place(space, trial)
         found = trials.read(place)
         if found is None:
-            raise InputError(f"{place / trials.FILE} is gone, and the search cannot go on without it; put it back")
+            raise InputError(
+                f"{place / trials.RECORD.name} is gone, and the search cannot go on without it; put it back"
+            )
         return found
 
     def _allowed(self, space: Space) -> Callable[[Range], bool]:
@@ -185,11 +158,11 @@ class Tuning:
 
         return allowed
 
-    def _tell(self, space: Space, told: Sequence[Told]) -> None:
+    def _tell(self, space: Space, ended: Sequence[EndedTrial]) -> None:
         if self.progress is not None:
-            top = best_of(told)
+            top = best_of(ended)
             note = "" if top is None else f"validation {self.rules.metric} {top.value:.4f} (trial {top.trial.number})"
-            self.progress(space.name, len(told), self.rules.trials, note)
+            self.progress(space.name, len(ended), self.rules.trials, note)
 
 
 def _check_rounds(experiment: Experiment, name: str) -> None:

@@ -4,12 +4,11 @@
     ranges: {model.lr: 'log(0.1, 10)', model.item_lr: 'log(10, 10000)'}
     why: where the ranges come from
 
-Owns: how such a file is read and checked. Does not own: ranges themselves (`sweeps.space`), who searches (`run`).
+Owns: how such a file is read and checked. Does not own: ranges themselves (`sweeps.grid`), who searches (`run`).
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +20,8 @@ from edgefr.config.documents import Document
 from edgefr.config.packaged_files import shipped
 from edgefr.experiment.experiment import Change, Experiment, load_experiment
 from edgefr.experiment.unread_settings import unread
-from edgefr.studies.sweeps.grid import apart
-from edgefr.studies.sweeps.space import Range
+from edgefr.studies.campaign import digest
+from edgefr.studies.sweeps.grid import Range, apart
 from privacy.errors import InputError, unknown
 
 SHIPPED = Path("experiments/spaces")
@@ -95,7 +94,7 @@ class Base:
     def digest(self) -> str:
         """Return a digest of what the experiment says; a file's comments do not count."""
         given = self.experiment
-        return digest_of(repr(Document.read(given).values if isinstance(given, Path) else given))
+        return digest(repr(Document.read(given).values if isinstance(given, Path) else given))[:16]
 
     def of(self, space: Space, chosen: Mapping[str, Any], seed: int) -> Experiment:
         """Return the experiment of a choice from a space. Raises `InputError` for what it would be refused for.
@@ -129,8 +128,3 @@ class Base:
     def ends(self, space: Space, ranges: Sequence[Range] | None = None) -> list[Experiment]:
         """Return the experiments at the lower and the upper ends of all ranges, for checks before anything runs."""
         return [self.of(space, {r.field: r.ends[end] for r in ranges or space.ranges}, 0) for end in (0, 1)]
-
-
-def digest_of(text: str) -> str:
-    """Return a short digest of a text."""
-    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]

@@ -6,7 +6,6 @@ record. Does not own: which trials there are (`run`).
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import time
@@ -19,25 +18,25 @@ import numpy as np
 
 from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import FleetFile
+from edgefr.studies.campaign import RecordFile
+from edgefr.studies.jobs import said
 from edgefr.studies.sweeps.search import Trial
 from edgefr.studies.tuning.rules import Rules
-from privacy.errors import InputError
 from privacy.files import write_json
 
 if TYPE_CHECKING:
     from edgefr.simulation.stages.stage import Running
 
-FILE = "trial.json"
-SCHEMA = "edgefr.trial/1"
+RECORD = RecordFile("trial.json", "edgefr.trial/1", "remove it, and the trial is made again")
 ALL, NO_BETTER, BELOW = "all rounds", "no better", "below the median"
 """Why a trial ended."""
 
-Point = tuple[int, float]
+CurvePoint = tuple[int, float]
 """A round and its value on validation items."""
 
 
 @dataclass(frozen=True)
-class Job:
+class TrialJob:
     """This is a trial to be made into the folder `out`, an experiment per seed.
 
     `earlier`: the records of trials of earlier batches, which it is compared with where the rules say so.
@@ -51,7 +50,7 @@ class Job:
     out: Path
 
 
-def make(job: Job, data_dir: Path | None) -> float:
+def make(job: TrialJob, data_dir: Path | None) -> float:
     """Make a trial, write its record, and return its value: NaN where the maths of its choice came to no number.
 
     Whatever else goes wrong says nothing of the choice: it is raised, and nothing is written.
@@ -62,7 +61,7 @@ def make(job: Job, data_dir: Path | None) -> float:
     try:
         watched = [_rounds(job, experiment, data_dir) for experiment in job.experiments]
     except (ArithmeticError, np.linalg.LinAlgError, torch.linalg.LinAlgError) as error:
-        fail(job, " ".join(f"{type(error).__name__}: {error}".split()))
+        _write(job, math.nan, {"problem": said(error), "runs": [], "cpu_seconds": 0.0})
         return math.nan
     values = [best(one.points)[1] for one in watched]
     value = math.fsum(values) / len(values)
@@ -76,30 +75,19 @@ def make(job: Job, data_dir: Path | None) -> float:
         }
         for experiment, one in zip(job.experiments, watched, strict=True)
     ]
-    record = {"schema": SCHEMA, "number": job.trial.number, "values": job.trial.values, "value": _number(value)}
-    record |= {"metric": job.rules.metric, "on": "validation items", "ranking": job.rules.ranking, "runs": runs}
-    write_json(job.out / FILE, record | {"cpu_seconds": time.process_time() - began})
+    measured = {"metric": job.rules.metric, "on": "validation items", "ranking": job.rules.ranking, "runs": runs}
+    _write(job, value, measured | {"cpu_seconds": time.process_time() - began})
     return value
 
 
-def fail(job: Job, why: str) -> None:
-    """Write the record of a trial that came to no value."""
-    record = {"schema": SCHEMA, "number": job.trial.number, "values": job.trial.values, "value": None, "problem": why}
-    write_json(job.out / FILE, record | {"runs": [], "cpu_seconds": 0.0})
+def _write(job: TrialJob, value: float, rest: Mapping[str, Any]) -> None:
+    record = {"schema": RECORD.schema, "number": job.trial.number, "values": job.trial.values, "value": _number(value)}
+    write_json(job.out / RECORD.name, {**record, **rest})
 
 
 def read(folder: Path) -> dict[str, Any] | None:
     """Return the record of a trial that has ended; None where there is none. Raises `InputError` for a damaged one."""
-    path = folder / FILE
-    if not path.is_file():
-        return None
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["schema"] != SCHEMA:
-            raise ValueError(f"it is of schema {found['schema']}")
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise InputError(f"cannot read {path}: {error}; remove it, and the trial is made again") from None
-    return dict(found)
+    return RECORD.read(folder) if (folder / RECORD.name).is_file() else None
 
 
 def value_of(record: Mapping[str, Any]) -> float:
@@ -107,7 +95,7 @@ def value_of(record: Mapping[str, Any]) -> float:
     return math.nan if record["value"] is None else float(record["value"])
 
 
-def best(points: Sequence[Point]) -> Point:
+def best(points: Sequence[CurvePoint]) -> CurvePoint:
     """Return the best round and its value, the first of equals; NaN where nothing could be measured.
 
     >>> best([(5, 0.1), (10, 0.3), (15, 0.3)])
@@ -147,7 +135,7 @@ class Watched:
 
     rules: Rules
     bars: Mapping[int, float]
-    points: list[Point] = field(default_factory=list)
+    points: list[CurvePoint] = field(default_factory=list)
     ended: str = ALL
 
     def __call__(self, run: Running) -> None:
@@ -175,7 +163,7 @@ class Watched:
         return tuple(row[key] for key in ("which", "round", "metric", "group")) == wanted
 
 
-def _rounds(job: Job, experiment: Experiment, data_dir: Path | None) -> Watched:
+def _rounds(job: TrialJob, experiment: Experiment, data_dir: Path | None) -> Watched:
     """Go through the rounds of a choice with one seed."""
     from edgefr.engine.device import torch_device
     from edgefr.simulation.callbacks import measure

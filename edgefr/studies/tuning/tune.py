@@ -42,6 +42,7 @@ def tune(
 
     Example: ``edgefr.tune(["fedmf", "pfedrec"], data="ml-100k").tables["budgets"]``
     """
+    from edgefr.studies.campaign import Fleets
     from edgefr.studies.tuning.report import report
     from edgefr.studies.tuning.run import Tuning
     from edgefr.studies.tuning.space import Base, Space
@@ -53,6 +54,6 @@ def tune(
     base = Base(Path(experiment) if isinstance(experiment, str) else experiment, tuple(overrides), rules.laid, data)
     found = [Space.read(Path(spaces), name) for name in dict.fromkeys(names)]
     at, where = None if data_dir is None else Path(data_dir), Where(workers, ray_address)
-    tuning = Tuning(Path(out or "runs/tuning"), base, found, rules, Path(devices), at, where, progress)
+    tuning = Tuning(Path(out or "runs/tuning"), base, found, rules, Fleets(Path(devices)), at, where, progress)
     tuning.check()
     return report(tuning, tuning.run())

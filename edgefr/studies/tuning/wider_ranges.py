@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from edgefr.studies.sweeps.search import BATCH, Told
-from edgefr.studies.sweeps.space import Range
+from edgefr.studies.sweeps.grid import Range
+from edgefr.studies.sweeps.search import BATCH, EndedTrial, best_of
 
 EDGE = 0.05
 """The share of a range, in its own scale, that counts as its edge."""
@@ -35,11 +35,7 @@ class Widened:
     now: Range
 
     def __str__(self) -> str:
-        return f"{self.now.field}: {_ends(self.before)} became {_ends(self.now)} after {self.after} trials"
-
-
-def _ends(r: Range) -> str:
-    return f"{r.scale}({r.low:g}, {r.high:g})"
+        return f"{self.now.field}: {self.before} became {self.now} after {self.after} trials"
 
 
 def edge(r: Range, value: float) -> int:
@@ -106,7 +102,7 @@ def _with_end(r: Range, side: int, end: float) -> Range:
     return replace(r, high=end) if side > 0 else replace(r, low=end)
 
 
-def at_edges(ranges: Sequence[Range], best: Told | None, allowed: Allowed) -> list[tuple[Range, Range]]:
+def at_edges(ranges: Sequence[Range], best: EndedTrial | None, allowed: Allowed) -> list[tuple[Range, Range]]:
     """Return those ranges at whose edge the best trial's value lies, each with the range it would become.
 
     Ends that the experiment does not go beyond are none.
@@ -119,21 +115,15 @@ def at_edges(ranges: Sequence[Range], best: Told | None, allowed: Allowed) -> li
 
 
 def widened(
-    ranges: Sequence[Range], told: Sequence[Told], trials: int, allowed: Allowed
+    ranges: Sequence[Range], ended: Sequence[EndedTrial], trials: int, allowed: Allowed
 ) -> tuple[list[Range], list[Widened]]:
     """Return the ranges that the next batch is drawn from, and how they came about.
 
     A function of the trials that have ended, so that a search that was killed goes on as it would have.
     """
     now, steps = list(ranges), list[Widened]()
-    for after in range(FIRST_LOOK, min(len(told), trials - 1) + 1, BATCH):
-        for before, after_it in at_edges(now, best_of(told[:after]), allowed):
+    for after in range(FIRST_LOOK, min(len(ended), trials - 1) + 1, BATCH):
+        for before, after_it in at_edges(now, best_of(ended[:after]), allowed):
             now[now.index(before)] = after_it
             steps.append(Widened(after, before, after_it))
     return now, steps
-
-
-def best_of(told: Sequence[Told]) -> Told | None:
-    """Return the trial with the highest value, the first of equals; None where all failed."""
-    fine = [one for one in told if math.isfinite(one.value)]
-    return max(fine, key=lambda one: (one.value, -one.trial.number), default=None)
