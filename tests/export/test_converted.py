@@ -63,14 +63,13 @@ def test_whatever_differs_is_another_graph(made: list[str], monkeypatch: pytest.
     assert len(made) == 5
 
 
-@pytest.mark.parametrize("content", [b"", b"x" * 10, b"y" * 4000], ids=["empty", "short", "long"])
-def test_a_damaged_file_is_made_anew(made: list[str], tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_is_made_anew(made: list[str], tmp_path: Path) -> None:
     first = graph(Scaled(2.0)).SerializeToString(deterministic=True)
     (file,) = (tmp_path / "graphs").iterdir()
-    for broken in (content, file.read_bytes()[:-1]):
+    for broken in (b"", b"x" * 10, b"y" * 4000, file.read_bytes()[:-1]):
         file.write_bytes(broken)
         assert graph(Scaled(2.0)).SerializeToString(deterministic=True) == first
-    assert len(made) == 3
+    assert len(made) == 5
 
 
 def test_a_graph_that_computes_something_else_is_refused_by_the_gate(made: list[str], tmp_path: Path) -> None:
