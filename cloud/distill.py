@@ -1,8 +1,5 @@
 """Hierarchical knowledge distillation: a small BERT that attends as a large one does (TransFR §3.2.2).
 
-Owns: the student, from texts to a transformers folder with a report. Does not own: what clients make of its
-vectors.
-
     student = distill(texts, DistillSettings(layers=2, hidden=156, layer_map=[3, 6]), Path("cache"))
     AutoModel.from_pretrained(student.path)
 """

@@ -1,7 +1,6 @@
 """Several prototypes become one (FCUCR Eq. 6): this says what a fusion is, and takes the mean that all start from.
 
-A fusion is one entry of `FUSIONS`, in a file of its own under `cloud/fusions`. Owns: the contract. Does not own: the
-fusions, which prototypes are fused (`cloud.prototypes`).
+A fusion is one entry of `FUSIONS`, in a file of its own under `cloud/fusions`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
     prototypes → add (Eq. 4, sliding window) → retrieve (Eq. 5, cosine, never the client's own) → answer (Eq. 6)
 
-Owns: what is stored and for how long, ranking, whose answer is made of whom. Does not own: searching (`cloud.search`),
-fusing (`cloud.fusion`), noise and the count of releases (`privacy`), what a client does with its answer.
-
 What this does to privacy. Retrieval looks at single vectors, so secure aggregation cannot hide them from the server:
 a prototype is a release of its own, beside the client's update, in every round and for every recommendation for which
 one is sent; a ledger counts it, with both who learn from it as recipients. An answer carries something of its

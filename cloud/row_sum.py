@@ -1,7 +1,4 @@
-"""The sum of a table's updates is held over the rows that any of them touched, so it costs what was touched.
-
-Owns: such a sum, and its places. Does not own: sums of whole tensors, weights, steps (`cloud.aggregate`).
-"""
+"""The sum of a table's updates is held over the rows that any of them touched, so it costs what was touched."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A cohort's uploads are trimmed coordinate by coordinate (Yin et al. 2018), laid out in pieces.
-
-Owns: sorting and cutting the values of every coordinate. Does not own: how many are cut (`cloud.rules`).
-"""
+"""A cohort's uploads are trimmed coordinate by coordinate (Yin et al. 2018), laid out in pieces."""
 
 from __future__ import annotations
 

@@ -4,9 +4,6 @@ Only a plain zip is taken: one disk, no comment, nothing before or behind it, no
 are ordinary files, stored or deflated. The manifest is read first, with the same checks as in a folder; then only what
 it lists is unpacked, each file to exactly the listed size, counted while it is inflated. Links, devices, odd names and
 bombs never reach the disk.
-
-Owns: reading the zip. Does not own: what a bundle must be (`edge.manifest_check`, `edge.bundle`), writing one
-(`export.archive`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Without a history a model knows nothing of its user. Scores that are all the same, or that follow from first values that
 were drawn, order nothing: they are not shown as if they did.
-
-Owns: that rule, wherever somebody is recommended to. Does not own: how the list is made (`export.cold_start`), scores.
 """
 
 from __future__ import annotations

@@ -12,9 +12,6 @@
 `Edgefr-Round` is the number of the round. 401 with `Edgefr-Session` or `Edgefr-Nonce` says what to sign with; the
 request is then signed and sent again. One request per connection, no redirects, no proxies. Other hosts are reached by
 TLS alone.
-
-Owns: requests and how often they are tried. Does not own: what is signed (`edge.identity`), what is asked when
-(`edge.remote`), what a server answers.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ One safetensors file. Metadata: one key `delta`, whose JSON has `schema`, `base_
     dense.<name>            float32, a whole shared tensor
     rows.<table>.items      int64 [n], ascending: rows of a shared table that changed
     rows.<table>.values     float32 [n, width]: their new values
-
-Owns: the file. Does not own: what a device does with it (`edge.device`), signing (`export.sign`).
 """
 
 from __future__ import annotations

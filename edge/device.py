@@ -11,8 +11,7 @@
     update(bundle)                     a newer bundle of the same lineage; undo() goes back
     recommend(k), explain(items)       (`edge.recommendation`)
 
-Every call leaves a whole state behind or the one from before it. Owns: the order of these things and what state they
-change. Does not own: what leaves and when (`edge.release`), draws, steps, replay, clip, noise, files.
+Every call leaves a whole state behind or the one from before it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """A device keeps its own ledger of what it has released, and stops by itself where its policy says so.
 
-Nobody else's word is asked, and nothing is ever taken out of it. Owns: the list of releases, what they cost together,
-whether one more may leave, its form as arrays of the device's state. Does not own: whether a bundle is acceptable at
-all (`edge.policy`), where the state lives (`edge.state`).
+Nobody else's word is asked, and nothing is ever taken out of it.
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
     trained model, what the client had last → message → noise of the device's own → beside the update
     the server's reply → a private tensor, which the next rounds and recommendations read
-
-Owns: messages, replies and what is kept. Does not own: what a message is computed from (`edge.training.Work`), the
-session (`edge.session_state`), whether anything may leave (`edge.policy`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
 """A device says what a recommendation leans on: the weights of the items that its user had last, by the bundle's graph.
-
-Owns: asking the graph, and what it may answer. Does not own: what a weight is (the method), which items are asked of.
 """
 
 from __future__ import annotations

@@ -3,9 +3,6 @@
 Nothing of a file is asked for before the manifest is one that the device would open: signature, publisher, serial,
 expiry. Files lie in a hidden folder beside the target, each under its digest, until all of them are there; a fetch that
 was cut off goes on with what lies there. Then they are checked as any bundle from a disk is, and renamed into place.
-
-Owns: what is fetched, in which order, and where it lies until then. Does not own: requests (`edge.connection`), what a
-bundle must be (`edge.manifest_check`, `edge.bundle`), what becomes of a device's state (`edge.migration`).
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ No control flow, no graphs within graphs, no functions, no sequences, no domains
 attribute that is not listed, and no tensor in another file than the one that it is given. What a listed operator costs
 while the graph runs, `edge.graph` bounds by memory and `edge.interrupt` by time. While a graph loads neither is heard,
 since onnxruntime then computes what depends on no input: that is bounded here.
-
-Owns: the list, and reading a graph as far as it needs. Does not own: bytes of fields (`edge.protobuf`).
 """
 
 from __future__ import annotations

@@ -6,9 +6,6 @@
 The signature is of method, path with its query (where the round is), session, nonce, time and the body's digest, under
 a heading of its own, so that it is none of anything else. SESSION is what a server drew when it started: what was
 signed for an earlier one is nothing to it. NONCE grows from request to request, TIME is in unix seconds.
-
-Owns: the key, what a request's signature covers. Does not own: whose key it is (`edgefr.serving.keys`), which requests
-are refused (`edgefr.serving.admission`), connections (`edge.connection`).
 """
 
 from __future__ import annotations

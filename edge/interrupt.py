@@ -3,8 +3,6 @@
 A step of training is asked about between steps (`edge.limits`), but a graph that never ends has no step after it.
 onnxruntime looks at `RunOptions.terminate` before every node. Its thread starts with the first graph that runs, looks
 every 50 ms, and sleeps while none does; who runs a graph pays about a microsecond.
-
-Owns: ending a run. Does not own: what the limits are.
 """
 
 from __future__ import annotations

@@ -6,9 +6,6 @@ Any one key of the newest set signs bundles and updates. A set takes the place o
 that one have signed it as it asks for, and as many of its own, so that nobody hands over to keys that nobody has. A key
 that is left out is revoked. So it is with the root role of The Update Framework (https://theupdateframework.io), which
 has more roles.
-
-Owns: the file and what may follow what. Does not own: signing (`export.key_sets`), what a device knows
-(`edge.rollback`).
 """
 
 from __future__ import annotations

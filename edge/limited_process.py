@@ -6,8 +6,6 @@ limit it was. Time counts while a bundle is worked with, and not while a device 
 
 Linux bounds memory, macOS time alone, Windows neither: there training stops by itself (`edge.limits`), and nothing else
 does.
-
-Owns: the child and its limits. Does not own: what they are, how training stops in time (`edge.limits`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """A device works locally in a round, after the rounds, and at the end of a block, on the state it is given.
 
-Nothing is written here. Owns: what is trained on, and what becomes of it. Does not own:
-files and the order of a device's life (`edge.device`), steps (`edge.training`), what leaves (`edge.update`), whether it
-may (`edge.policy`).
+Nothing is written here.
 """
 
 from __future__ import annotations

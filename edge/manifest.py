@@ -1,7 +1,4 @@
-"""A bundle says this of itself: `manifest.json` (its files) and `config.json` (how to score and encode).
-
-Owns the two schemas and the canonical form of the manifest. Does not own reading files (`edge.bundle`).
-"""
+"""A bundle says this of itself: `manifest.json` (its files) and `config.json` (how to score and encode)."""
 
 import hashlib
 import json

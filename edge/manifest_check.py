@@ -1,8 +1,4 @@
-"""A manifest must satisfy this before anything else of its bundle is looked at.
-
-Owns: the order of those checks, and what a device asks for (`Terms`). Does not own where the bytes come from: a folder
-(`edge.bundle`) or an archive (`edge.archive`).
-"""
+"""A manifest must satisfy this before anything else of its bundle is looked at."""
 
 import json
 import re

@@ -3,9 +3,6 @@
 What the device has made of its owner's data stays: private tensors, interactions, what it remembers, its name and
 number, its ledger. What the server has made is the newer bundle's. Items are known by their ids, so they may stand in
 another order; those that are gone are left out.
-
-Owns: what of a state goes on, and when it may. Does not own: the order of these things (`edge.device`), files
-(`edge.state`).
 """
 
 from __future__ import annotations

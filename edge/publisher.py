@@ -2,9 +2,6 @@
 
 Where the publisher has shown it a set of keys that follows from that one (`follow`), it takes what any of the set has
 signed, and nothing of a key that is no longer in it.
-
-Owns: whether a bundle is from whom the device's earlier ones are from. Does not own: whether a signature holds
-(`edge.signature`), what a policy allows (`edge.policy`).
 """
 
 from __future__ import annotations

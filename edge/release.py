@@ -7,9 +7,6 @@
 
 Where anything is promised of an update, that it leaves says nothing of what the graphs have met: a round that was
 charged ends in a release whatever they do, since a round without one would tell a bit that no noise covers.
-
-Owns: the order of these things, and what the state says of them. Does not own: training (`edge.local_work`), what an
-update is (`edge.update`), what may leave (`edge.policy`), what it costs (`edge.device_ledger`).
 """
 
 from __future__ import annotations

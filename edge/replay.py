@@ -2,8 +2,6 @@
 
 how far a client's taste has moved, and what it replays (§4.2).
 
-Owns: the maths, for one client on its device or a shard of them. Does not own: who remembers what, and when.
-
 Arrays have one row per client and one column per remembered item, best first; -1 marks an empty place.
 """
 

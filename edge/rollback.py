@@ -6,8 +6,6 @@ It lies beside the state and not in it, so going back to an earlier state (`Devi
 is older than it is refused, and what has expired by its time has expired, whatever the clock says now. Whoever had the
 clock wrong for a while removes the file. It has a lock of its own, which is held for a moment and waited for: whoever
 only looks at a device notes the time too, also while another process is at work in its state.
-
-Owns: the file, and what an update's round may be. Does not own: what a bundle must be (`edge.manifest_check`).
 """
 
 from __future__ import annotations

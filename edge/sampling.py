@@ -1,7 +1,7 @@
 """This draws a client's examples: its positives, keyed negatives, and the order in which batches take them.
 
 Everything is a function of (seed, purpose, round, epoch, client, index), so one client's examples are the same whether
-it is drawn alone, in a shard of ten or on another worker. Owns the draws; does not own training.
+it is drawn alone, in a shard of ten or on another worker.
 """
 
 from __future__ import annotations

@@ -3,9 +3,6 @@
 Its secrets of a sum live as long as the call. Before its vector leaves, its state says so, and no vector of a round
 leaves in two sums: two totals that differ by one device would be its update. So a device that is stopped within a sum
 is gone from it, and goes on with the next round; what it spent stays counted.
-
-Owns: the order of a device's messages, and when it takes its leave. Does not own: masks and shares
-(`edge.secure_sum`), the messages (`edge.sum_messages`), what the update is (`edge.update`).
 """
 
 from __future__ import annotations

@@ -2,9 +2,7 @@
 
     interactions → the session, as long as pauses are short → a window → scores, a round's examples, a prototype
 
-Of a session that is over, a device knows only that its items were had. Owns: the session in a device's state, a round's
-steps made of it. Does not own: draws (`edge.sessions`), the loop of training (`edge.training`), messages
-(`edge.exchange`).
+Of a session that is over, a device knows only that its items were had.
 """
 
 from __future__ import annotations

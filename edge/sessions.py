@@ -2,8 +2,7 @@
 
     session → the last length + 1 items → inputs and targets → negatives of every epoch → the client's rows
 
-Everything is a function of (seed, purpose, round, epoch, client, index), as in `edge.sampling`. Owns the draws; does
-not own which session a round is about, nor training.
+Everything is a function of (seed, purpose, round, epoch, client, index), as in `edge.sampling`.
 """
 
 from __future__ import annotations

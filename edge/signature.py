@@ -8,9 +8,6 @@ signed is refused always; whether the key is to be trusted is another question, 
 
     <file>.sig.json                            beside a file
     content, signature, its length, TRAILER    behind the content, where both travel as one (`sealed`)
-
-Owns the signature's schema, public keys and verification. Does not own signing (`export.sign`): a device has no
-private key.
 """
 
 from __future__ import annotations

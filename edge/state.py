@@ -6,8 +6,6 @@
     ledger.safetensors     its ledger once more, written ahead: what was released is known where the state is damaged
     lock                   held by the one process that may change the state
     seen.json              beside it, with a lock of its own (`edge.rollback`)
-
-Owns: reading, writing, checking and locking these files. Does not own: what is in them (`edge.device`).
 """
 
 from __future__ import annotations

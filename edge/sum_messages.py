@@ -8,9 +8,6 @@
     opening    the shares that it is asked for                nothing: the sum is open, or never will be
 
 A task of a round whose uploads are summed so comes with a `Seat` in its header `Edgefr-Sum`.
-
-Owns: how messages are written and read. Does not own: what is in them (`edge.secure_sum`, `cloud.secure_sum`), requests
-(`edge.connection`).
 """
 
 from __future__ import annotations

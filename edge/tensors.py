@@ -3,9 +3,6 @@
     8 bytes    size of the header, low byte first
     header     JSON: {name: {dtype, shape, data_offsets}, "__metadata__": {name: text}}
     the rest   the values of one tensor after another, row after row, nothing between and nothing behind
-
-Owns: which bytes are such a file of numbers that devices use. Does not own: which tensors there have to be, writing
-(`privacy.files.packed`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""A device trains locally: a client's phases, epoch by epoch, step by step, through the bundle's step graphs.
-
-Owns: what is fed to a step and what is done with its outputs. Does not own: which examples there are (`edge.sampling`,
-`edge.steps`, `edge.session_state`), the maths of a step (the graph), what leaves the device (`edge.update`), where
-state is kept.
-"""
+"""A device trains locally: a client's phases, epoch by epoch, step by step, through the bundle's step graphs."""
 
 from __future__ import annotations
 

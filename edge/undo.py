@@ -1,7 +1,4 @@
-"""A device goes back to the model before the last update, or to the bundle before; its ledger never does.
-
-Owns: what of the state now goes with it. Does not own: the files (`edge.state`).
-"""
+"""A device goes back to the model before the last update, or to the bundle before; its ledger never does."""
 
 from __future__ import annotations
 

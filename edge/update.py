@@ -3,8 +3,6 @@
 Where anything is promised about it, an update is one array of whole steps of a grid, as long for every client in every
 round, and nothing else that depends on data: no counts, no list of rows, nothing that says how training went. What
 went on is the device's own knowledge (`WorkRecord`).
-
-Owns: what an upload contains and how it is written. Does not own: training, clip and noise themselves (`privacy`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A text becomes a vector by its words alone, with numpy and no language model: on devices as in simulation.
 
 Words are hashed with signs (Weinberger et al., ICML 2009), or looked up by their numbers in a table that was learned.
-Owns: what a word is, its number, and what is made of numbers. Does not own: how a table is learned (`cloud.tfidf`).
 """
 
 from __future__ import annotations

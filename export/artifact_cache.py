@@ -1,8 +1,4 @@
-"""Things that are slow to make are kept in the cache folder, each as one file behind its own digest.
-
-Owns: files that are taken only as they were written, and which staged encoders are the same. Does not own: how
-encoders are staged (`export.encoders`) or graphs made, and what tells things apart (`export.identity`).
-"""
+"""Things that are slow to make are kept in the cache folder, each as one file behind its own digest."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
     Window   a client's session, or those of a shard, with or without a leading client dimension
 
 Tracing has a layout of its own, whose rows come gathered (`export.graphs`). A program asks every one of them the same
-(`Batch`). Owns: layouts. Does not own: which examples there are (`edge.sampling`, `edge.sessions`).
+(`Batch`).
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@
 
 The second is made of the released model alone, so it tells of people what that does. Where all of its scores are the
 same there is no list.
-
-Owns: how the list is made. Does not own: when it is shown (`edge.cold_start`), whether counts may be told (`edgefr`).
 """
 
 from __future__ import annotations

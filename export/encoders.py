@@ -1,8 +1,4 @@
-"""Bundles carry text encoders whose vocabulary, length and weights are cut to what a device needs, held to torch.
-
-Owns: which forms of an encoder there are, and that each is a sound graph. Does not own: which of them is good enough
-for recommending (`export.quality`) or small enough for a device (`export.variants`).
-"""
+"""Bundles carry text encoders whose vocabulary, length and weights are cut to what a device needs, held to torch."""
 
 from __future__ import annotations
 

@@ -2,9 +2,6 @@
 
     in   items.T, history.T, label.history, times.history, shared.X, private.X, as of the score graph
     out  weights   of each candidate, over the positions of the window   [n, L]
-
-Owns: this graph, and the same in torch. Does not own: what a weight is (the program's `explain`), who asks for it
-(`edge.explain`).
 """
 
 from __future__ import annotations

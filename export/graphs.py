@@ -13,9 +13,6 @@ Of programs that read items in order, the past positives are a window of the new
 where there are fewer, the first are padding, labelled 0.
 
     times.history   seconds since the first real one                [h]
-
-Owns: what these graphs compute. Does not own: tracing and the gate (`export.trace`), steps of training
-(`export.steps`), what a bundle holds (`export.bundle`).
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@
 
 Whoever keeps what was made of a thing asks for its identity, and keeps nothing of one that has none: a plug-in's class,
 a function that was put in another's place.
-
-Owns: what can be told apart. Does not own: where things are kept (`export.artifact_cache`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A publisher's sets of keys are written and signed here; devices follow them (`edge.keys`).
-
-Owns making and signing a set. Does not own what may follow what.
-"""
+"""A publisher's sets of keys are written and signed here; devices follow them (`edge.keys`)."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@
          pairs.there   1 where there is such an item, 0 where there is none                    [context]
          shared.X, private.X
     out  prototype     the message                                                             [P]
-
-Owns: these graphs, and the record of an exchange. Does not own: graphs of windows (`export.window_graphs`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A trained model is one value, which evaluation, export, audit and serving take, whoever trained it.
-
-Owns: what belongs to a model and what is known of its users and items. Does not own: files, how it was trained.
-"""
+"""A trained model is one value, which evaluation, export, audit and serving take, whoever trained it."""
 
 from __future__ import annotations
 

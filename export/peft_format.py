@@ -2,8 +2,6 @@
 
 A program's `lora.<layer>.<module>.a` [in, r] and `.b` [r, out] are peft's `lora_A.weight` [r, in] and `lora_B.weight`
 [out, r] of a BERT's `attention.self.<module>`, transposed. `PeftModel.from_pretrained(AutoModel..., folder)` opens it.
-
-Owns: names, shapes and the two files. Does not own: what is trained, the adapter on top (an MLP peft knows nothing of).
 """
 
 from __future__ import annotations

@@ -5,9 +5,6 @@ so the same lines run for one client, for a shard of clients and in the ONNX gra
 (`export.batches`) stands between the program and the layout: the program asks it for the rows of its items, for the
 client's own vectors beside each example, and for the mean over a client's examples. Clients' tensors are disjoint, so
 the gradient of the summed losses is each client's own gradient.
-
-Owns: the contract between methods and everything that runs or ships them. Does not own: layouts, sampling, optimisers,
-who trains.
 """
 
 from __future__ import annotations

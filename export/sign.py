@@ -1,7 +1,4 @@
-"""The server signs what devices verify: key pairs, signed bundles, signed updates. Ed25519 (RFC 8032), keys as PEM.
-
-Owns private keys and signing. Does not own verification (`edge.signature`).
-"""
+"""The server signs what devices verify: key pairs, signed bundles, signed updates. Ed25519 (RFC 8032), keys as PEM."""
 
 from __future__ import annotations
 

@@ -16,9 +16,6 @@
 
 Adam adds its moments, theta.first and theta.second (items.T.first, ...), each with its `.next`, and the corrections of
 the step number, `factor` and `epsilon` [1] (`edge.optimiser.corrections`).
-
-Owns: the graph of a step and its gate. Does not own: which batches there are (`edge.sampling`, `edge.steps`), what the
-optimiser's maths is (it is handed in), the program's functions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Graphs of what a program makes of a window of its client's session beside scores: a teacher's features, a prototype.
 
-They read the window as the score graph does (`export.graphs`), and any dense tensors. Owns: these graphs. Does not own:
-the score graph, steps of training (`export.session_steps`), which items are in a window (`edge.sessions`).
+They read the window as the score graph does (`export.graphs`), and any dense tensors.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Accounting says what epsilon a number of noised releases costs, and how much noise an epsilon needs.
 
 A fixed-size cohort is drawn without replacement and the server knows who takes part, so nothing is amplified unless an
-event says that its sampling is Poisson. Owns: composition of events. Does not own: what one of them guarantees
-(`guarantee`), who released how often (`ledger`).
+event says that its sampling is Poisson.
 """
 
 import importlib

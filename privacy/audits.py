@@ -1,7 +1,7 @@
 """This proves bounds on epsilon from right and wrong guesses of attacks, and says how well their scores tell apart.
 
 A bound from an audit is a lower one: a mechanism leaks at least so much (up to the stated confidence), perhaps more.
-Pure functions on numbers. Owns: the statistics. Does not own: attacks, which need a leak (`edgefr.studies.audits`).
+Pure functions on numbers.
 """
 
 import importlib

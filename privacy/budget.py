@@ -4,8 +4,6 @@ The answer is that of `accounting.composed(...).epsilon <= budget`. What bounds 
 event happened, so most clients are decided by a product of matrices, which leaves a `MARGIN`. Whoever is closer than
 that, or near the budget with releases that have a privacy-loss distribution, is decided by `composed` itself, once:
 more releases never cost less, so each answer decides for all below or above it.
-
-Owns: the decision and what is known from earlier ones. Does not own: epsilons (`accounting`), who released (`ledger`).
 """
 
 import math

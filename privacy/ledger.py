@@ -6,7 +6,6 @@ recipients is two events.
 
 The budget is a filter for a schedule of noise and participation that does not depend on the data: then composition of
 the multiset is exact accounting. Noise chosen from what was released needs another filter, which is not here.
-Owns: counts and their guarantee, as arrays and columns. Does not own: files, who is sampled, the decision.
 """
 
 import math

@@ -5,8 +5,7 @@ one client's own, and that of a sum of clients as one draw of its law.
 A mechanism is one entry of `MECHANISMS`, in a file of its own under `privacy/mechanisms`, and holds everything that its
 name means. Each sampler says how far to trust it. The one in floating point leaks a little about the value it hides
 (Mironov, CCS 2012): it is for simulation. What protects real people is drawn by `Noise.exact`, which takes nothing that
-could be drawn again. Owns: the contract of a mechanism, the two tables, noise, the event of a release. Does not own:
-the mechanisms, rounding (`grid`), exact samplers (`exact`), which event settings mean (`guarantee`).
+could be drawn again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Is this the noise that was promised? Laws of noise are written down here a second time, and no sampler is asked.
 
 Every test returns the probability that right noise looks as bad (or an upper bound on it), so tests can be added up.
-Pure functions on numbers. Owns: laws and tests. Does not own: where noise comes from (`edgefr.studies.audits`).
+Pure functions on numbers.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@
 
 An entry may bring settings of its own: a subclass of the table's `Choice`, told from the others' by the entry's name.
 They are looked up when they are read, so entries that a plug-in registered are as good as those that ship.
-Owns: names, look-ups, and which key belongs to which entry. Does not own: what any entry does.
 """
 
 import importlib
