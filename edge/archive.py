@@ -64,9 +64,9 @@ def opened(
 
 
 def kept(path: str | Path, folder: Path, terms: Terms) -> Bundle:
-    """Open and check a bundle, folder or zip; a zip is unpacked once, to a folder of its own in `folder`.
+    """Open and check a bundle, folder or zip; a zip is unpacked once into a folder of its own in `folder`.
 
-    What lies there is checked again whenever it is opened, and what another zip left there goes away.
+    It is checked again whenever it is opened, and replaces what another zip left there.
     """
     if not is_archive(path):
         return open_on(path, terms)
@@ -111,7 +111,6 @@ def _unpacked(archive: Path, target: Path, terms: Terms) -> Bundle:
 
 
 def _into(archive: Path, folder: Path, terms: Terms) -> Bundle:
-    """Unpack into an empty folder and open that; errors name the archive."""
     where = f"bundle {archive}"
     try:
         with archive.open("rb") as file:
@@ -155,7 +154,6 @@ def _check_plain(where: str, size: int, tail: bytes) -> None:
 
 
 def _unpack(where: str, packed: zipfile.ZipFile, folder: Path, terms: Terms) -> None:
-    """Write manifest, signature and all listed files."""
     entries = _entries(where, packed)
     if MANIFEST not in entries:
         raise InputError(f"{where} is not a bundle: it has no {MANIFEST}; give the zip of one device class")
@@ -179,7 +177,6 @@ def _unpack(where: str, packed: zipfile.ZipFile, folder: Path, terms: Terms) -> 
 
 
 def _entries(where: str, packed: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """Return the archive's members by name: plain names, once each, ordinary files in a way we can read."""
     entries: dict[str, zipfile.ZipInfo] = {}
     for info in packed.infolist():
         name = info.orig_filename

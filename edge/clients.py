@@ -1,6 +1,4 @@
-"""A client's own state is read from a bundle: what a new device starts from, and that of simulated users.
-
-Only bundles that were exported with users carry any: a test compares their devices with the simulator.
+"""A client's own state is read from a bundle that was exported with users, so that tests compare it with the simulator.
 """
 
 import json
@@ -62,7 +60,6 @@ class Clients:
             self._read(config.users, config.private)
 
     def _read(self, users: str, private: str) -> None:
-        """Open what the bundle carries of its users, and check that it is of all of them."""
         self._clients = read_numbers(self._bundle, users, "numbers", len(self.ids))
         self._path = private
         self._arrays = _tensors(self._bundle, private).arrays
@@ -151,7 +148,6 @@ def read_tensors(bundle: Bundle, path: str) -> dict[str, Floats]:
 
 
 def _tensors(bundle: Bundle, path: str) -> TensorFile:
-    """Map a safetensors file of the bundle."""
     file = bundle.file(path)
     try:
         return mapped(file, bundle.entry(file))

@@ -289,7 +289,6 @@ class Server:
             connection.close()
 
     def _connected(self, deadline: Deadline) -> http.client.HTTPConnection:
-        """Return a connection to the server, and to nobody else."""
         parts, pin = urlsplit(self.url), self.identity.record.pin
         if parts.scheme == "http":
             plain = http.client.HTTPConnection(self.host, parts.port, timeout=deadline.left())
@@ -310,7 +309,6 @@ class Server:
         return connection
 
     def _show(self, context: ssl.SSLContext) -> None:
-        """Have a connection show the device's certificate where it has one."""
         if self.shown is None:
             return
         try:
@@ -335,8 +333,8 @@ def enrol(
 ) -> Identity:
     """Make a key in the folder of a device's state, and enrol it with a one-time code; who the device then is.
 
-    Asked again, it is the same key: an answer that was lost costs nothing. Raises `InputError` for a code that is none,
-    a server that cannot be reached, is not the one that the code names, or refuses it.
+    A second call uses the same key. Raises `InputError` for a code that is none, and for a server that cannot be
+    reached, is not the one that the code names, or refuses it.
     """
     secret, pin = opened_code(code)
     identity = Identity.made(folder)
@@ -357,6 +355,5 @@ def public_digest(certificate: bytes) -> str | None:
 
 
 def _number(text: str | None, digits: int) -> int | None:
-    """Return the number in a header; None for anything else."""
     known = text is not None and text.isascii() and text.isdigit() and len(text) <= digits
     return int(text or "") if known else None

@@ -20,8 +20,8 @@ ROOM = 32 << 20  # bytes of rows that are kept
 class Prepared:
     """A prepared table is made by a graph of the rows that `tables` have of the same items.
 
-    Nothing that training changes is in it, so a row is made once and then kept, those asked for first (a client's own
-    items, which every epoch reads) up to `room` bytes. `open_graph` gives the graph when the first row is asked for.
+    Training changes nothing in it, so a row is made once and then kept up to `room` bytes, a client's own items first.
+    `open_graph` gives the graph when the first row is asked for.
     """
 
     def __init__(

@@ -56,10 +56,7 @@ def named(learning: Learning, dense: Mapping[str, Floats]) -> dict[str, Floats]:
 
 
 def noised(message: Floats, scale: float) -> Floats:
-    """Return a message with the device's own Laplace noise of this `scale` on every value; 0: as it is.
-
-    Nothing is clipped, so it guarantees nothing; but it is exact noise of the system's secure bits, on a grid.
-    """
+    """Return a message with the device's exact Laplace noise of this `scale` on every value (0: none), no guarantee."""
     step = 2.0 ** (math.frexp(scale)[1] - FINE)
     if not scale or step < LEAST:  # less than what a float32 can tell apart
         return message

@@ -66,7 +66,6 @@ def explained(
 
 
 def _check_asked(items: int, window: Windows) -> None:
-    """Refuse to explain from nothing, and to explain nothing."""
     if not (window.real[0] > 0).any():
         raise InputError("nothing to explain from: its user has had no items yet")
     if not items:

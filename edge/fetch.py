@@ -1,8 +1,8 @@
 """A device fetches a bundle from its server: the manifest first, then the files that it lacks, piece by piece.
 
 Nothing of a file is asked for before the manifest is one that the device would open: signature, publisher, serial,
-expiry. Files lie in a hidden folder beside the target, each under its digest, until all of them are there; a fetch that
-was cut off goes on with what lies there. Then they are checked as any bundle from a disk is, and renamed into place.
+expiry. Files lie under their digests in a hidden folder beside the target, where a fetch that was cut off goes on; all
+are checked as any bundle is, and renamed into place.
 """
 
 from __future__ import annotations
@@ -87,7 +87,6 @@ def fetch(
 
 
 def _check_size(files: list[File], server: Server) -> None:
-    """Raise `InputError` for more than a device takes unasked, before any file is asked for."""
     size = sum(one.size for one in files)
     if size > MOST:
         raise InputError(
@@ -97,7 +96,6 @@ def _check_size(files: list[File], server: Server) -> None:
 
 
 def _there(target: Path, bundle_id: str, terms: Terms) -> Bundle:
-    """Return the bundle that was fetched before. Raises `InputError` for anything else in its place."""
     found = open_on(target, terms)
     if found.manifest.bundle_id != bundle_id:
         raise InputError(f"{target} holds another bundle than the server has now; give another folder")

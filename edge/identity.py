@@ -81,9 +81,9 @@ class Signed:
         return "\n".join(lines).encode()
 
     def holds(self, method: str, path: str) -> bool:
-        """Say whether the signature is that of the key, over a request of this method and path.
+        """Say whether the signature is the key's, over a request of this method and path.
 
-        It is of no key that has no private one, whose signatures anybody can make.
+        A key without a private one, whose signatures anybody can make, has none.
         """
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey

@@ -38,10 +38,7 @@ def read_vectors(graph: Graph, shared: Mapping[str, Floats], tables: Mapping[str
 
 
 class Kept:
-    """These are vectors on disk under the digest of what they come from: a bundle, and its tensors as they are now.
-
-    It is a cache: what is damaged, or is not what was written, is made again.
-    """
+    """These are vectors on disk under the digest of their bundle and its tensors; damaged ones are made again."""
 
     def __init__(self, folder: Path, bundle_id: str) -> None:
         self._folder, self._bundle_id = folder, bundle_id

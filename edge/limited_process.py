@@ -1,11 +1,10 @@
 """A process is held to limits by its system, in a child: whatever runs there, however long it hears nothing, ends.
 
-Python ends nothing that runs in a library, and learns too late of memory that a library takes. So the work goes on in
-a child, whose memory the kernel bounds and whom it ends with the alarm's signal; the parent waits, and says which
-limit it was. Time counts while a bundle is worked with, and not while a device waits for its server.
+Python cannot end what runs in a library, and learns too late of memory that a library takes. So the work goes on in a
+child: the kernel bounds its memory and ends it by the alarm's signal; the parent waits, and says which limit it was.
+Time counts while a bundle is worked with, not while a device waits for its server.
 
-Linux bounds memory, macOS time alone, Windows neither: there training stops by itself (`edge.limits`), and nothing else
-does.
+Linux bounds memory, macOS time alone, Windows neither: there only training stops by itself (`edge.limits`).
 """
 
 from __future__ import annotations
@@ -157,8 +156,6 @@ def _begin(parent: int, ram_mb: float | None, seconds: float | None, ready: Call
 
 
 def _waited(child: int) -> int:
-    """Wait for a child and hand signals on to it; return its exit code, below 0 for the signal that ended it."""
-
     def hand_on(number: int, frame: object) -> None:
         with suppress(ProcessLookupError):
             os.kill(child, number)
@@ -187,7 +184,6 @@ def _limit(code: int, ram_mb: float | None, seconds: float | None) -> str | None
 
 
 def _end(code: int) -> NoReturn:
-    """End this process as its child ended."""
     if code < 0:
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)

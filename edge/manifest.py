@@ -158,7 +158,6 @@ class Start(Record):
 
 
 def _form(value: Any) -> str:
-    """Say which encoder a record is of."""
     return "words" if isinstance(value, Words) or (isinstance(value, dict) and "words" in value) else "graph"
 
 

@@ -118,15 +118,12 @@ class Model:
         return {name: np.asarray(self._static[name](slice(None)), np.float32) for name in trained}
 
     def _prepared(self, learning: Learning, tables: Mapping[str, Rows]) -> dict[str, Rows]:
-        """Return tables whose rows a graph makes of those of others when they are asked for."""
-
         def opened(path: str) -> Callable[[], Graph]:
             return lambda: self.graph(path, learning.vectors_data)
 
         return {name: Prepared(opened(path), tables, self.items).rows for name, path in learning.prepared.items()}
 
     def _vectors(self, learning: Learning, path: str, state: State) -> Floats:
-        """Return item vectors by the tensors as the server last sent them; they are read anew after an update."""
         shared, kept = state.part("shared"), Kept(self.folder, self.bundle.manifest.bundle_id)
         vectors = kept.of(shared)
         if vectors is None or len(vectors) != self.items:

@@ -197,7 +197,6 @@ class Policy(BaseModel):
         return seen < self.least_cohort and not (promise is not None and promise.trust == "local")
 
     def _beyond(self, promise: Promise) -> Iterator[Refusal]:
-        """Give the reasons why a promise, even if it is kept, is not enough."""
         if promise.trust == "central" and self.trust == "local":
             yield _refused("trust", "the server would see the sum before noise is added to it", "trust: central")
         if promise.trust == "central" and promise.cohort < self.least_cohort:

@@ -51,7 +51,6 @@ def check_key(where: str, signed_by: KeyId | None, store: Store, policy: Policy)
 
 
 def _check_shown(where: str, signed_by: KeyId | None, shown: KeySet) -> None:
-    """Check that a bundle is signed by one of the set of keys that the publisher has shown."""
     if signed_by not in shown.ids:
         by = "nobody" if signed_by is None else f"key {signed_by[:16]}..."
         raise InputError(
@@ -100,7 +99,6 @@ def check_update(delta: Delta, keys: Sequence[KeyId] | None) -> None:
 
 
 def _remembered(store: Store) -> str | None:
-    """Return the key that a device's state has, the one before where it is damaged; None for a new device."""
     for name in (STATE, PREVIOUS):
         if (store.folder / name).exists():
             with suppress(Damaged):

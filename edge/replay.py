@@ -1,6 +1,4 @@
-"""This is the client side of F3CRec as functions on arrays:
-
-how far a client's taste has moved, and what it replays (§4.2).
+"""This is the client side of F3CRec (§4.2): how far a client's taste has moved, and what it replays.
 
 Arrays have one row per client and one column per remembered item, best first; -1 marks an empty place.
 """

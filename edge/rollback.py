@@ -2,10 +2,9 @@
 
     seen.json       highest serial of a bundle, highest round of this bundle, latest time of the clock, newest keys
 
-It lies beside the state and not in it, so going back to an earlier state (`Device.undo`) takes nothing out of it. What
-is older than it is refused, and what has expired by its time has expired, whatever the clock says now. Whoever had the
-clock wrong for a while removes the file. It has a lock of its own, which is held for a moment and waited for: whoever
-only looks at a device notes the time too, also while another process is at work in its state.
+It is not in the state, so going back to an earlier state (`Device.undo`) takes nothing out of it. What is older than it
+is refused, and what has expired by its time has expired, whatever the clock says now; whoever had the clock wrong
+removes the file. It has a lock of its own, since whoever only looks at a device notes the time too.
 """
 
 from __future__ import annotations
@@ -115,7 +114,6 @@ def note(
 
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
-    """Keep other processes from changing the file while inside; `InputError` where one does not end."""
     until = time.monotonic() + WAIT_S
     while True:
         try:

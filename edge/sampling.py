@@ -257,7 +257,6 @@ class Sampler:
         return self._shuffled(clients, Examples(items.ravel(), label.ravel(), positives * group), purpose, *path)
 
     def _seen(self, clients: npt.NDArray[np.int64], positives: Ragged) -> Membership:
-        """Return what is no negative of these clients: their `positives`, and what they avoid beside."""
         row, items = positives.rows, positives.values
         if self.avoid is not None:
             more = self.avoid.take(clients)
@@ -267,7 +266,6 @@ class Sampler:
     def _order(
         self, clients: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], purpose: str, path: tuple[int, ...]
     ) -> npt.NDArray[np.int64]:
-        """Return the keyed order of each client's positives."""
         row, place = segments(counts)
         draws = keyed.bits(self._keys(purposes.order(purpose), path, clients)[row], place)
         return np.lexsort((place, draws, row))

@@ -1,8 +1,8 @@
 """A device takes part in the sum of a round: its update leaves under masks, and the server learns the total alone.
 
-Its secrets of a sum live as long as the call. Before its vector leaves, its state says so, and no vector of a round
-leaves in two sums: two totals that differ by one device would be its update. So a device that is stopped within a sum
-is gone from it, and goes on with the next round; what it spent stays counted.
+Its secrets live as long as the call. Before its vector leaves, its state says so, and no vector of a round leaves in
+two sums: two totals that differ by one device would be its update. A device that is stopped within a sum is out of it,
+and goes on with the next round; what it spent stays counted.
 """
 
 from __future__ import annotations
@@ -74,7 +74,6 @@ class Sealing:
         return self._sent("opening", _written(Opening.of(part.reveal(agreed.contents))))
 
     def _told(self, kind: type[Message], step: Step, content: bytes) -> Message | None:
-        """Send what a step asks for and wait until it has ended; None: it goes on without this device."""
         if not self._sent(step, content):
             return None
         answer = self.server.told(step, self.task.round, LIMIT)

@@ -133,7 +133,6 @@ class Participant:
         return Revealed(own, {n: self._held[n][1] for n in self._held.keys() - self._arrived})
 
     def _enlist(self, neighbours: Mapping[int, Keys], roster: Mapping[int, bytes]) -> None:
-        """Hold who is in the sum. Raises `SumRefused` for a roster that these neighbours and this device are not in."""
         own = {self.number: self.keys.sign, **{n: keys.sign for n, keys in neighbours.items()}}
         if any(roster.get(n) != key for n, key in own.items()) or len(set(roster.values())) < len(roster):
             raise SumRefused("a secure sum is refused: its list of devices is not that of their keys")

@@ -153,7 +153,6 @@ class Store:
         return not (self.folder / EARLIER).exists()
 
     def _has(self, ledger: State) -> bool:
-        """Say whether this is the ledger beside the state."""
         try:
             return self.read(LEDGER).digest() == ledger.digest()
         except InputError:
@@ -181,6 +180,5 @@ class Store:
 
 
 def _packed(state: State) -> bytes:
-    """Return a state as a file, with its digest."""
     header = {"schema": SCHEMA, "facts": state.facts, "sha256": state.digest()}
     return packed(state.tensors, {"state": json.dumps(header)})

@@ -164,7 +164,6 @@ def _places(epochs: Sequence[Examples], batch_size: int) -> list[tuple[Ints, Int
 
 
 def _groups(packing: Packing, epochs: Sequence[Examples], codes: Codes) -> _Groups:
-    """Return the groups of all epochs, whose examples have these codes."""
     sizes = {(e.group, None if e.context is None else e.context.shape[1]) for e in epochs}
     if len(sizes) > 1:
         raise ValueError("phases with pairs and phases without draw for themselves: give them other `draws`")
@@ -248,7 +247,6 @@ def _ordered(packing: Packing, codes: Codes, label: Floats, weight: Floats, shap
 
 
 def _runs(ascending: Codes) -> tuple[Ints, Ints]:
-    """Return where each run of equal codes starts, and its length."""
     changes = np.empty(len(ascending), np.bool_)
     changes[:1] = True
     np.not_equal(ascending[1:], ascending[:-1], out=changes[1:])

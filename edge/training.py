@@ -173,7 +173,6 @@ def train(
 
 
 def _ask(stop: Stop) -> None:
-    """Ask whether to go on; raises `Stopped` with the reason not to."""
     reason = stop()
     if reason is not None:
         raise Stopped(reason, reason)
@@ -252,12 +251,10 @@ class _Phase:
         return loss
 
     def _moving(self) -> list[str]:
-        """Name the inputs that a step changes."""
         dense = ["theta"] if self.phase.dense else []
         return [*dense, *self.state, *(n for t, moments in self.moments.items() for n in (f"items.{t}", *moments))]
 
     def _check_outputs(self) -> None:
-        """Check that the graph gives the loss and what it changes, and nothing else; `InputError`."""
         wanted = {"loss", *(f"{name}.next" for name in self._moving())}
         if set(self.graph.outputs) != wanted:
             odd = min(set(self.graph.outputs) ^ wanted)

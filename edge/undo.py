@@ -31,7 +31,6 @@ def undo(store: Store, own: str) -> None:
 
 
 def _is_of(store: Store, name: str, own: str) -> bool:
-    """Say whether a file is a state of this bundle."""
     try:
         return bool(store.read(name).facts.get("bundle") == own)
     except Damaged:

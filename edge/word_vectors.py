@@ -86,7 +86,6 @@ class WordEncoder:
 
 
 def _hashed(numbers: Ints, width: int) -> npt.NDArray[np.float64]:
-    """Return sums of signs: a word's place is its number, as an unsigned one, modulo `width`, its sign the top bit."""
     unsigned = numbers.view(np.uint64)
     out = np.zeros(width)
     np.add.at(out, (unsigned % np.uint64(width)).astype(np.int64), np.where(numbers < 0, -1.0, 1.0))
@@ -94,7 +93,6 @@ def _hashed(numbers: Ints, width: int) -> npt.NDArray[np.float64]:
 
 
 def _looked_up(numbers: Ints, table: WordTable) -> npt.NDArray[np.float64]:
-    """Return the sum of the words' rows; words that the table does not know say nothing."""
     found, count = np.unique(numbers, return_counts=True)
     places = np.searchsorted(table.numbers, found)
     known = places < len(table.numbers)
