@@ -1,7 +1,7 @@
 """Hierarchical knowledge distillation: a small BERT that attends as a large one does (TransFR §3.2.2).
 
-    student = distill(texts, DistillSettings(layers=2, hidden=156, layer_map=[3, 6]), Path("cache"))
-    AutoModel.from_pretrained(student.path)
+student = distill(texts, DistillSettings(layers=2, hidden=156, layer_map=[3, 6]), Path("cache"))
+AutoModel.from_pretrained(student.path)
 """
 
 from __future__ import annotations
@@ -62,10 +62,9 @@ def distill(
 ) -> Student:
     """Distil the teacher into a smaller BERT on `texts` (TransFR Eq. 1-3).
 
-    Empty and repeated texts are left out. The student lies in `cache_dir` under the digest of teacher, texts
-    and settings: a second call returns it at once, a killed one goes on from its last checkpoint. Raises
-    `InputError` for settings that do not fit the teacher, no text, an unusable teacher or device, a full
-    disk.
+    Empty and repeated texts are left out. The student lies in `cache_dir` under the digest of teacher, texts and
+    settings: a second call returns it at once, a killed one goes on from its last checkpoint. Raises `InputError` for
+    settings that do not fit the teacher, no text, an unusable teacher or device, a full disk.
     """
     started, teacher_folder = time.monotonic(), resolve(settings.teacher)
     distinct = corpus(texts)
@@ -195,14 +194,12 @@ def _terms(
 
 
 def _projected(projection: Tensor | None, states: Tensor) -> Tensor:
-    """Return states times a term's own W."""
     if projection is None:
         raise ValueError("a term that projects says so, and this one does not")
     return states @ projection
 
 
 def _half(device: str) -> torch.autocast:
-    """Compute in bfloat16 on a GPU, in float32 elsewhere."""
     kind = torch.device(device).type
     return torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda")
 
@@ -243,7 +240,6 @@ def _judged(
 
 
 def _finish(working: Path, final: Path, report: dict[str, Any]) -> Student:
-    """Make the working folder the kept one, in one move."""
     whole = digest(working)
     write_json(working / "report.json", {"digest": whole, "report": report})
     (working / "checkpoint.safetensors").unlink(missing_ok=True)

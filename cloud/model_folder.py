@@ -27,10 +27,7 @@ _IN_DIGEST = (
 
 
 def check(folder: Path) -> Path:
-    """`folder`, if it holds a configuration, safetensors weights and a tokenizer.
-
-    Raises `InputError` that says what is missing.
-    """
+    """Return `folder` if it holds configuration, safetensors weights and tokenizer, else raise what is missing."""
     if not (folder / "config.json").is_file():
         raise InputError(f"{folder} is not a transformers folder: it has no config.json")
     if not list(folder.glob("model*.safetensors")):

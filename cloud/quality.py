@@ -12,9 +12,8 @@ Matrix = npt.NDArray[np.floating]
 def cosine_after_fit(student: Matrix, teacher: Matrix, seed: int) -> float | None:
     """Return the mean cosine between teacher vectors and the best linear map of student vectors, on held-out texts.
 
-    `student` [n, f], `teacher` [n, f']. The map (with an offset) is fitted by least squares on a keyed 80 %
-    of the texts and judged on the rest. None when there are too few texts to fit it (fewer than f + 1 to fit
-    on).
+    `student` [n, f], `teacher` [n, f']. The map (with an offset) is fitted by least squares on a keyed 80 % of the
+    texts and judged on the rest. None when there are too few texts to fit it (fewer than f + 1 to fit on).
     """
     count, width = student.shape
     held_out = np.zeros(count, dtype=bool)

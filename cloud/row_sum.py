@@ -58,7 +58,6 @@ class RowSum:
         self._count = 0
 
     def _grow(self, new: np.ndarray) -> None:
-        """Give distinct new rows places after the last, with sums of zero."""
         first, self._count = self._count, self._count + len(new)
         if self._count > len(self._rows):
             room = min(max(self._count, 2 * len(self._rows)), self.shape[0])

@@ -50,10 +50,6 @@ def opened(
     """Open and check a bundle, folder or zip; a zip lies in a temporary folder until the end.
 
     Arguments as `open_bundle`.
-
-    >>> with opened("phone.zip") as bundle:  # doctest: +SKIP
-    ...     bundle.manifest.device_class
-    'phone_sd680'
     """
     terms = Terms(trusted, now, newest)
     if not is_archive(path):

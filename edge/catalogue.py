@@ -35,7 +35,6 @@ class Catalogue:
 
     @property
     def items(self) -> int:
-        """Return the number of items."""
         return len(self.ids)
 
     @property

@@ -1,5 +1,4 @@
-"""A client's own state is read from a bundle that was exported with users, so that tests compare it with the simulator.
-"""
+"""A client's own state is read from a bundle that was exported with users, so that tests compare it with the simulator."""
 
 import json
 from collections.abc import Mapping
@@ -84,17 +83,14 @@ class Clients:
         return self._clients[user]
 
     def shared(self) -> dict[str, Floats]:
-        """Return the shared dense tensors."""
         return read_tensors(self._bundle, self._bundle.config.shared)
 
     def private(self, user: int | None) -> dict[str, Floats]:
-        """Return the private tensors of one user by name."""
         if user is None:
             return dict(self._init)
         return {name: self._arrays[f"private.{name}"][user].copy() for name in self._init}
 
     def state(self, user: int | None) -> ClientState:
-        """Return what scoring reads of one user."""
         windowed = self._bundle.config.window is not None
         times = self.times(user) if windowed else np.empty(0, np.int64)
         return ClientState(self.private(user), self.items("history", user), times, self.items("seen", user))

@@ -145,7 +145,6 @@ class Server:
 
     @property
     def host(self) -> str:
-        """Return the server's name or number."""
         return urlsplit(self.url).hostname or ""
 
     def task(self, after: int, limit: int) -> Task | None:

@@ -27,7 +27,6 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float) -> Deadline:
-        """Return the moment so many seconds from now."""
         return cls(time.monotonic() + seconds, seconds)
 
     def left(self) -> float:

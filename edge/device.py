@@ -61,10 +61,9 @@ class Device(Adviser, Releaser):
     name. `max_ram_mb` and `max_seconds` bound training, which then stops within a step (None: the policy's); all else
     is bounded where a command runs in a child of its own (`edge.limited_process`), and not here. `trusted`: public
     keys, one of which must have signed the bundle; None: whichever key signed the first one is trusted, and from then
-    on no other.
-    `policy`: what may leave (None: policy.yaml in the state's folder, and strict defaults where there is none).
-    `renew`: where the state is of another bundle of the same publisher, go on under this one; the ledger of all that
-    has ever left goes on too.
+    on no other. `policy`: what may leave (None: policy.yaml in the state's folder, and strict defaults where there is
+    none). `renew`: where the state is of another bundle of the same publisher, go on under this one; the ledger of all
+    that has ever left goes on too.
 
     Raises `InputError` for a bundle that is refused, and for a state of another bundle.
 

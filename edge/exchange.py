@@ -1,7 +1,7 @@
 """A device and the server exchange messages beside updates, and some private tensors are kept from round to round.
 
-    trained model, what the client had last → message → noise of the device's own → beside the update
-    the server's reply → a private tensor, which the next rounds and recommendations read
+trained model, what the client had last → message → noise of the device's own → beside the update
+the server's reply → a private tensor, which the next rounds and recommendations read
 """
 
 from __future__ import annotations

@@ -52,9 +52,6 @@ def fetch(
     identity the server is asked with: of its publisher, not older than it has seen, not expired, by one of `trusted`
     where any are given. Called again after it was cut off, it goes on. Raises `InputError` for a bundle that the device
     would not open, a server that sends other bytes than the manifest says, and a folder that holds something else.
-
-    >>> fetch(server, "phone").bundle.manifest.device_class  # doctest: +SKIP
-    'phone_sd680'
     """
     target, store, where = Path(target), Store(server.identity.folder), f"the bundle of {server.url}"
     terms = seen.terms(store, trusted, now)

@@ -72,7 +72,6 @@ class Signed:
 
     @property
     def header(self) -> str:
-        """Return it as the header it travels in."""
         return f"Edgefr {self.key} {self.session} {self.nonce} {self.time} {self.digest} {self.signature}"
 
     def content(self, method: str, path: str) -> bytes:
@@ -156,11 +155,9 @@ class Identity:
 
     @property
     def key(self) -> str:
-        """Return the public key, hex."""
         return self._private.public_key().public_bytes_raw().hex()
 
     def signed(self, method: str, path: str, body: bytes, session: str, nonce: int, now: int) -> Signed:
-        """Return the signature of a request."""
         said = Signed(self.key, session, nonce, now, hashlib.sha256(body).hexdigest())
         return replace(said, signature=self._private.sign(said.content(method, path)).hex())
 

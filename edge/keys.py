@@ -49,7 +49,6 @@ class KeySet(Record):
 
     @property
     def ids(self) -> list[KeyId]:
-        """Return the keys' ids."""
         return [KeyId(hashlib.sha256(bytes.fromhex(key)).hexdigest()) for key in self.keys]
 
     @property
@@ -59,7 +58,6 @@ class KeySet(Record):
 
     @property
     def digest(self) -> str:
-        """Return the sha256 of its content."""
         return hashlib.sha256(self.content).hexdigest()
 
 

@@ -120,7 +120,6 @@ class Encoder(Record):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Return the files it is made of."""
         return tuple(path for path in (self.path, self.data, self.tokenizer) if path)
 
 

@@ -51,7 +51,6 @@ class Recommender:
 
     @property
     def items(self) -> int:
-        """Return the number of items of the catalogue."""
         return self.catalogue.items
 
     def scores(self, user: str | ClientState | None = None, history: Iterable[str | int] | None = None) -> Floats:

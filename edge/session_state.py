@@ -114,7 +114,6 @@ class LearningMaterial:
         return self.sampler.draws(CLIENT, epochs, self.round, self.whole)
 
     def steps(self, phase: PhaseRecord) -> Iterator[Step]:
-        """Yield steps as `Work.steps` does."""
         draw = self.draws[phase.purpose]
         real = draw.real[0]
         given: dict[str, Array] = {"label": real, "weight": (real / max(real.sum(), 1.0)).astype(np.float32)}
@@ -125,16 +124,13 @@ class LearningMaterial:
             yield draw.touched, {**given, "window.negatives": draw.negatives[epoch, 0]}
 
     def shown(self, graph: Graph, tables: Mapping[str, Rows]) -> dict[str, Array]:
-        """Return the window as `Work.shown` does."""
         return window_feeds(graph, self.sampler.window(CLIENT), tables)
 
     def read(self, phases: Sequence[PhaseRecord]) -> Ints:
-        """Return items as `Work.read` does."""
         drawn = [self.draws[phase.purpose].touched for phase in phases]
         return np.unique(np.concatenate([np.empty(0, np.int64), *drawn]))
 
     def planned(self, phases: Sequence[PhaseRecord]) -> int:
-        """Count steps as `Work.planned` does."""
         return sum(phase.epochs for phase in phases) * int(self.sampler.steps(CLIENT)[0])
 
 

@@ -100,15 +100,12 @@ class Packing:
         return codes >> self.dtype(self.step + 1)
 
     def slot_of(self, codes: Codes) -> Ints:
-        """Return the slot of each code."""
         return (codes >> self.dtype(self.item + self.step + 1)).astype(np.int64)
 
     def item_of(self, codes: Codes) -> Ints:
-        """Return the item of each code."""
         return (self.pair(codes) & self.dtype((1 << self.item) - 1)).astype(np.int64)
 
     def step_of(self, codes: Codes) -> Ints:
-        """Return the step of each code."""
         return (codes >> self.dtype(1) & self.dtype((1 << self.step) - 1)).astype(np.int64)
 
 

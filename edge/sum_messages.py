@@ -61,7 +61,6 @@ class Seat:
 
     @property
     def header(self) -> str:
-        """Return it as the header it travels in."""
         return f"{self.number} {self.salt.hex()}" + ("" if self.base is None else f" {self.base}")
 
     @classmethod
@@ -87,12 +86,10 @@ class KeysMessage(Record):
 
     @classmethod
     def of(cls, keys: Keys) -> Self:
-        """Make it of a device's keys."""
         return cls(mask=keys.mask.hex(), share=keys.share.hex(), sign=keys.sign.hex())
 
     @property
     def keys(self) -> Keys:
-        """Return the keys."""
         return Keys(*map(bytes.fromhex, (self.mask, self.share, self.sign)))
 
 
@@ -108,13 +105,11 @@ class Neighbours(Record):
 
     @classmethod
     def of(cls, threshold: int, keys: Mapping[int, Keys], roster: Mapping[int, bytes]) -> Self:
-        """Make it of the neighbours' keys, and all devices' keys for signatures."""
         near = {number: KeysMessage.of(found) for number, found in keys.items()}
         return cls(threshold=threshold, keys=near, roster=_written(roster))
 
     @property
     def near(self) -> dict[int, Keys]:
-        """Return the neighbours' keys."""
         return {number: found.keys for number, found in self.keys.items()}
 
     @property
@@ -130,12 +125,10 @@ class Shares(Record):
 
     @classmethod
     def of(cls, sealed: Mapping[int, bytes]) -> Self:
-        """Make it of the sealed shares."""
         return cls(sealed=_written(sealed))
 
     @property
     def contents(self) -> dict[int, bytes]:
-        """Return the shares."""
         return _read(self.sealed)
 
 
@@ -147,7 +140,6 @@ class Asked(Record):
 
     @classmethod
     def of(cls, sent: Set[int], arrived: Set[int]) -> Self:
-        """Make it of the two sets."""
         return cls(sent=sorted(sent), arrived=sorted(arrived))
 
 
@@ -164,12 +156,10 @@ class Agreed(Record):
 
     @classmethod
     def of(cls, signatures: Mapping[int, bytes]) -> Self:
-        """Make it of the signatures."""
         return cls(signatures=_written(signatures))
 
     @property
     def contents(self) -> dict[int, bytes]:
-        """Return the signatures."""
         return _read(self.signatures)
 
 
@@ -181,12 +171,10 @@ class Opening(Record):
 
     @classmethod
     def of(cls, shown: Revealed) -> Self:
-        """Make it of what a device reveals."""
         return cls(own=_written(shown.own), pairs=_written(shown.pairs))
 
     @property
     def revealed(self) -> Revealed:
-        """Return the shares."""
         return Revealed(_read(self.own), _read(self.pairs))
 
 

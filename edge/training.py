@@ -75,7 +75,6 @@ class Material:
     round: int
 
     def steps(self, phase: PhaseRecord) -> Iterator[Step]:
-        """Yield steps as `Work.steps` does."""
         replay = self.replay if phase.when == "round" else None
         for epoch in range(phase.epochs):
             drawn = self.sampler.epoch(CLIENT, phase.purpose, self.round, epoch, which=phase.which)
@@ -85,13 +84,11 @@ class Material:
                 yield steps.items[at], {"label": steps.label[at], "weight": steps.weight[at], **_pairs(steps, number)}
 
     def read(self, phases: Sequence[PhaseRecord]) -> Ints:
-        """Return items as `Work.read` does."""
         moving = any(phase.tables for phase in phases)  # a phase that trains none of them reads what others have moved
         found = [items for phase in phases if moving for items, _ in self.steps(phase)]
         return np.unique(np.concatenate([np.empty(0, np.int64), *found]))
 
     def planned(self, phases: Sequence[PhaseRecord]) -> int:
-        """Count steps as `Work.planned` does."""
         return sum(phase.epochs * int(self.sampler.steps(CLIENT, phase.which)[0]) for phase in phases)
 
     def shown(self, graph: Graph, tables: Mapping[str, Rows]) -> dict[str, Array]:

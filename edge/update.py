@@ -83,7 +83,6 @@ class ClientUpdate:
         return {"examples": self.examples, "dropped": self.dropped, "tables": list(self.rows)}
 
     def to_bytes(self) -> bytes:
-        """Return it as safetensors."""
         return packed(self.arrays(), {"release": json.dumps(self.facts())})
 
     @classmethod
@@ -116,7 +115,6 @@ class WorkRecord:
     failed: str | None = None
 
     def facts(self) -> dict[str, Any]:
-        """Return it as plain values."""
         return asdict(self)
 
 

@@ -134,11 +134,9 @@ class One:
     pairs: Pairs | None = None
 
     def rows(self, table: Tensor) -> Tensor:
-        """Return rows of a `rows` tensor for these items: [..., n, width]."""
         return torch.nn.functional.embedding(self.items, table)
 
     def frozen(self, table: Tensor) -> Tensor:
-        """Return rows of a frozen catalogue table (text vectors, item vectors) for these items: [..., n, width]."""
         return torch.nn.functional.embedding(self.catalogue, table)
 
     def beside(self, table: Tensor) -> Tensor | None:
@@ -153,15 +151,12 @@ class One:
         return tensor.unsqueeze(-2)
 
     def dense(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """Apply a client's own dense layer: x [..., n, in] @ weight [..., in, out] + bias [..., out]."""
         return torch.matmul(x, weight).add_(bias.unsqueeze(-2))
 
     def mean(self, values: Tensor) -> Tensor:
-        """Take the mean over each client's examples, summed over clients (a scalar)."""
         return (values * self.weight).sum()
 
     def over_items(self, values: Tensor) -> Tensor:
-        """Sum over the distinct items of each client's batch, summed over clients; values [..., n] of an item agree."""
         real = self.weight > 0
         same = (self.items.unsqueeze(-1) == self.items.unsqueeze(-2)) & real.unsqueeze(-2)
         return (values * real / same.sum(-1).clamp_min(1)).sum()
@@ -246,7 +241,6 @@ class Flat(One):
         return values
 
     def listed(self, values: Tensor) -> Tensor:
-        """Return a list as it is (see `Padded`)."""
         return values
 
     def rows(self, table: Tensor) -> Tensor:
@@ -310,7 +304,6 @@ def _products_of_runs(users: Tensor, vectors: Tensor, ends: Tensor) -> Tensor:
 
 
 def _sum_runs(values: Tensor, ends: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Weighted sums of runs of rows: [N, w] -> [C, w]."""
     each = torch.arange(len(values), device=ends.device)
     starts = torch.nn.functional.pad(ends[:-1], (1, 0))
     return torch.nn.functional.embedding_bag(each, values, starts, mode="sum", per_sample_weights=weight)

@@ -94,7 +94,6 @@ def _text(table: npt.NDArray[Any], form: Form) -> bool:
 
 
 def _read(kit: Kit, form: Form, table: npt.NDArray[Any], texts: Sequence[str], judge: Judge) -> npt.NDArray[np.float32]:
-    """A table with the rows that are looked at as the encoder reads them."""
     out = table.copy()
     out[judge.items] = encoder_of(kit.stage, form.record).encode([texts[item] for item in judge.items])
     return out

@@ -43,7 +43,6 @@ def start_list(
 
 
 def _popular(model: TrainedModel) -> StartList | None:
-    """Count the people who had each item."""
     rows = Ragged(np.asarray(model.seen.values, np.int64), np.asarray(model.seen.offsets, np.int64))
     pairs = np.unique(np.stack([rows.rows, rows.values]), axis=1)
     counts = np.bincount(pairs[1], minlength=len(model.names.items))[model.offered].astype(np.float32)
@@ -52,7 +51,6 @@ def _popular(model: TrainedModel) -> StartList | None:
 
 
 def _mean(model: TrainedModel, seed: int, tables: Mapping[str, Tensor] | None) -> StartList | None:
-    """Score for nobody in particular."""
     if model.tables:  # of clients' own rows nobody holds the whole
         return None
     program, none = model.program, Ragged.empty(1, np.int64)

@@ -1,7 +1,6 @@
-"""This turns what torch traced into ONNX once: graphs are kept under the digest of all that was traced.
+"""A graph that torch traced becomes ONNX once, and is kept under the digest of all that was traced.
 
-A graph that comes from there goes through the same gate as a new one, so that a damaged or strange file cannot be
-shipped: it is compared with torch before it is used, as any other.
+One that is read from there goes through the same gate as a new one: it is compared with torch before it is used.
 """
 
 from __future__ import annotations

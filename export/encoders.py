@@ -234,7 +234,6 @@ class Projected(torch.nn.Module):
 
 
 def _projected(encoder: TorchEncoder, folder: Path) -> torch.nn.Module:
-    """Return the encoder, followed by the projection that lies beside its weights, if one does."""
     from safetensors.torch import load_file
 
     if not (folder / PROJECTION).is_file():
@@ -263,7 +262,6 @@ def _record(encoder: TorchEncoder, label: str, weights: Weights, width: int, poo
 
 
 def _stage(stage: Staging, record: Encoder, graph: Any) -> Encoder:
-    """Stage the graph and its large tensors, if it has any, as two files; return the entry that names both."""
     data = f"{record.path}.data"
     small, large = beside(graph, Path(data).name)
     stage.add(record.path, "encoder", small)

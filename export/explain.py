@@ -1,7 +1,7 @@
 """The graph of what a candidate leans on is traced here: a program's `explain`, as its scores are (`export.graphs`).
 
-    in   items.T, history.T, label.history, times.history, shared.X, private.X, as of the score graph
-    out  weights   of each candidate, over the positions of the window   [n, L]
+in   items.T, history.T, label.history, times.history, shared.X, private.X, as of the score graph
+out  weights   of each candidate, over the positions of the window   [n, L]
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ def explain_graph(program: LocalProgram, tensors: Collection[str]) -> Any:
     """Return the ONNX graph of what candidates lean on, for a client that has these tensors.
 
     Raises `InputError` when the graph differs from torch by more than 1e-4 on any of four sizes.
-
-    >>> explain_graph(program, program.specs)  # doctest: +SKIP
     """
     names = [name for name in program.specs if name in tensors]
     shapes, inputs = score_inputs(program, names)

@@ -60,8 +60,6 @@ def identity(*things: Any) -> str | None:
 
 
 class _Told:
-    """This writes things into a digest, each object once."""
-
     def __init__(self) -> None:
         self.found = sha256()
         self.seen: dict[int, int] = {}
@@ -182,7 +180,6 @@ def _check_entry(entry: Any) -> None:
 
 @cache
 def _code() -> list[tuple[str, str]]:
-    """Return name and digest of every file of our packages."""
     folders = []
     for name in OURS:
         found = importlib.util.find_spec(name)

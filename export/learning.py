@@ -178,7 +178,6 @@ def _anew(spec: TensorSpec) -> AnewRecord | None:
 def _sessions(
     stage: Staging, program: SessionProgram, spec: LearningSpec
 ) -> tuple[SessionRecord, tuple[int, ...] | None]:
-    """Record how devices learn from sessions, and the shape of what a teacher says of one."""
     if program.begins_alone and spec.round < 1:
         raise InputError(f"{program.name} starts its first round from nets of the clients' own: export after a round")
     teach, shape = _staged(stage, program, program.teach, "taught", TEACH)
@@ -197,7 +196,6 @@ def _sessions(
 def _staged(
     stage: Staging, program: SessionProgram, function: Callable[..., torch.Tensor | None], output: str, path: str
 ) -> tuple[str | None, tuple[int, ...] | None]:
-    """Stage the graph of what a program makes of a window; its path and shape, where it makes anything."""
     made = None if output == "prototype" and program.publishes == "none" else window_graph(program, function, output)
     if made is None:
         return None, None
@@ -206,7 +204,6 @@ def _staged(
 
 
 def _messages(stage: Staging, program: LocalProgram, spec: LearningSpec) -> ExchangeRecord | None:
-    """Record what devices that learn from sets exchange beside updates; None where that is nothing."""
     record = _exchange(program, spec)
     if record.publish is not None:
         stage.add(record.publish, "step", message_graph(program).SerializeToString(deterministic=True))
@@ -214,7 +211,6 @@ def _messages(stage: Staging, program: LocalProgram, spec: LearningSpec) -> Exch
 
 
 def _exchange(program: LocalProgram, spec: LearningSpec) -> ExchangeRecord:
-    """Return what devices keep of a round, and what they exchange with the server beside updates."""
     sent, (keeps, marks) = program.publishes != "none", kept_by(program)
     trained = {name for phase in program.phases for name in phase.trains}
     given = [n for n, s in program.specs.items() if s.place == "private" and n not in trained]

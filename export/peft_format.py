@@ -44,8 +44,6 @@ def write_peft(folder: Path, tensors: Mapping[str, Tensor], alpha: float, base: 
 
     `base` says in the configuration which model they belong to. Raises `InputError` where there are none, or where
     they do not pair up.
-
-    >>> write_peft(run / "adapters" / "lora", shared, alpha=16, base="encoder")  # doctest: +SKIP
     """
     own = {name: value for name, value in tensors.items() if _OURS.fullmatch(name)}
     rank, targets = _shape(own, "these tensors")
@@ -133,7 +131,6 @@ def _their_name(name: str) -> str:
 
 
 def _shape(tensors: Mapping[str, Tensor], where: str) -> tuple[int, tuple[str, ...]]:
-    """Return the one rank of all pairs, and the modules that have one in every layer."""
     pairs = sorted({name.rpartition(".")[0] for name in tensors})
     if not pairs:
         raise InputError(f"{where}: there are no LoRA matrices; give those of a client that trains them")

@@ -35,13 +35,12 @@ Ints = npt.NDArray[np.int64]
 class TensorSpec:
     """This is one named tensor of a program.
 
-    `shape` is one client's, without the client dimension; for `rows` it is (items, width) of the whole table.
-    `place`: "shared" tensors travel, "private" ones never leave the device, "received" rows are made by the server for
-    each client and trained by nobody.
-    `kind`: "dense" tensors are copied per client; of "rows" a client holds only the rows its examples touch. Private
-    rows begin as zeros.
-    `reset`: "round" tensors are made anew by `init_private` whenever a client begins local work, instead of kept.
-    `first` says how `init_private` draws one, which a device has to know that is to make it anew.
+    `shape` is one client's, without the client dimension; for `rows` it is (items, width) of the whole table. `place`:
+    "shared" tensors travel, "private" ones never leave the device, "received" rows are made by the server for each
+    client and trained by nobody. `kind`: "dense" tensors are copied per client; of "rows" a client holds only the rows
+    its examples touch. Private rows begin as zeros. `reset`: "round" tensors are made anew by `init_private` whenever a
+    client begins local work, instead of kept. `first` says how `init_private` draws one, which a device has to know
+    that is to make it anew.
     """
 
     shape: tuple[int, ...]
@@ -56,7 +55,6 @@ class TensorSpec:
 
     @property
     def size(self) -> int:
-        """Return the number of values."""
         out = 1
         for n in self.shape:
             out *= n
@@ -98,7 +96,6 @@ class Form:
 
     @property
     def names(self) -> tuple[str, str, str | None, str | None]:
-        """Return its tensors: rows, weight, beside, bias."""
         return self.rows, self.weight, self.beside, self.bias
 
 
@@ -119,7 +116,6 @@ class System:
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """Return its tensors: rows, gram, user."""
         return self.rows, self.gram, self.user
 
 

@@ -40,10 +40,6 @@ def step_graph(
 
     `kind` makes the step of program, phase, optimisers, layout and keys of tables. Raises `InputError` for a phase that
     cannot be traced, and, naming tensor and step, for a graph that does not train like torch (`export.step_check`).
-
-    >>> graph, rehearsal = step_graph(program, program.phases[0], OPTIMISERS)  # doctest: +SKIP
-    >>> rehearsal.error < 1e-5  # doctest: +SKIP
-    True
     """
     step = kind(program, phase, optimisers, Layout.of(program, phase), keys_of(program))
     what = f"step graph of phase '{phase.name}' of {program.name}"

@@ -145,7 +145,6 @@ def _with_long_places(model: Any) -> Any:
 
 
 def _strip(model: Any) -> Any:
-    """Take off what a device does not need: metadata, shape notes, inputs nobody reads."""
     graph = model.graph
     for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
         del part.metadata_props[:]

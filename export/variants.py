@@ -216,7 +216,6 @@ def choose(candidates: Sequence[Candidate], name: str, limits: ClassLimits, rule
 
 
 def _rank(candidate: Candidate) -> tuple[bool, float, int]:
-    """Sort the best first. Where quality was not measured, the larger is taken for the better."""
     if candidate.quality is None:
         return candidate.variant.encoder is None, 0.0, -candidate.size.files
     return candidate.variant.encoder is None, -round(candidate.quality.least, 2), candidate.size.files

@@ -148,8 +148,8 @@ def without_libraries(releases: Iterable[tuple[Event, int]], delta: float) -> Gu
 def chance_above(releases: Iterable[tuple[Event, int]], epsilon: float) -> float | None:
     """Return the probability that the privacy loss of these releases together is above `epsilon`.
 
-    It is not the delta of that epsilon, which weighs a larger loss more and a smaller one less. None where the
-    distribution of the loss is not known: of a discrete Gaussian in many dimensions, and where nothing is guaranteed.
+    It is not the delta of that epsilon, which weighs larger losses more. None where the loss's distribution is not
+    known: of a discrete Gaussian in many dimensions, and without any guarantee.
 
     >>> chance_above([(Event("gaussian", multiplier=1.0), 1)], 0.5)
     0.5
@@ -217,7 +217,6 @@ def has_pld(event: Event) -> bool:
 
 
 def _library_event(spent: list[tuple[Event, int]]) -> Any:
-    """Return the same releases as dp-accounting's event."""
     accounting = _library("dp_accounting")
     parts = []
     for event, count in spent:
@@ -234,8 +233,7 @@ def _library_event(spent: list[tuple[Event, int]]) -> Any:
 def gaussian_epsilon(multiplier: float, rounds: int, delta: float) -> float:
     """Return the exact epsilon of `rounds` unsampled Gaussian releases: mu-GDP with mu = sqrt(rounds) / multiplier.
 
-    Solves delta = Phi(mu/2 - eps/mu) - exp(eps) Phi(-mu/2 - eps/mu) (Dong, Roth & Su 2022, Cor. 2.13), in
-    logarithms.
+    Solves delta = Phi(mu/2 - eps/mu) - exp(eps) Phi(-mu/2 - eps/mu) (Dong, Roth & Su 2022, Cor. 2.13), in logarithms.
     """
     log_ndtr = _library("scipy.special").log_ndtr
     mu = math.sqrt(rounds) / multiplier
@@ -279,7 +277,6 @@ def nominal_epsilon(std: float, delta: float, sensitivity: float = 1.0) -> float
 
 
 def _library(name: str) -> Any:
-    """Return an optional library, imported when it is needed: a device does without it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

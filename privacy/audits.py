@@ -1,7 +1,6 @@
 """This proves bounds on epsilon from right and wrong guesses of attacks, and says how well their scores tell apart.
 
-A bound from an audit is a lower one: a mechanism leaks at least so much (up to the stated confidence), perhaps more.
-Pure functions on numbers.
+A bound from an audit is a lower one: a mechanism leaks at least so much (up to the stated confidence).
 """
 
 import importlib
@@ -236,7 +235,6 @@ def leak(groups: list[tuple[Floats, Bools]], generator: np.random.Generator, dea
 
 
 def _means(groups: list[tuple[Floats, Bools]]) -> tuple[float, float, float]:
-    """Return means over groups: AUC, TPR at 1 % FPR, AUC of the better sign."""
     areas = np.array([auc(scores[member], scores[~member]) for scores, member in groups])
     rates = [tpr_at_fpr(scores[member], scores[~member]) for scores, member in groups]
     return float(areas.mean()), float(np.mean(rates)), float(np.maximum(areas, 1.0 - areas).mean())

@@ -90,7 +90,6 @@ class Budget:
         return yes, no
 
     def _by_curve(self, rows: Ints) -> tuple[Bools, Bools]:
-        """`_compared` by pure composition and by Renyi curves; these say no only where nothing better is known."""
         none = np.isinf(self._pure)
         least = np.where(rows[none].any(axis=0), math.inf, np.where(none, 0.0, self._pure) @ rows)
         for orders in (FEW, slice(None)):
@@ -113,7 +112,6 @@ class Budget:
         return least
 
     def _looked_up(self, rows: Ints) -> Bools:
-        """The answers for distinct `rows` [kinds, n] that comparisons did not decide: bool [n]."""
         rows = rows.T
         known = np.array([self._answers.get(tuple(row), -1) for row in rows.tolist()], np.int8)
         while True:
@@ -160,7 +158,6 @@ class Budget:
             low, high = (middle, high) if self._ask(row * middle // total) <= self.epsilon else (low, middle)
 
     def _such(self, test: Callable[[Event], bool]) -> Bools:
-        """Say which kinds pass a test: bool [kinds]."""
         return np.array([test(kind) for kind in self._kinds], np.bool_)
 
     @cached_property

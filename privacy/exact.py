@@ -84,7 +84,6 @@ def discrete_laplace(scale: int, size: int, bits: Bits = system_bits) -> Ints:
 
 
 def _whole(scale: int, name: str) -> int:
-    """Return a scale as Python's int, which does not overflow; `InputError` when it is not one that is drawn here."""
     try:
         found = operator.index(scale)
     except TypeError:

@@ -38,8 +38,7 @@ def resident_mb() -> float | None:
 def peak_mb() -> float | None:
     """Return the peak resident memory of this process, MB (10^6 bytes).
 
-    Where there is one, the kernel's count of this program is taken: `ru_maxrss` starts from the memory of the process
-    that launched it.
+    The kernel's count of this program is taken where there is one: `ru_maxrss` starts from the launching process's.
     """
     try:
         lines = (PROCESS / "status").read_text(encoding="utf-8").splitlines()

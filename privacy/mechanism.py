@@ -111,10 +111,7 @@ class Mechanism(ABC):
         return False
 
     def in_library(self, event: Event) -> Callable[[Any], Any] | None:
-        """Return what makes the same event of dp-accounting's, given that module.
-
-        None: it knows none, so there is no exact privacy-loss distribution.
-        """
+        """Return what makes the same event of dp-accounting's, given that module; None: it knows none."""
         return None
 
 
@@ -173,7 +170,7 @@ class Additive(Mechanism):
     def tail(self, scale: int, size: int, doubt: float) -> Tail | None:
         """Return what `size` exact draws exceed, in steps, with a chance of `doubt` for length and value each.
 
-        None: nobody has said, and a server then takes uploads under this noise however long they are.
+        None: it is not known, and a server then takes uploads under this noise however long they are.
         """
         return None
 
@@ -230,7 +227,6 @@ class Noise:
 
     @property
     def sampler(self) -> str:
-        """Return the sampler that simulates it."""
         return "float" if self.step is None else "grid"
 
     @property
@@ -241,7 +237,6 @@ class Noise:
 
     @property
     def std(self) -> float:
-        """Return the standard deviation per coordinate."""
         return law_of(self.kind).std(self)
 
     def exact(self, size: int) -> Ints:
@@ -334,7 +329,6 @@ class Event:
 
     @property
     def row(self) -> Mechanism:
-        """Return the mechanism's entry of the table."""
         return MECHANISMS[self.mechanism]
 
     @property

@@ -106,11 +106,7 @@ class Prototypes:
 
     @property
     def words(self) -> str:
-        """Say what is sent, for a report.
-
-        >>> Prototypes(50, 10, asked=True).words
-        'a prototype of 50 values as it is, one more for every recommendation'
-        """
+        """Say what is sent, for a report."""
         how = "as it is" if self.clip is None else "clipped" if self.noise is None else "clipped and noised"
         how += f" and noise of its own, Laplace {self.nominal:g}" if self.nominal else ""
         more = ", one more of the next session beside it" * self.queried

@@ -48,7 +48,6 @@ class ReadWithout(ReadWith):
     """The field is read unless `choice` has one of these values."""
 
     def holds(self, chosen: Any) -> bool:
-        """Say whether the field is read beside this value of the choice."""
         return chosen not in self.values
 
     def reason(self, chosen: Any) -> str:
@@ -130,7 +129,6 @@ def default_of(field: FieldInfo) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """Write a value as a file does."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return str(value) if isinstance(value, str | int | float) else "set"

@@ -95,7 +95,6 @@ class Domain:
         return mean, spread
 
     def _read(self, side: str, items: Tensor, real: Tensor) -> Tensor:
-        """Return what an encoder is given of items and their places: [b, L, d]."""
         t = self.tensors
         x = embedding(items, t[f"{side}.item"], sparse=True) * self.how.dim**0.5 + t[f"{side}.place"]
         return layer_norm(x, x.shape[-1:]) * real.unsqueeze(-1)
@@ -257,14 +256,12 @@ class FedDCSR(Reference):
         }
 
     def _rows(self, domain: Domain) -> Iterator[Tensor]:
-        """Yield a domain's rows and biases of all items, zeros outside its pool."""
         pool = torch.from_numpy(domain.own.pooled.pool)
         for name in ("item", "bias"):
             value = domain.tensors[name].detach()
             yield torch.zeros(domain.own.pooled.items, value.shape[1]).index_copy(0, pool, value)
 
     def _vectors(self, pair: tuple[Domain, Domain]) -> Iterator[Tensor]:
-        """Yield what everybody comes to in the source and in the target, each with a 1 for biases."""
         source, target = pair
         there = torch.from_numpy((target.own.newest >= 0).any(axis=1)).unsqueeze(-1)
         known, cold = target.represented((SHARED, EXCLUSIVE)), source.represented((SHARED,))

@@ -21,7 +21,6 @@ class Steps:
         self.slopes = [torch.zeros_like(leaf) for leaf in leaves]  # room for gradients of whole tables
 
     def take(self, loss: Tensor) -> None:
-        """Take a step down a loss."""
         self.adam.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         for leaf, slope in zip(self.leaves, self.slopes, strict=True):
