@@ -57,7 +57,7 @@ def fused(sets: Tensor, cosines: Tensor, present: Tensor, queries: Tensor, setti
 
 
 def weighted_mean(sets: Tensor, present: Tensor, counted: Tensor) -> Tensor:
-    """Return the mean over the prototypes that are there, float64 [C, P]; `counted` [C, k] says how much each counts."""
+    """Return the mean of the prototypes that are there, float64 [C, P]; `counted` [C, k] says how much each counts."""
     weights = counted / counted.sum(1, keepdim=True).clamp_min(float(np.finfo(np.float64).tiny))
     return (weights.unsqueeze(1) @ sets.double().masked_fill(~present.unsqueeze(2), 0.0)).squeeze(1)
 

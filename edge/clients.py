@@ -1,4 +1,4 @@
-"""A client's own state is read from a bundle that was exported with users, so that tests compare it with the simulator."""
+"""A client's own state is read from a bundle with users: tests compare their devices with the simulator."""
 
 import json
 from collections.abc import Mapping

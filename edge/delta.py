@@ -126,7 +126,7 @@ def read_delta(
 
 
 def check_fits(delta: Delta, learning: Learning, tables: Mapping[str, Floats]) -> None:
-    """Check that a delta changes what the bundle has, in its shapes, to numbers; `tables` are the whole trained ones."""
+    """Check that a delta changes what the bundle has, in its shapes, to numbers; `tables` are the trained ones."""
     values = [*delta.dense.values(), *(values for _, values in delta.rows.values())]
     if not all(np.isfinite(value).all() for value in values):
         raise InputError("the update has values that are not finite; nothing was changed")

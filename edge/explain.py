@@ -1,4 +1,4 @@
-"""A device says what a recommendation leans on: the weights of the items that its user had last, by the bundle's graph."""
+"""A device says what a recommendation leans on: the weights of its user's last items, by the bundle's graph."""
 
 from __future__ import annotations
 

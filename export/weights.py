@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def stored_as(weights: Weights, graph: Any, scratch: Path) -> Any:
-    """Return a new graph whose tables and matrices are stored as `weights`; `scratch` is a folder for files in between."""
+    """Return a new graph whose tables and matrices are stored as `weights`; `scratch` takes files in between."""
     from onnx import ModelProto
 
     out = ModelProto()

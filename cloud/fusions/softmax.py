@@ -1,4 +1,4 @@
-"""This fusion takes the mean weighted by softmax(cosine / temperature); at the released temperature of 1 nearly a mean."""
+"""This fusion takes the mean weighted by softmax(cosine / temperature); at the released 1 it is nearly a mean."""
 
 from __future__ import annotations
 

@@ -21,8 +21,7 @@ from torch.nn.functional import cross_entropy, embedding, layer_norm, normalize,
 
 from cloud import random_streams as purposes
 from cloud.references.pooling import Ints, Pooled
-from cloud.references.reference import Reference, first
-from cloud.references.steps import Steps
+from cloud.references.reference import Reference, Steps, first
 from privacy import keyed
 
 SHARED, EXCLUSIVE = "shared", "exclusive"
