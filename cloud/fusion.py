@@ -1,7 +1,4 @@
-"""Several prototypes become one (FCUCR Eq. 6): this says what a fusion is, and takes the mean that all start from.
-
-A fusion is one entry of `FUSIONS`, in a file of its own under `cloud/fusions`.
-"""
+"""Several prototypes become one (FCUCR Eq. 6) by a fusion, one entry of `FUSIONS` in a file under `cloud/fusions`."""
 
 from __future__ import annotations
 

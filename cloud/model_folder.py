@@ -85,10 +85,7 @@ def open_config(folder: Path) -> Any:
 
 
 def open_model(folder: Path, device: str = "cpu", attention: str = "sdpa") -> nn.Module:
-    """Return the BERT in `folder`, ready for inference. `attention="eager"` also gives attention matrices.
-
-    Raises `InputError` when the files are damaged or do not fit each other.
-    """
+    """Return the BERT in `folder`, for inference; "eager" also gives attention. Raises `InputError` if damaged."""
     import safetensors
     import torch
     from transformers import BertModel

@@ -47,10 +47,7 @@ def is_archive(path: str | Path) -> bool:
 def opened(
     path: str | Path, *, trusted: Trusted = None, now: datetime | None = None, newest: int | None = None
 ) -> Iterator[Bundle]:
-    """Open and check a bundle, folder or zip; a zip lies in a temporary folder until the end.
-
-    Arguments as `open_bundle`.
-    """
+    """Open and check a bundle, folder or zip, as `open_bundle`; a zip lies in a temporary folder until the end."""
     terms = Terms(trusted, now, newest)
     if not is_archive(path):
         yield open_on(path, terms)

@@ -80,10 +80,7 @@ def _rows(items: Ints, values: Floats, before: Rows) -> Rows:
 
 
 def reply_of(reply: Floats, learning: Learning, state: State) -> dict[str, Floats]:
-    """A reply as the private tensor it is kept as, with the device's noise where the run adds any, keyed by the round.
-
-    Raises `InputError` for a reply that the bundle's method has no place for.
-    """
+    """Return a reply as the private tensor it is kept as, with keyed noise. Raises `InputError` where none is kept."""
     how = learning.exchange
     if how is None or how.reply is None:
         raise InputError("this bundle's method takes no replies of the server")

@@ -34,10 +34,7 @@ class AnewRecord(Record):
 
 
 class TensorRecord(Grown):
-    """This is one tensor of the local program.
-
-    Of `rows` tensors, [items, width], a device changes the rows it reads.
-    """
+    """This is one tensor of the local program; of `rows` tensors, [items, width], a device changes rows it reads."""
 
     name: Name = Field(description="the program's name of it")
     shape: list[Extent] = Field(min_length=1, max_length=8, description="one client's; rows: [items, width]")

@@ -32,10 +32,7 @@ FAILED = (1, 2)
 
 @dataclass
 class Confinement:
-    """These are the limits that the system holds this process to, as they are asked for; None: it does not.
-
-    `until`: when it ends, by the monotonic clock, where a time is running.
-    """
+    """The system holds this process to these limits (None: it does not), `until` a time of the monotonic clock."""
 
     ram_mb: float | None = None
     seconds: float | None = None

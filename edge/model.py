@@ -78,10 +78,7 @@ def trained_mb(bundle: Bundle) -> float:
 
 
 class Model:
-    """These are the graphs and tables of `bundle`.
-
-    `folder` is where vectors may be kept that the device has made itself.
-    """
+    """These are the graphs and tables of `bundle`; vectors that the device has made may be kept in `folder`."""
 
     def __init__(self, bundle: Bundle, folder: Path):
         self.bundle, self.folder, self.items = bundle, folder, bundle.manifest.item_count

@@ -57,10 +57,7 @@ def mapped(path: Path, entry: File | None = None) -> npt.NDArray[Any]:
 def exactly(
     path: Path, what: str, dtype: npt.DTypeLike, shape: tuple[int, ...], entry: File | None = None
 ) -> npt.NDArray[Any]:
-    """Map a .npy file of exactly this type and shape; `entry` as `mapped`.
-
-    Raises `InputError`, which calls it `what`, for any other.
-    """
+    """Map a .npy file of exactly this type and shape. Raises `InputError`, which calls it `what`, for any other."""
     try:
         array = mapped(path, entry)
     except InputError:

@@ -86,10 +86,7 @@ def follow(state: str | Path, path: str | Path, trusted: Trusted = None) -> KeyS
 
 
 def check_update(delta: Delta, keys: Sequence[KeyId] | None) -> None:
-    """Refuse an update that none of the publisher's keys has signed; None: the device was let to take nobody's.
-
-    Raises `InputError`.
-    """
+    """Raise `InputError` for an update that none of these keys has signed; None: nobody's signature is asked for."""
     if keys is not None and delta.signed_by not in keys:
         by = "nobody" if delta.signed_by is None else f"key {delta.signed_by[:16]}..."
         raise InputError(

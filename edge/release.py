@@ -39,10 +39,7 @@ class Withheld(InputError):
 
 
 def may_be_clear(state: State) -> bool:
-    """Say whether the release that a state has, or has begun, may leave without masks.
-
-    It was made to, and was in no secure sum.
-    """
+    """Say whether the release that a state has, or has begun, was made to leave without masks, and in no sum."""
     number = state.facts["learned"] or state.facts.get(BEGUN)
     return bool(state.facts.get("clear")) and state.facts.get("masked") != number
 

@@ -100,10 +100,7 @@ def note(
     reached: tuple[str, int] | None = None,
     keys: KeySet | None = None,
 ) -> Seen:
-    """Add to what a device has seen, on its disk; arguments as `Seen.after`.
-
-    It is read and written under a lock, so that nothing is put back that another process notes meanwhile.
-    """
+    """Add to what a device has seen, on its disk and under a lock; arguments as `Seen.after`."""
     with _held(folder):
         before = Seen.of(folder)
         found = before.after(serial, seconds, reached, keys)

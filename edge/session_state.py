@@ -66,10 +66,7 @@ def moments(state: State, count: int, times: Iterable[int] | None, now: int) -> 
 
 
 def window(state: State, length: int, before: Before = "recommending") -> Windows:
-    """Return what the session shows.
-
-    That is all of it, or, before it is learned from, all but the newest item, which is a target.
-    """
+    """Return the session's window; before learning, without the newest item, which is a target."""
     skip = 1 if before == "learning" else 0
     return window_of(state.tensors["session.items"], state.tensors["session.times"], length, skip)
 

@@ -94,10 +94,7 @@ class KeysMessage(Record):
 
 
 class Neighbours(Record):
-    """A device is told who is in the sum, whom it has masks with, and how many of them open a secret of its own.
-
-    It works that number out by itself as well, and goes on with no server that says another.
-    """
+    """A device is told who is in the sum, whom it has masks with, and how many shares open a secret of its own."""
 
     threshold: Number = Field(description="shares that open a secret, as the device works it out by itself")
     keys: dict[Number, KeysMessage] = Field(max_length=MOST, description="of each neighbour, by number")

@@ -32,10 +32,7 @@ Step = tuple[Ints, dict[str, Array]]
 
 
 class Work(Protocol):
-    """This is what a client trains on in a round:
-
-    past positives, rows of the tables that the program reads, and its steps.
-    """
+    """A client trains on past positives, rows of the tables that the program reads, and its steps."""
 
     @property
     def context(self) -> Ints: ...

@@ -38,10 +38,7 @@ def words_of(text: str, pairs: bool = False) -> list[str]:
 
 
 def numbers_of(text: str, pairs: bool = False) -> Ints:
-    """Return the number of each of a text's words, int64 [n]: the first 8 bytes of its SHA-256, little-endian.
-
-    Raises `InputError` for a text that is no string.
-    """
+    """Return each word's number, int64 [n]: 8 bytes of its SHA-256, low first. Raises `InputError` for no string."""
     if not isinstance(text, str):
         raise InputError(f"a text must be a string, got {type(text).__name__}")
     digests = (hashlib.sha256(word.encode()).digest()[:8] for word in words_of(text, pairs))

@@ -119,10 +119,8 @@ class One:
 
     `items`, `label`, `weight` are [n]; or of several, with a leading client dimension.
 
-    `items` index the rows tensors the engine hands over; `catalogue` are the same items' numbers in the catalogue
-    (they index `frozen` tables); `weight` is 1/n for examples, 0 for padding; `history` is the client's own past
-    positives as another batch, `label` 1 for real entries (None where the program does not ask for it);
-    `training` says that the positives among the examples are in that history.
+    `items` index the rows tensors the engine hands over; `catalogue` are the same items' numbers in the catalogue (they
+    index `frozen` tables); the others as of `Batch`.
     """
 
     items: Tensor
@@ -259,10 +257,7 @@ class Flat(One):
 
 
 class _Repeat(torch.autograd.Function):
-    """These are rows repeated for runs of examples.
-
-    Its gradient sums each run (one pass, where a general scatter takes many).
-    """
+    """These are rows repeated for runs of examples, whose gradient sums each run in one pass."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, client: Tensor, ends: Tensor) -> Tensor:
@@ -290,10 +285,7 @@ class _InnerOfRuns(torch.autograd.Function):
 
 
 def _products_of_runs(users: Tensor, vectors: Tensor, ends: Tensor) -> Tensor:
-    """Multiply each vector by its run's user:
-
-    the entries (user, vector) of a product of matrices, without an array between.
-    """
+    """Multiply each vector by its run's user: the entries of a product of matrices, without an array between."""
     where = torch.nn.functional.pad(ends, (1, 0)), torch.arange(len(vectors))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")

@@ -22,11 +22,9 @@ Tables = Mapping[str, npt.NDArray[Any]]
 
 
 def candidates(kit: Kit, tables: Tables, texts: Sequence[str], judge: Judge | None) -> list[Candidate]:
-    """Return all variants that differ in any file.
+    """Return all variants that differ in any file; without `judge` quality is not measured.
 
     `tables`: the unquantised ones, [items, width] each; `texts`: what the encoder read of each item.
-
-    Without `judge` quality is not measured.
     """
     out: list[Candidate] = []
     known = set()

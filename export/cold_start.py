@@ -35,10 +35,7 @@ FEWEST = 2  # people who had each of them: what one person alone had is in no li
 def start_list(
     model: TrainedModel, seed: int, counted: bool, tables: Mapping[str, Tensor] | None = None
 ) -> StartList | None:
-    """Return what somebody without history is shown; None where nothing is known to order items.
-
-    `counted`: what people had may be counted. `tables` are those of `Reference`.
-    """
+    """Return what somebody without history is shown, None where no order is known; `counted`: people may be counted."""
     return (_popular(model) if counted else None) or _mean(model, seed, tables)
 
 

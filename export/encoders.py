@@ -109,10 +109,7 @@ class TextEncoders:
 
 @dataclass(frozen=True)
 class Reading:
-    """This says how texts are read:
-
-    pooling, the longest text in tokens, pieces of the vocabulary (None: all), the item texts.
-    """
+    """Texts are read by a pooling, to a longest text in tokens, with pieces of the vocabulary (None: all)."""
 
     pooling: Pooling
     max_tokens: int
@@ -122,10 +119,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class _Model:
-    """This is a model to be staged.
-
-    `module` is `encoder` with its projection, `expected` what it makes of the sample.
-    """
+    """This is a model to be staged: `module` is `encoder` with its projection, `expected` its vectors of the sample."""
 
     name: str
     folder: Path
@@ -282,10 +276,7 @@ def _compare(folder: Path, weights: Weights, got: Floats, expected: Floats) -> s
 
 
 def _work(encoder: TorchEncoder, weights: Weights, tokens: int) -> Work:
-    """Count the work of one text of `tokens` tokens.
-
-    A BERT's operations (multiply-adds count two), and the bytes of its matrices.
-    """
+    """Count the operations (multiply-adds count two) and the matrices' bytes of one text of `tokens` tokens."""
     config = encoder.model.config
     hidden, wide = config.hidden_size, config.intermediate_size
     matrices = 4 * hidden**2 + 2 * hidden * wide

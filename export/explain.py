@@ -30,10 +30,7 @@ class Weights(Scores):
 
 @checked
 def explain_graph(program: LocalProgram, tensors: Collection[str]) -> Any:
-    """Return the ONNX graph of what candidates lean on, for a client that has these tensors.
-
-    Raises `InputError` when the graph differs from torch by more than 1e-4 on any of four sizes.
-    """
+    """Return the ONNX graph of what candidates lean on. Raises `InputError` where it is more than 1e-4 from torch."""
     names = [name for name in program.specs if name in tensors]
     shapes, inputs = score_inputs(program, names)
     module, what = Weights(program, names, list(shapes)), f"explaining graph of {program.name}"

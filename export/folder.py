@@ -141,10 +141,7 @@ def _add_users(own: Staging, users: Users, chosen: list[int]) -> None:
 
 
 def place(folder: Path, target: Path, bundle_id: str) -> bool:
-    """Rename a finished bundle into place. False if it was there already; `InputError` if another was.
-
-    What was there already is signed by the new one's signature, if it has one.
-    """
+    """Rename a finished bundle into place; if it was there, sign it anew and say False. `InputError` for another."""
     if target.exists():
         there = open_bundle(target, now=ALWAYS).manifest.bundle_id
         if there != bundle_id:

@@ -124,10 +124,7 @@ class LearningSpec:
 
 
 def stage_learning(stage: Staging, program: LocalProgram, spec: LearningSpec) -> Learning:
-    """Trace, gate and stage the step graphs of all phases that have anything to do.
-
-    Raises `InputError` naming phase, tensor and step when a graph does not train like torch: nothing is exported then.
-    """
+    """Trace, gate and stage the step graphs of all phases. Raises `InputError` for one that trains unlike torch."""
     why = unlearnable(program)
     if why is not None:
         raise InputError(f"{why}: export it without learning")

@@ -45,10 +45,7 @@ class _OfNewest(torch.nn.Module):
 
 @checked
 def message_graph(program: LocalProgram) -> Any:
-    """Return the ONNX graph of a client's message, inputs by name.
-
-    Raises `InputError` when the graph differs from torch by more than 1e-4 on contexts of any length.
-    """
+    """Return the ONNX graph of a client's message. Raises `InputError` where it is more than 1e-4 from torch."""
     before = program.window or 0
     shapes: dict[str, Shape] = {f"items.{name}": (1 + before, width) for name, width in table_widths(program).items()}
     shapes |= {"pairs.there": (before,)}

@@ -47,10 +47,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Names:
-    """Users and items are called this outside: ids of both, the items' titles, and `texts`.
-
-    `texts` are what encoders read of each item (None: the titles).
-    """
+    """These are ids of users and items, the items' titles, and `texts` that encoders read (None: the titles)."""
 
     users: Sequence[str]
     items: Sequence[str]

@@ -21,10 +21,7 @@ TOP = 10
 
 @dataclass(frozen=True)
 class Parity:
-    """This compares two scorers over `users`: how many, the largest score difference, the share with the same top-10.
-
-    The last two are None where there are no users.
-    """
+    """This compares two scorers over `users`: their number, largest score difference, share with the same top-10."""
 
     users: int
     max_score_error: float | None

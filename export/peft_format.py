@@ -101,10 +101,7 @@ def read_peft(folder: Path) -> PeftAdapter:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    """Return the configuration, with only what a plain LoRA says.
-
-    `InputError` for anything that would change its meaning.
-    """
+    """Return the configuration of a plain LoRA; `InputError` for anything that would change its meaning."""
     try:
         if path.stat().st_size > 2**20:
             raise InputError(f"{path} is larger than 1 MB: that is no {CONFIG}; give the right folder")

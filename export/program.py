@@ -207,10 +207,7 @@ class Transformer:
 
 
 def left_alone(specs: Mapping[str, TensorSpec], phase: Phase) -> list[str]:
-    """Name the tensors that steps of a phase read as they were received, while their update adds up.
-
-    Raises `InputError` for a phase that accumulates and trains tables.
-    """
+    """Name the tensors that accumulating steps read as received. Raises `InputError` where they train tables."""
     if not phase.accumulates:
         return []
     tables = [name for name in phase.trains if specs[name].kind == "rows"]

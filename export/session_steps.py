@@ -32,10 +32,7 @@ from privacy import keyed
 
 @dataclass(frozen=True)
 class SessionStep(Step):
-    """This is one step as a function of the graph's inputs in order.
-
-    `taught` is the shape of the teacher's features.
-    """
+    """This is one step as a function of the graph's inputs in order; `taught`: shape of the teacher's features."""
 
     taught: tuple[int, ...] | None = None
 

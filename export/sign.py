@@ -167,10 +167,7 @@ def add_set(path: str | Path, keys: Sequence[str | Path], threshold: int) -> Key
 
 
 def sign_set(path: str | Path, key: str | Path) -> str:
-    """Sign the newest set of a file with a private key (PEM); a line of what it has and what it lacks.
-
-    Raises `InputError` for a file that is none.
-    """
+    """Sign the newest set of a file by a private key (PEM); return what it has and lacks. `InputError` for no file."""
     links = KeyChain.read(path).links
     last, private = links[-1], load_private(key)
     made = Signature.model_validate_json(signature_of("keys", last.set.content, private))

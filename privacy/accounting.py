@@ -128,10 +128,7 @@ def composed(releases: Iterable[tuple[Event, int]], delta: float) -> Guarantee:
 
 
 def without_libraries(releases: Iterable[tuple[Event, int]], delta: float) -> Guarantee:
-    """Return the best bound that takes microseconds: closed form, pure composition, Renyi. A ledger asks it first.
-
-    Sampled events have none (inf).
-    """
+    """Return the best bound of closed form, pure composition and Renyi, in microseconds; inf for sampled events."""
     spent = _merged(releases)
     if any(event.sampling < 1 for event, _ in spent):
         return Guarantee(math.inf, "not known without the library")

@@ -69,10 +69,7 @@ def _bounds(
 
 
 class Cut(NamedTuple):
-    """This is a rule for guessing:
-
-    `above` says that scores over `at` (else: under it) are guessed to be of world one.
-    """
+    """This is a rule for guessing: scores over `at` (without `above`: under it) are guessed to be of world one."""
 
     at: float
     above: bool
@@ -84,10 +81,7 @@ class Cut(NamedTuple):
 
 
 def best_cut(ones: npt.ArrayLike, zeros: npt.ArrayLike, delta: float = 0.0, confidence: float = CONFIDENCE) -> Cut:
-    """Return the rule whose bound is largest on these scores of world one and of world zero.
-
-    (World zero's own rule is world one's with the worlds exchanged: see `game_bound`.)
-    """
+    """Return the rule whose bound is largest on these scores; world zero's is world one's with worlds exchanged."""
     one, zero = np.sort(np.asarray(ones, np.float64)), np.sort(np.asarray(zeros, np.float64))
     ranked = np.sort(np.concatenate([one, zero]))
     cuts = np.unique(ranked[np.linspace(0, len(ranked) - 1, CUTS).astype(int)])

@@ -109,10 +109,7 @@ def end_with_parent() -> None:
 
 
 def files_allowed() -> int | None:
-    """Let this process have as many open files, sockets included, as the system lets it ask for.
-
-    Returns how many; None where there is no limit, or the system does not tell.
-    """
+    """Allow this process the most open files that it may have; how many, None without a limit or where not told."""
     try:
         import resource
     except ImportError:  # Windows

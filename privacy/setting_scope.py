@@ -98,10 +98,7 @@ def _rules(schema: type[BaseModel]) -> tuple[tuple[str, ReadWith], ...]:
 
 @dataclass(frozen=True)
 class EntryName:
-    """This checks that a value is the name of an entry of a table, or none where a field allows that.
-
-    The error names the nearest.
-    """
+    """This checks that a value is the name of an entry of a table, or None where a field allows that."""
 
     table: Table[Any]
 

@@ -111,10 +111,7 @@ class Batches:
 
 
 class InBatches(Reference):
-    """This learns by Adam from batches of interactions with sampled negatives.
-
-    `fused`: as of `Steps`.
-    """
+    """This learns by Adam from batches of interactions with sampled negatives; `fused` as of `Steps`."""
 
     fused: ClassVar[bool] = False
 
