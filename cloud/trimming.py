@@ -18,9 +18,7 @@ Cut = Callable[[Tensor], Tensor]
 
 
 def trimmed(uploads: Uploads, shared: Mapping[str, Tensor], cut_of: Cut, among: Among) -> dict[str, Tensor]:
-    """Return the mean of what is left at every coordinate.
-
-    One float64 tensor per tensor of `shared`, in its shape and place.
+    """Return the mean of what is left at every coordinate, float64, per tensor of `shared` in its shape and place.
 
     `among`: of a table's row, the clients that changed it, times their share of the cohort; or the whole cohort.
     """

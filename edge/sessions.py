@@ -25,9 +25,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Windows:
-    """These are the newest items of some sessions, set to the right:
-
-    `items` int64 [C, L], 0 where `real` float32 [C, L] is 0.
+    """These are sessions' newest items, set to the right: `items` int64 [C, L], 0 where `real` float32 [C, L] is 0.
 
     `times` float32 [C, L]: seconds since the window's first item.
     """

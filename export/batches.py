@@ -115,9 +115,7 @@ class Batch(Protocol):
 
 @dataclass(frozen=True)
 class One:
-    """These are the examples of one client:
-
-    `items`, `label`, `weight` are [n]; or of several, with a leading client dimension.
+    """These are the examples of one client, [n], or of several, with a leading client dimension.
 
     `items` index the rows tensors the engine hands over; `catalogue` are the same items' numbers in the catalogue (they
     index `frozen` tables); the others as of `Batch`.
@@ -224,9 +222,7 @@ class Window(One):
 
 @dataclass(frozen=True)
 class Flat(One):
-    """These are the examples of many clients in one list:
-
-    every field is [N], rows tensors come in gathered, one row per example.
+    """These are the examples of many clients in one list: fields are [N], rows tensors have one row per example.
 
     `client` [N] says whose example it is (ascending), `ends` [C] counts the examples of clients 0..c together.
     """

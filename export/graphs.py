@@ -164,9 +164,7 @@ class _Vectors(torch.nn.Module):
 
 @checked
 def vectors_graph(program: LocalProgram) -> Any:
-    """Return the ONNX graph of a reading client's item vectors:
-
-    `items.T`, `shared.X` in, `vectors` [n, d] out; n is free.
+    """Return the ONNX graph of a client's item vectors: `items.T`, `shared.X` in, `vectors` [n, d] out; n is free.
 
     Raises `InputError` when the graph differs from torch by more than 1e-4 on any of four sizes.
     """
