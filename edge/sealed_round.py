@@ -74,6 +74,7 @@ class Sealing:
         return self._sent("opening", _written(Opening.of(part.reveal(agreed.contents))))
 
     def _told(self, kind: type[Message], step: Step, content: bytes) -> Message | None:
+        """Send what a step asks for and wait until it has ended; None: it goes on without this device."""
         if not self._sent(step, content):
             return None
         answer = self.server.told(step, self.task.round, LIMIT)

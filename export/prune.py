@@ -107,6 +107,7 @@ def _renumbered(record: dict[str, Any], new: Mapping[int, int]) -> bytes:
 
 
 def _same(whole: bytes, smaller: bytes, kept: Ints, texts: Sequence[str]) -> None:
+    """Raise `InputError` unless both cut every text into the same pieces."""
     from tokenizers import Tokenizer
 
     try:

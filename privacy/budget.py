@@ -90,6 +90,7 @@ class Budget:
         return yes, no
 
     def _by_curve(self, rows: Ints) -> tuple[Bools, Bools]:
+        """Compare by pure composition and by Renyi curves, which say no only where nothing better is known."""
         none = np.isinf(self._pure)
         least = np.where(rows[none].any(axis=0), math.inf, np.where(none, 0.0, self._pure) @ rows)
         for orders in (FEW, slice(None)):
