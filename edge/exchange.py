@@ -56,7 +56,7 @@ def named(learning: Learning, dense: Mapping[str, Floats]) -> dict[str, Floats]:
 
 
 def noised(message: Floats, scale: float) -> Floats:
-    """Return a message with exact Laplace noise of this `scale` on every value (0: none); unclipped, so no guarantee."""
+    """Return a message with exact Laplace noise of this `scale` on every value (0: none); unclipped: no guarantee."""
     step = 2.0 ** (math.frexp(scale)[1] - FINE)
     if not scale or step < LEAST:  # less than what a float32 can tell apart
         return message

@@ -154,6 +154,7 @@ def _begin(parent: int, ram_mb: float | None, seconds: float | None, ready: Call
 
 def _waited(child: int) -> int:
     """Wait for a child and hand signals on to it; return its exit code, below 0 for the signal that ended it."""
+
     def hand_on(number: int, frame: object) -> None:
         with suppress(ProcessLookupError):
             os.kill(child, number)
