@@ -1,8 +1,8 @@
-"""Updates are averaged as one streaming sum (federated averaging). Owns the sum and the step, not who takes part.
+"""Updates are averaged as one streaming sum (federated averaging).
 
-An update is a client's tensors after local work minus the broadcast. Nobody's update is kept: each is added
-to a float64 sum per tensor, whole tensors or touched rows alone. Partial sums (of shards, of workers) are
-merged in the order in which the caller merges them, so keep that order fixed.
+An update is a client's tensors after local work minus the broadcast. Nobody's update is kept: each is added to a
+float64 sum per tensor, whole tensors or touched rows alone. Partial sums (of shards, of workers) are merged in the
+caller's order, so keep that order fixed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ class Accumulator:
         self._whole, self._touched = dict(sums), {}
 
     def _all(self, name: str) -> Tensor:
-        """Return the sum of a whole tensor, into which more may be added."""
         if name not in self._whole:
             rows, shape = self._touched.pop(name, None), self.shapes[name]
             whole = torch.zeros(shape, dtype=torch.float64, device=self.device) if rows is None else rows.whole()
@@ -124,7 +123,6 @@ class Accumulator:
         return {n: whole[n] if n in whole else self._moved(n, tensor, server_lr) for n, tensor in shared.items()}
 
     def _moved(self, name: str, tensor: Tensor, server_lr: float) -> Tensor:
-        """Return a table after the step; rows that nobody touched are as they were."""
         out, touched = tensor.clone(), self._touched[name]
         for rows, values in zip(touched.rows.split(PIECE), touched.values.split(PIECE), strict=True):
             here = rows.to(tensor.device)
@@ -194,7 +192,6 @@ class SealedSum:
 def _vault(
     shapes: Mapping[str, Sequence[int]], device: torch.device | str, at_least: int
 ) -> tuple[Callable[..., None], Callable[[], None], Callable[..., Accumulator | None]]:
-    """The three things one can do with a sum that no name reaches."""
     empty = {n: torch.empty(tuple(s), device="meta") for n, s in shapes.items()}
     total: Accumulator | None = Accumulator(empty, device)  # blocks that have ended
     block = Accumulator(empty, device)  # the one that has not

@@ -24,10 +24,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Tokens:
-    """These are the token numbers of n texts: text i is `values[offsets[i]:offsets[i + 1]]`.
-
-    `pad` fills up short rows.
-    """
+    """These are the token numbers of n texts: text i is `values[offsets[i]:offsets[i + 1]]`; `pad` fills short rows."""
 
     values: Ints
     offsets: Ints

@@ -1,10 +1,7 @@
 """Hierarchical knowledge distillation: a small BERT that attends as a large one does (TransFR §3.2.2).
 
-Owns: the student, from texts to a transformers folder with a report. Does not own: what clients make of its
-vectors.
-
-    student = distill(texts, DistillSettings(layers=2, hidden=156, layer_map=[3, 6]), Path("cache"))
-    AutoModel.from_pretrained(student.path)
+student = distill(texts, DistillSettings(layers=2, hidden=156, layer_map=[3, 6]), Path("cache"))
+AutoModel.from_pretrained(student.path)
 """
 
 from __future__ import annotations
@@ -21,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from cloud import quality
 from cloud import random_streams as purposes
 from cloud.batches import Ints, Tokens, by_length, corpus, digest_of, padded, tokenise, visit
 from cloud.distillation import STARTS, TERMS, DistillSettings, Lesson
@@ -39,6 +36,51 @@ from privacy import keyed
 from privacy.errors import InputError
 from privacy.files import write_atomic, write_json
 from privacy.progress import Progress
+
+Matrix = npt.NDArray[np.floating]
+
+
+def cosine_after_fit(student: Matrix, teacher: Matrix, seed: int) -> float | None:
+    """Return the mean cosine between teacher vectors and the best linear map of student vectors, on held-out texts.
+
+    `student` [n, f], `teacher` [n, f']. The map (with an offset) is fitted by least squares on a keyed 80 % of the
+    texts and judged on the rest. None when there are too few texts to fit it (fewer than f + 1 to fit on).
+    """
+    count, width = student.shape
+    held_out = np.zeros(count, dtype=bool)
+    held_out[keyed.choose(keyed.key(seed, purposes.HELD_OUT), np.arange(count), count // 5)] = True
+    if not held_out.any() or count - held_out.sum() <= width:
+        return None
+    inputs = np.hstack([student, np.ones((count, 1))]).astype(np.float64)
+    fit, *_ = np.linalg.lstsq(inputs[~held_out], teacher[~held_out].astype(np.float64), rcond=None)
+    return float((unit(inputs[held_out] @ fit) * unit(teacher[held_out])).sum(1).mean())
+
+
+def neighbours_overlap(student: Matrix, teacher: Matrix, count: int = 10) -> float | None:
+    """Return the share of each text's `count` nearest neighbours that both spaces agree on, mean over texts.
+
+    `student` [n, f], `teacher` [n, f']; a text is not its own neighbour. None when there are no more than
+    `count` other texts, since every text would be everyone's neighbour.
+    """
+    if len(student) <= count + 1:
+        return None
+    mine, theirs = (nearest(vectors, count) for vectors in (student, teacher))
+    return float((mine[:, :, None] == theirs[:, None, :]).any(2).mean())
+
+
+def nearest(vectors: Matrix, count: int) -> npt.NDArray[np.int64]:
+    """Return the `count` other rows of highest cosine, nearest first, ties by number: [n, count]."""
+    normal = unit(vectors)
+    similarity = normal @ normal.T
+    np.fill_diagonal(similarity, -np.inf)
+    return np.argsort(-similarity, axis=1, kind="stable")[:, :count]
+
+
+def unit(vectors: Matrix) -> Matrix:
+    """Return rows of length 1; a zero row stays zero."""
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(length == 0, 1, length)
+
 
 RECIPE = 1  # raise it when the same settings would give another student: it is part of the cache's key
 KEPT_BYTES = 2**30  # teacher outputs kept in memory between passes over the texts
@@ -65,10 +107,9 @@ def distill(
 ) -> Student:
     """Distil the teacher into a smaller BERT on `texts` (TransFR Eq. 1-3).
 
-    Empty and repeated texts are left out. The student lies in `cache_dir` under the digest of teacher, texts
-    and settings: a second call returns it at once, a killed one goes on from its last checkpoint. Raises
-    `InputError` for settings that do not fit the teacher, no text, an unusable teacher or device, a full
-    disk.
+    Empty and repeated texts are left out. The student lies in `cache_dir` under the digest of teacher, texts and
+    settings: a second call returns it at once, a killed one goes on from its last checkpoint. Raises `InputError` for
+    settings that do not fit the teacher, no text, an unusable teacher or device, a full disk.
     """
     started, teacher_folder = time.monotonic(), resolve(settings.teacher)
     distinct = corpus(texts)
@@ -198,14 +239,12 @@ def _terms(
 
 
 def _projected(projection: Tensor | None, states: Tensor) -> Tensor:
-    """Return states times a term's own W."""
     if projection is None:
         raise ValueError("a term that projects says so, and this one does not")
     return states @ projection
 
 
 def _half(device: str) -> torch.autocast:
-    """Compute in bfloat16 on a GPU, in float32 elsewhere."""
     kind = torch.device(device).type
     return torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda")
 
@@ -240,13 +279,12 @@ def _judged(
         "judged_texts": len(sample),
         "pooling": "mean",
         "encoding_speedup": seconds[1] / seconds[0],
-        "cosine_after_fit": quality.cosine_after_fit(vectors[0], vectors[1], settings.seed),
-        "neighbours_overlap_10": quality.neighbours_overlap(vectors[0], vectors[1], 10),
+        "cosine_after_fit": cosine_after_fit(vectors[0], vectors[1], settings.seed),
+        "neighbours_overlap_10": neighbours_overlap(vectors[0], vectors[1], 10),
     }
 
 
 def _finish(working: Path, final: Path, report: dict[str, Any]) -> Student:
-    """Make the working folder the kept one, in one move."""
     whole = digest(working)
     write_json(working / "report.json", {"digest": whole, "report": report})
     (working / "checkpoint.safetensors").unlink(missing_ok=True)

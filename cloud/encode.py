@@ -41,9 +41,6 @@ def encode(
 
     With `cache_dir`, vectors are kept under the digest of model, texts and settings. Raises `InputError` for
     a folder that is no usable model, a text that is no string, a damaged cache or an unusable device.
-
-    >>> encode(student.path, ["red wool", ""], EncodeSettings(pooling="mean")).shape  # doctest: +SKIP
-    (2, 312)
     """
     folder, texts = Path(folder), checked(texts)
     if cache_dir is None:

@@ -1,8 +1,4 @@
-"""Several prototypes become one (FCUCR Eq. 6): this says what a fusion is, and takes the mean that all start from.
-
-A fusion is one entry of `FUSIONS`, in a file of its own under `cloud/fusions`. Owns: the contract. Does not own: the
-fusions, which prototypes are fused (`cloud.prototypes`).
-"""
+"""Several prototypes become one (FCUCR Eq. 6) by a fusion, one entry of `FUSIONS` in a file under `cloud/fusions`."""
 
 from __future__ import annotations
 
@@ -58,10 +54,7 @@ def fused(sets: Tensor, cosines: Tensor, present: Tensor, queries: Tensor, setti
 
 
 def weighted_mean(sets: Tensor, present: Tensor, counted: Tensor) -> Tensor:
-    """Return the mean over the prototypes that are there, float64 [C, P].
-
-    `counted` float64 [C, k] says how much each counts.
-    """
+    """Return the mean of the prototypes that are there, float64 [C, P]; `counted` [C, k] says how much each counts."""
     weights = counted / counted.sum(1, keepdim=True).clamp_min(float(np.finfo(np.float64).tiny))
     return (weights.unsqueeze(1) @ sets.double().masked_fill(~present.unsqueeze(2), 0.0)).squeeze(1)
 

@@ -4,7 +4,6 @@
 
 A client's table is the broadcast plus its change, and only changes are looked at: with d_v the change of client v and W
 the relations, whose rows sum to 1, client u gets T + Σ_v W_uv d_v, and the next broadcast is the mean of all these.
-Owns: relations and means. Does not own: uploads (`cloud.uploads`), who keeps the answers until they are asked for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""An index says how the prototypes nearest to a query are searched: one registered object each.
-
-The table is here without torch, so that names can be checked before anything heavy is imported.
-"""
+"""An index says how the prototypes nearest to a query are searched. The table needs no torch, to check names early."""
 
 from __future__ import annotations
 

@@ -108,6 +108,5 @@ def _layers(model: Any) -> list[Any]:
 
 
 def _tables(model: nn.Module) -> dict[str, Tensor]:
-    """Return the three embedding tables of a BERT, by name."""
     tables = {name.split(".")[-2]: table for name, table in model.named_parameters() if "embeddings.weight" in name}
     return {name: tables[name] for name in ("word_embeddings", "position_embeddings", "token_type_embeddings")}

@@ -27,10 +27,7 @@ _IN_DIGEST = (
 
 
 def check(folder: Path) -> Path:
-    """`folder`, if it holds a configuration, safetensors weights and a tokenizer.
-
-    Raises `InputError` that says what is missing.
-    """
+    """Return `folder` if it holds configuration, safetensors weights and tokenizer, else raise what is missing."""
     if not (folder / "config.json").is_file():
         raise InputError(f"{folder} is not a transformers folder: it has no config.json")
     if not list(folder.glob("model*.safetensors")):
@@ -88,10 +85,7 @@ def open_config(folder: Path) -> Any:
 
 
 def open_model(folder: Path, device: str = "cpu", attention: str = "sdpa") -> nn.Module:
-    """Return the BERT in `folder`, ready for inference. `attention="eager"` also gives attention matrices.
-
-    Raises `InputError` when the files are damaged or do not fit each other.
-    """
+    """Return the BERT in `folder`, for inference; "eager" also gives attention. Raises `InputError` if damaged."""
     import safetensors
     import torch
     from transformers import BertModel

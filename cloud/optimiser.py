@@ -1,7 +1,7 @@
 """A server optimiser takes the cohort's mean update for a negative gradient (FedOpt, Reddi et al. 2021, Algorithm 1).
 
 Any of them looks at the opened sum alone, so it costs no privacy. An optimiser is one entry of `OPTIMISERS`, in a file
-of its own under `cloud/optimisers`. Owns: the contract. Does not own: the optimisers, the mean, what travels.
+of its own under `cloud/optimisers`.
 """
 
 from __future__ import annotations

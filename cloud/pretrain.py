@@ -39,9 +39,6 @@ def pretrain(
 
     A killed run goes on from its last checkpoint; the same call on a finished `out` returns at once. Raises
     `InputError` for no text, an `out` that holds anything else, an unusable device, a full disk.
-
-    >>> pretrain(texts, PretrainSettings(layers=2, hidden=128, heads=2), Path("bert"))  # doctest: +SKIP
-    PosixPath('bert')
     """
     out, distinct = Path(out), corpus(texts)
     named = json.dumps([RECIPE, digest_of(distinct), settings.model_dump()], sort_keys=True)

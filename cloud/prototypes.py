@@ -2,9 +2,6 @@
 
     prototypes → add (Eq. 4, sliding window) → retrieve (Eq. 5, cosine, never the client's own) → answer (Eq. 6)
 
-Owns: what is stored and for how long, ranking, whose answer is made of whom. Does not own: searching (`cloud.search`),
-fusing (`cloud.fusion`), noise and the count of releases (`privacy`), what a client does with its answer.
-
 What this does to privacy. Retrieval looks at single vectors, so secure aggregation cannot hide them from the server:
 a prototype is a release of its own, beside the client's update, in every round and for every recommendation for which
 one is sent; a ledger counts it, with both who learn from it as recipients. An answer carries something of its
@@ -105,7 +102,6 @@ class KnowledgeBase:
         self._clustered = 0  # prototypes the centroids were made of
 
     def __len__(self) -> int:
-        """Count the prototypes that can be found."""
         return int((self._owner[: self._used] >= 0).sum())
 
     # --- what is stored ----------------------------------------------------------------------------------------------
@@ -143,7 +139,6 @@ class KnowledgeBase:
         self._store(who[kept], of[kept], vectors[there(kept, self.device)])
 
     def _store(self, who: Ints, of: Ints, vectors: Tensor) -> None:
-        """Write prototypes into free rows, the lowest first."""
         free = np.flatnonzero(self._owner[: self._used] < 0)[: len(who)]
         end = self._used + len(who) - len(free)
         rows = np.concatenate([free, np.arange(self._used, end)])
@@ -158,7 +153,6 @@ class KnowledgeBase:
             self._clusters.add(rows, self._units(rows))
 
     def _drop(self, rows: Ints) -> None:
-        """Wipe rows."""
         for key in zip(self._owner[rows].tolist(), self._session[rows].tolist(), strict=True):
             self._row_of.pop(key, None)
         places = there(rows, self.device)
@@ -258,7 +252,6 @@ class KnowledgeBase:
         return [found.masked_fill(own, -1)]
 
     def _cluster(self, owner: Ints) -> None:
-        """Make the clusters anew from all there is."""
         rows = np.flatnonzero(owner >= 0)
         units = self._units(rows)
         self._clusters, self._clustered = Clusters.of(units), len(rows)
@@ -276,7 +269,6 @@ class KnowledgeBase:
         return candidates.gather(1, best.indices)[:, :count], best.values[:, :count]
 
     def _units(self, rows: Ints) -> npt.NDArray[np.float32]:
-        """Return the stored prototypes at length 1, float32 [n, P]."""
         places = there(rows, self.device)
         units = (self._vectors[places] / self._lengths[places].unsqueeze(1).to(self.dtype)).float()
         return np.ascontiguousarray(units.cpu().numpy())

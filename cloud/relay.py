@@ -1,9 +1,8 @@
 """The server relays clients' messages: after a round everybody has what one other in it sent, unsaid whose.
 
 Who gets whose is a cycle through the round's clients in an order that only the server can know. So nobody gets the own
-message, every message goes to one client and no further, and each is one release to the server and one recipient.
-Of two clients each knows whose it has; a single one gets nothing.
-Owns: who gets whose. Does not own: what a message is, its clip and noise (`privacy.prototypes`), where answers go.
+message, every message goes to one client and no further, and each is one release to the server and one recipient. Of
+two clients each knows whose it has; a single one gets nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The sum of a table's updates is held over the rows that any of them touched, so it costs what was touched.
-
-Owns: such a sum, and its places. Does not own: sums of whole tensors, weights, steps (`cloud.aggregate`).
-"""
+"""The sum of a table's updates is held over the rows that any of them touched, so it costs what was touched."""
 
 from __future__ import annotations
 
@@ -61,7 +58,6 @@ class RowSum:
         self._count = 0
 
     def _grow(self, new: np.ndarray) -> None:
-        """Give distinct new rows places after the last, with sums of zero."""
         first, self._count = self._count, self._count + len(new)
         if self._count > len(self._rows):
             room = min(max(self._count, 2 * len(self._rows)), self.shape[0])

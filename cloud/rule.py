@@ -1,7 +1,7 @@
 """A server rule is what the server makes of a cohort's updates, and everything else its name means.
 
 A rule is one entry of `RULES`, in a file of its own under `cloud/rules`. This module is light: an experiment is checked
-against its rule without torch, which a rule imports when it works. Owns: the contract. Does not own: the rules.
+against its rule without torch, which a rule imports when it works.
 """
 
 from __future__ import annotations

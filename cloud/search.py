@@ -1,7 +1,6 @@
 """This finds stored vectors that may be the nearest to a query, among all of them or in the nearest clusters.
 
 Both find a few more than are asked for; the caller ranks them by exact cosines and keeps the best.
-Owns: the two searches, and their memory. Does not own: what is stored, and whose it is (`cloud.prototypes`).
 """
 
 from __future__ import annotations

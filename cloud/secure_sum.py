@@ -4,9 +4,7 @@
 
 Up to a hundred devices all are neighbours of all (Bonawitz et al., CCS 2017); of more, each has a few, in a random
 circle, as many as `neighbourhood` works out (Bell et al., CCS 2020). A device may go away before any step: who sent a
-masked vector is in the sum, nobody else is, and of the others the masks are taken away. Owns: neighbours, the running
-sum, opening it. Does not own: how many shares open a secret (`privacy.neighbours`), what a device refuses
-(`edge.secure_sum`), how messages travel, what is summed.
+masked vector is in the sum, nobody else is, and of the others the masks are taken away.
 """
 
 from __future__ import annotations

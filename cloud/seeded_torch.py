@@ -10,7 +10,7 @@ from privacy import keyed
 
 @contextmanager
 def seeded(seed: int, purpose: str, *path: int) -> Iterator[None]:
-    """Make what torch draws inside depend on the key alone; outside, it goes on as if nothing had happened.
+    """Make what torch draws inside depend on the key alone; outside, its state is as before.
 
     >>> with seeded(0, "example"):
     ...     first = torch.rand(3)

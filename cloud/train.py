@@ -72,8 +72,7 @@ def train(
     """Train `parameters` in place, from `checkpoint` if it exists; returns the step it started from.
 
     `loss(i)` gives the loss of the i-th batch of the run and its terms by name. A checkpoint is written every
-    `CHECKPOINT_SECONDS`. Raises `InputError` when the loss is no longer a number or the checkpoint is
-    damaged.
+    `CHECKPOINT_SECONDS`. Raises `InputError` when the loss is no longer a number or the checkpoint is damaged.
     """
     optimiser = torch.optim.Adam(list(parameters.values()), lr=plan.lr, fused=True)
     first = _restore(checkpoint, parameters, optimiser) if checkpoint.exists() else 0
@@ -110,7 +109,6 @@ def note(terms: Mapping[str, Tensor]) -> str:
 
 
 def _store(path: Path, parameters: Mapping[str, nn.Parameter], optimiser: torch.optim.Optimizer, step: int) -> None:
-    """Write one file, so that weights, optimiser and step can never disagree."""
     tensors: dict[str, Tensor] = {}
     for name, parameter in parameters.items():
         tensors[f"parameter/{name}"] = parameter.detach().contiguous()

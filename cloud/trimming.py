@@ -1,7 +1,4 @@
-"""A cohort's uploads are trimmed coordinate by coordinate (Yin et al. 2018), laid out in pieces.
-
-Owns: sorting and cutting the values of every coordinate. Does not own: how many are cut (`cloud.rules`).
-"""
+"""A cohort's uploads are trimmed coordinate by coordinate (Yin et al. 2018), laid out in pieces."""
 
 from __future__ import annotations
 
@@ -21,9 +18,7 @@ Cut = Callable[[Tensor], Tensor]
 
 
 def trimmed(uploads: Uploads, shared: Mapping[str, Tensor], cut_of: Cut, among: Among) -> dict[str, Tensor]:
-    """Return the mean of what is left at every coordinate.
-
-    One float64 tensor per tensor of `shared`, in its shape and place.
+    """Return the mean of what is left at every coordinate, float64, per tensor of `shared` in its shape and place.
 
     `among`: of a table's row, the clients that changed it, times their share of the cohort; or the whole cohort.
     """

@@ -1,8 +1,5 @@
 """Some rules need every upload of a cohort; this holds them, and sums them with a weight per client.
 
-Owns: uploads and what is done to each as a whole. Does not own: the rules (`cloud.rules`), the streaming mean
-(`cloud.aggregate`), clipping and noise (`privacy`).
-
 A robust rule sees every upload of the cohort at once. Uploads are whole: a row that a client did not touch is a zero
 update. They are never laid out whole, though: work goes in pieces of at most `PIECE` numbers.
 """

@@ -4,9 +4,6 @@ Only a plain zip is taken: one disk, no comment, nothing before or behind it, no
 are ordinary files, stored or deflated. The manifest is read first, with the same checks as in a folder; then only what
 it lists is unpacked, each file to exactly the listed size, counted while it is inflated. Links, devices, odd names and
 bombs never reach the disk.
-
-Owns: reading the zip. Does not own: what a bundle must be (`edge.manifest_check`, `edge.bundle`), writing one
-(`export.archive`).
 """
 
 from __future__ import annotations
@@ -50,14 +47,7 @@ def is_archive(path: str | Path) -> bool:
 def opened(
     path: str | Path, *, trusted: Trusted = None, now: datetime | None = None, newest: int | None = None
 ) -> Iterator[Bundle]:
-    """Open and check a bundle, folder or zip; a zip lies in a temporary folder until the end.
-
-    Arguments as `open_bundle`.
-
-    >>> with opened("phone.zip") as bundle:  # doctest: +SKIP
-    ...     bundle.manifest.device_class
-    'phone_sd680'
-    """
+    """Open and check a bundle, folder or zip, as `open_bundle`; a zip lies in a temporary folder until the end."""
     terms = Terms(trusted, now, newest)
     if not is_archive(path):
         yield open_on(path, terms)
@@ -67,9 +57,9 @@ def opened(
 
 
 def kept(path: str | Path, folder: Path, terms: Terms) -> Bundle:
-    """Open and check a bundle, folder or zip; a zip is unpacked once, to a folder of its own in `folder`.
+    """Open and check a bundle, folder or zip; a zip is unpacked once into a folder of its own in `folder`.
 
-    What lies there is checked again whenever it is opened, and what another zip left there goes away.
+    It is checked again whenever it is opened, and replaces what another zip left there.
     """
     if not is_archive(path):
         return open_on(path, terms)
@@ -114,7 +104,6 @@ def _unpacked(archive: Path, target: Path, terms: Terms) -> Bundle:
 
 
 def _into(archive: Path, folder: Path, terms: Terms) -> Bundle:
-    """Unpack into an empty folder and open that; errors name the archive."""
     where = f"bundle {archive}"
     try:
         with archive.open("rb") as file:
@@ -158,7 +147,6 @@ def _check_plain(where: str, size: int, tail: bytes) -> None:
 
 
 def _unpack(where: str, packed: zipfile.ZipFile, folder: Path, terms: Terms) -> None:
-    """Write manifest, signature and all listed files."""
     entries = _entries(where, packed)
     if MANIFEST not in entries:
         raise InputError(f"{where} is not a bundle: it has no {MANIFEST}; give the zip of one device class")
@@ -182,7 +170,6 @@ def _unpack(where: str, packed: zipfile.ZipFile, folder: Path, terms: Terms) -> 
 
 
 def _entries(where: str, packed: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """Return the archive's members by name: plain names, once each, ordinary files in a way we can read."""
     entries: dict[str, zipfile.ZipInfo] = {}
     for info in packed.infolist():
         name = info.orig_filename

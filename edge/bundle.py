@@ -1,7 +1,7 @@
 """Opening a bundle: everything is checked before a runtime parses any of it.
 
-A bundle's digests find damage and accidental mixing. Only a signature by a trusted key says who made it: who can
-rewrite the whole folder can also rewrite the digests.
+Digests find damage and accidental mixing. Only a signature by a trusted key says who made a bundle: whoever can rewrite
+the folder can rewrite the digests too.
 """
 
 import os
@@ -107,7 +107,6 @@ def _read(root: Path, name: str, limit: int) -> bytes | None:
 
 
 def _check_names(root: Path, manifest: Manifest) -> None:
-    """Check that there are only listed regular files."""
     known = {*(entry.path for entry in manifest.files), MANIFEST, SIGNATURE}
     for entry in _walk(root):
         name = Path(entry.path).relative_to(root).as_posix()

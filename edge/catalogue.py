@@ -16,10 +16,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Catalogue:
-    """These are the items of a bundle.
-
-    `offered` bool [items]: may be recommended, and drawn as negatives in training.
-    """
+    """These are the items of a bundle; `offered` bool [items] may be recommended, and drawn as negatives."""
 
     def __init__(self, bundle: Bundle) -> None:
         path, count = bundle.manifest.ids_file, bundle.manifest.item_count
@@ -35,7 +32,6 @@ class Catalogue:
 
     @property
     def items(self) -> int:
-        """Return the number of items."""
         return len(self.ids)
 
     @property

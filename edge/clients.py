@@ -1,7 +1,4 @@
-"""A client's own state is read from a bundle: what a new device starts from, and that of simulated users.
-
-Only bundles that were exported with users carry any: a test compares their devices with the simulator.
-"""
+"""A client's own state is read from a bundle with users: tests compare their devices with the simulator."""
 
 import json
 from collections.abc import Mapping
@@ -62,7 +59,6 @@ class Clients:
             self._read(config.users, config.private)
 
     def _read(self, users: str, private: str) -> None:
-        """Open what the bundle carries of its users, and check that it is of all of them."""
         self._clients = read_numbers(self._bundle, users, "numbers", len(self.ids))
         self._path = private
         self._arrays = _tensors(self._bundle, private).arrays
@@ -87,17 +83,14 @@ class Clients:
         return self._clients[user]
 
     def shared(self) -> dict[str, Floats]:
-        """Return the shared dense tensors."""
         return read_tensors(self._bundle, self._bundle.config.shared)
 
     def private(self, user: int | None) -> dict[str, Floats]:
-        """Return the private tensors of one user by name."""
         if user is None:
             return dict(self._init)
         return {name: self._arrays[f"private.{name}"][user].copy() for name in self._init}
 
     def state(self, user: int | None) -> ClientState:
-        """Return what scoring reads of one user."""
         windowed = self._bundle.config.window is not None
         times = self.times(user) if windowed else np.empty(0, np.int64)
         return ClientState(self.private(user), self.items("history", user), times, self.items("seen", user))
@@ -151,7 +144,6 @@ def read_tensors(bundle: Bundle, path: str) -> dict[str, Floats]:
 
 
 def _tensors(bundle: Bundle, path: str) -> TensorFile:
-    """Map a safetensors file of the bundle."""
     file = bundle.file(path)
     try:
         return mapped(file, bundle.entry(file))

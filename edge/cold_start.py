@@ -1,9 +1,7 @@
-"""Whoever has no history yet is shown the bundle's own list, or none; and every list says what it is ranked by.
+"""A user without history is shown the bundle's own list, or none; every list says what it is ranked by.
 
-Without a history a model knows nothing of its user. Scores that are all the same, or that follow from first values that
-were drawn, order nothing: they are not shown as if they did.
-
-Owns: that rule, wherever somebody is recommended to. Does not own: how the list is made (`export.cold_start`), scores.
+A model knows nothing of a user without history: scores that are all the same, or that follow from first values that
+were drawn, order nothing and are not shown.
 """
 
 from __future__ import annotations

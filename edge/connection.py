@@ -12,9 +12,6 @@
 `Edgefr-Round` is the number of the round. 401 with `Edgefr-Session` or `Edgefr-Nonce` says what to sign with; the
 request is then signed and sent again. One request per connection, no redirects, no proxies. Other hosts are reached by
 TLS alone.
-
-Owns: requests and how often they are tried. Does not own: what is signed (`edge.identity`), what is asked when
-(`edge.remote`), what a server answers.
 """
 
 from __future__ import annotations
@@ -148,7 +145,6 @@ class Server:
 
     @property
     def host(self) -> str:
-        """Return the server's name or number."""
         return urlsplit(self.url).hostname or ""
 
     def task(self, after: int, limit: int) -> Task | None:
@@ -292,7 +288,6 @@ class Server:
             connection.close()
 
     def _connected(self, deadline: Deadline) -> http.client.HTTPConnection:
-        """Return a connection to the server, and to nobody else."""
         parts, pin = urlsplit(self.url), self.identity.record.pin
         if parts.scheme == "http":
             plain = http.client.HTTPConnection(self.host, parts.port, timeout=deadline.left())
@@ -313,7 +308,6 @@ class Server:
         return connection
 
     def _show(self, context: ssl.SSLContext) -> None:
-        """Have a connection show the device's certificate where it has one."""
         if self.shown is None:
             return
         try:
@@ -338,8 +332,8 @@ def enrol(
 ) -> Identity:
     """Make a key in the folder of a device's state, and enrol it with a one-time code; who the device then is.
 
-    Asked again, it is the same key: an answer that was lost costs nothing. Raises `InputError` for a code that is none,
-    a server that cannot be reached, is not the one that the code names, or refuses it.
+    A second call uses the same key. Raises `InputError` for a code that is none, and for a server that cannot be
+    reached, is not the one that the code names, or refuses it.
     """
     secret, pin = opened_code(code)
     identity = Identity.made(folder)
@@ -360,6 +354,5 @@ def public_digest(certificate: bytes) -> str | None:
 
 
 def _number(text: str | None, digits: int) -> int | None:
-    """Return the number in a header; None for anything else."""
     known = text is not None and text.isascii() and text.isdigit() and len(text) <= digits
     return int(text or "") if known else None

@@ -1,7 +1,7 @@
-"""A device reads a server's answer until a moment and no longer, however slowly it comes.
+"""A device reads a server's answer until a deadline, however slowly it comes.
 
-A socket's own timeout is one of silence: a server that sends a byte now and then keeps a reader waiting for ever. Here
-the socket is told how much time is left before every recv, for the head of an answer and its body alike.
+A socket's own timeout is one of silence: a server that sends a byte now and then keeps a reader waiting. Here the
+socket is told before every recv how much time is left, for the head of an answer and its body alike.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float) -> Deadline:
-        """Return the moment so many seconds from now."""
         return cls(time.monotonic() + seconds, seconds)
 
     def left(self) -> float:
@@ -44,25 +43,19 @@ class Deadline:
 
 
 class _Answer(HTTPResponse):
-    """This is an answer whose every byte is read before a deadline."""
-
     def __init__(self, sock: socket.socket, *given: Any, deadline: Deadline, **named: Any) -> None:
         super().__init__(sock, *given, **named)
         self.fp = io.BufferedReader(_Timed(self.fp.detach(), sock, deadline))  # type: ignore[attr-defined]
 
 
 class _Timed(io.RawIOBase):
-    """These are the bytes of a socket, read before a deadline."""
-
     def __init__(self, raw: io.RawIOBase, sock: socket.socket, deadline: Deadline) -> None:
         self._raw, self._sock, self._deadline = raw, sock, deadline
 
     def readable(self) -> bool:
-        """Say that it can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        """Read what there is; `TimeoutError` where nothing comes in time."""
         self._sock.settimeout(self._deadline.left())
         try:
             return self._raw.readinto(buffer)  # type: ignore[attr-defined,no-any-return]
@@ -71,6 +64,5 @@ class _Timed(io.RawIOBase):
             raise
 
     def close(self) -> None:
-        """Close the socket, if nobody else has it open."""
         self._raw.close()
         super().close()

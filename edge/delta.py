@@ -6,8 +6,6 @@ One safetensors file. Metadata: one key `delta`, whose JSON has `schema`, `base_
     dense.<name>            float32, a whole shared tensor
     rows.<table>.items      int64 [n], ascending: rows of a shared table that changed
     rows.<table>.values     float32 [n, width]: their new values
-
-Owns: the file. Does not own: what a device does with it (`edge.device`), signing (`export.sign`).
 """
 
 from __future__ import annotations
@@ -128,10 +126,7 @@ def read_delta(
 
 
 def check_fits(delta: Delta, learning: Learning, tables: Mapping[str, Floats]) -> None:
-    """Check that a delta changes what the bundle has, in its shapes, to numbers. `tables` are the trained ones, whole.
-
-    Raises `InputError` naming what does not fit.
-    """
+    """Check that a delta changes what the bundle has, in its shapes, to numbers; `tables` are the trained ones."""
     values = [*delta.dense.values(), *(values for _, values in delta.rows.values())]
     if not all(np.isfinite(value).all() for value in values):
         raise InputError("the update has values that are not finite; nothing was changed")
@@ -157,7 +152,6 @@ def _read(path: Path, limit: int) -> bytes | None:
 
 
 def _open(content: bytes) -> tuple[Facts, dict[str, npt.NDArray[Any]]]:
-    """Read metadata and tensors of a safetensors file; ValueError for anything else."""
     found = parse(content, HEADER_LIMIT, ("F32", "I64"))
     if list(found.metadata) != ["delta"]:
         raise ValueError("its metadata is not a delta's")
@@ -207,7 +201,6 @@ def _check_floats(name: str, tensor: npt.NDArray[Any]) -> None:
 
 
 def _compare(dense: Mapping[str, Floats], rows: Mapping[str, tuple[Ints, Floats]], learning: Learning) -> None:
-    """Check that every tensor is one of the bundle's shared ones, in its shape; else ValueError."""
     shared = {(t.kind, t.name): t.shape for t in learning.tensors if t.place == "shared"}
     for name, tensor in dense.items():
         want = shared.get(("dense", name))

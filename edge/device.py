@@ -11,8 +11,7 @@
     update(bundle)                     a newer bundle of the same lineage; undo() goes back
     recommend(k), explain(items)       (`edge.recommendation`)
 
-Every call leaves a whole state behind or the one from before it. Owns: the order of these things and what state they
-change. Does not own: what leaves and when (`edge.release`), draws, steps, replay, clip, noise, files.
+Every call leaves a whole state behind or the one from before it.
 """
 
 from __future__ import annotations
@@ -62,10 +61,9 @@ class Device(Adviser, Releaser):
     name. `max_ram_mb` and `max_seconds` bound training, which then stops within a step (None: the policy's); all else
     is bounded where a command runs in a child of its own (`edge.limited_process`), and not here. `trusted`: public
     keys, one of which must have signed the bundle; None: whichever key signed the first one is trusted, and from then
-    on no other.
-    `policy`: what may leave (None: policy.yaml in the state's folder, and strict defaults where there is none).
-    `renew`: where the state is of another bundle of the same publisher, go on under this one; the ledger of all that
-    has ever left goes on too.
+    on no other. `policy`: what may leave (None: policy.yaml in the state's folder, and strict defaults where there is
+    none). `renew`: where the state is of another bundle of the same publisher, go on under this one; the ledger of all
+    that has ever left goes on too.
 
     Raises `InputError` for a bundle that is refused, and for a state of another bundle.
 
@@ -258,9 +256,8 @@ class Device(Adviser, Releaser):
     def undo(self) -> None:
         """Go back to the model before the last update, or to the bundle before. Raises `InputError` when there is none.
 
-        What has happened since stays: interactions, what is remembered, and above all the ledger's releases; under the
-        bundle before, the ledger alone. Of a state that is damaged the ledger alone is kept, which lies beside it;
-        where that is damaged too, nothing goes back.
+        Interactions, what is remembered and the ledger's releases stay; under the bundle before, the ledger alone. Of a
+        damaged state only the ledger beside it is kept; where that is damaged too, nothing goes back.
         """
         with self.store.locked():
             undoing.undo(self.store, self.bundle.manifest.bundle_id)
@@ -268,10 +265,10 @@ class Device(Adviser, Releaser):
     def update(self, bundle: str | Path, *, trusted: Trusted = None, now: datetime | None = None) -> Carried:
         """Go on under a newer bundle of the same lineage, with which the state is opened from then on.
 
-        Private tensors, interactions, memory, name and ledger go on; shared tensors are the newer bundle's. What was
-        before stays until the device has learned under it, and `undo` goes back there. Raises `InputError`, state
-        unchanged, for a bundle of another publisher, method or experiment, an older one, and other private tensors.
-        A bundle of a later block of time ends the device's block first, by the model as it then is.
+        Private tensors, interactions, memory, name and ledger go on; shared tensors are the newer bundle's. The state
+        before stays until the device has learned under the new one (`undo`). A bundle of a later block of time ends the
+        device's block first. Raises `InputError`, state unchanged, for a bundle of another publisher, method or
+        experiment, an older one, and other private tensors.
         """
         newer = kept(bundle, self.store.folder, seen.terms(self.store, trusted, now))
         publisher.check(newer, self.store, self.policy)
@@ -304,10 +301,7 @@ class Device(Adviser, Releaser):
     # --- parts ----------------------------------------------------------------------------------------------------
 
     def _end_block(self, state: State, number: int) -> None:
-        """Remember what is replayed, where anything is, and make the block's interactions past; block `number` begins.
-
-        Who had nothing in the block keeps what it remembers.
-        """
+        """Remember what is replayed, where the client had anything, and make the block's interactions past."""
         replay = self.learning.replay
         if replay is not None and len(state.tensors["items.own"]):
             self._work.remember(replay.list_size, self.learning, state)
@@ -316,7 +310,6 @@ class Device(Adviser, Releaser):
         state.facts["block"] = number
 
     def _take(self) -> None:
-        """Take no older bundle from now on."""
         manifest = self.bundle.manifest
         seen.note(self.store.folder, manifest.serial, reached=(manifest.bundle_id, 0))
 
@@ -326,7 +319,6 @@ class Device(Adviser, Releaser):
         self.store.settle()
 
     def _start(self, user: str | None, renew: bool) -> None:
-        """Read the state, or make the first one, of this device or of its life under this bundle."""
         if self.store.exists:
             if renew:
                 self._renew()
@@ -345,12 +337,10 @@ class Device(Adviser, Releaser):
                 self.store.write(state)
 
     def _tables(self) -> dict[str, Floats]:
-        """Return the trained tables as the bundle brought them."""
         learning = self.bundle.config.learning
         return {} if learning is None else self._model.tables(learning)
 
     def _renew(self) -> None:
-        """Put the state under this bundle, unless it is under it already."""
         with self.store.locked():
             before = self.store.read()
             if before.facts.get("bundle") != self.bundle.manifest.bundle_id:
@@ -358,7 +348,6 @@ class Device(Adviser, Releaser):
                 self.store.settle()
 
     def _remember_publisher(self) -> None:
-        """Note the key of a bundle that nobody had signed until now."""
         with self.store.locked():
             state = self.state
             state.facts[publisher.FACT] = self.bundle.signed_by

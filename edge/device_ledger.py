@@ -1,9 +1,4 @@
-"""A device keeps its own ledger of what it has released, and stops by itself where its policy says so.
-
-Nobody else's word is asked, and nothing is ever taken out of it. Owns: the list of releases, what they cost together,
-whether one more may leave, its form as arrays of the device's state. Does not own: whether a bundle is acceptable at
-all (`edge.policy`), where the state lives (`edge.state`).
-"""
+"""A device keeps its own ledger of what it has released, and stops by itself where its policy says so."""
 
 from __future__ import annotations
 
@@ -71,16 +66,16 @@ class Spending:
     def spent(self, delta: float) -> float:
         """Return the epsilon at `delta` of all releases together, inf where one of them had no noise.
 
-        By bounds that need no library, so every device computes the same; a server's may be a little lower. Raises
-        `InputError` for a mechanism that cannot be accounted for without one.
+        Its bounds need no library, so every device computes the same; a server's may be a little lower. Raises
+        `InputError` for a mechanism that needs a library.
         """
         return _epsilon([release.event for release in self.releases], delta)
 
     def may(self, event: Event, now: int, policy: Policy) -> str | None:
         """Return the reason, in one line, why a release may not leave now; None: it may. `now`: unix seconds.
 
-        The rate is by the device's clock: one that is set back allows nothing more, one that jumps ahead begins another
-        day at once. The limit of epsilon holds whatever a clock says.
+        The rate is by the device's clock: one that is set back allows nothing more, one that jumps ahead begins a new
+        day. The limit of epsilon does not depend on it.
         """
         today = min(max(now, self.newest), LATEST)
         recent = sum(release.seconds > today - DAY for release in self.releases)
@@ -146,7 +141,6 @@ class Spending:
 
 
 def _epsilon(events: Sequence[Event], delta: float) -> float:
-    """Return what these releases cost together, inf where one of them bounds nothing."""
     counted = Counter(events)
     if not all(event.row.guarantees for event in counted):
         return math.inf
@@ -154,7 +148,6 @@ def _epsilon(events: Sequence[Event], delta: float) -> float:
 
 
 def _padded(name: str) -> Array:
-    """Return a mechanism's name as bytes of one length."""
     content = name.encode()
     if not 0 < len(content) <= LONGEST_NAME:
         raise InputError(f"mechanism '{name[:20]}...' has a name of {len(content)} bytes; give it up to {LONGEST_NAME}")
@@ -162,7 +155,6 @@ def _padded(name: str) -> Array:
 
 
 def _check(arrays: Mapping[str, Array]) -> None:
-    """Raise `ValueError` for columns of other names, types, lengths or ranges than `Spending.arrays` writes."""
     if set(arrays) != set(COLUMNS):
         raise ValueError(f"its columns are {', '.join(sorted(arrays)) or 'missing'}")
     count = len(arrays["round"])

@@ -65,8 +65,7 @@ def first_state(bundle: Bundle, tables: Mapping[str, npt.NDArray[np.float32]], u
 def renewed_state(bundle: Bundle, tables: Mapping[str, npt.NDArray[np.float32]], before: State) -> State:
     """Return the first state under another bundle of a device that has lived under one before.
 
-    Its ledger goes on, whatever was released under whichever bundle, and so do its name and its number. Its
-    interactions do where the catalogue is the same; what it had learned does not, being of another model.
+    Its ledger, name and number go on, and its interactions where the catalogue is the same; what it learned does not.
     """
     state = first_state(bundle, tables, before.facts["user"])
     state.facts |= {"number": before.facts["number"], "renewed": len(before.tensors["ledger.round"])}
@@ -90,10 +89,7 @@ def named(user: str) -> str:
 
 
 def nothing_kept(learning: Learning) -> dict[str, npt.NDArray[np.float32]]:
-    """Return what a device remembers of its last session where it has learned from none: zeros.
-
-    Bundles need not bring them.
-    """
+    """Return the zeros that stand for the last session of a device that has learned from none."""
     how = learning.exchange
     kept = () if how is None else (*how.keeps, *how.marks)
     return {name: np.zeros(learning.tensor(name).shape, np.float32) for name in kept}

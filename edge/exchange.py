@@ -1,10 +1,7 @@
 """A device and the server exchange messages beside updates, and some private tensors are kept from round to round.
 
-    trained model, what the client had last → message → noise of the device's own → beside the update
-    the server's reply → a private tensor, which the next rounds and recommendations read
-
-Owns: messages, replies and what is kept. Does not own: what a message is computed from (`edge.training.Work`), the
-session (`edge.session_state`), whether anything may leave (`edge.policy`).
+trained model, what the client had last → message → noise of the device's own → beside the update
+the server's reply → a private tensor, which the next rounds and recommendations read
 """
 
 from __future__ import annotations
@@ -59,10 +56,7 @@ def named(learning: Learning, dense: Mapping[str, Floats]) -> dict[str, Floats]:
 
 
 def noised(message: Floats, scale: float) -> Floats:
-    """Return a message with the device's own Laplace noise of this `scale` on every value; 0: as it is.
-
-    Nothing is clipped, so it guarantees nothing; but it is exact noise of the system's secure bits, on a grid.
-    """
+    """Return a message with exact Laplace noise of this `scale` on every value (0: none); unclipped: no guarantee."""
     step = 2.0 ** (math.frexp(scale)[1] - FINE)
     if not scale or step < LEAST:  # less than what a float32 can tell apart
         return message
@@ -86,10 +80,7 @@ def _rows(items: Ints, values: Floats, before: Rows) -> Rows:
 
 
 def reply_of(reply: Floats, learning: Learning, state: State) -> dict[str, Floats]:
-    """A reply as the private tensor it is kept as, with the device's noise where the run adds any, keyed by the round.
-
-    Raises `InputError` for a reply that the bundle's method has no place for.
-    """
+    """Return a reply as the private tensor it is kept as, with keyed noise. Raises `InputError` where none is kept."""
     how = learning.exchange
     if how is None or how.reply is None:
         raise InputError("this bundle's method takes no replies of the server")

@@ -1,7 +1,4 @@
-"""A device says what a recommendation leans on: the weights of the items that its user had last, by the bundle's graph.
-
-Owns: asking the graph, and what it may answer. Does not own: what a weight is (the method), which items are asked of.
-"""
+"""A device says what a recommendation leans on: the weights of its user's last items, by the bundle's graph."""
 
 from __future__ import annotations
 
@@ -68,7 +65,6 @@ def explained(
 
 
 def _check_asked(items: int, window: Windows) -> None:
-    """Refuse to explain from nothing, and to explain nothing."""
     if not (window.real[0] > 0).any():
         raise InputError("nothing to explain from: its user has had no items yet")
     if not items:

@@ -1,11 +1,8 @@
 """A device fetches a bundle from its server: the manifest first, then the files that it lacks, piece by piece.
 
 Nothing of a file is asked for before the manifest is one that the device would open: signature, publisher, serial,
-expiry. Files lie in a hidden folder beside the target, each under its digest, until all of them are there; a fetch that
-was cut off goes on with what lies there. Then they are checked as any bundle from a disk is, and renamed into place.
-
-Owns: what is fetched, in which order, and where it lies until then. Does not own: requests (`edge.connection`), what a
-bundle must be (`edge.manifest_check`, `edge.bundle`), what becomes of a device's state (`edge.migration`).
+expiry. Files lie under their digests in a hidden folder beside the target, where a fetch that was cut off goes on; all
+are checked as any bundle is, and renamed into place.
 """
 
 from __future__ import annotations
@@ -55,9 +52,6 @@ def fetch(
     identity the server is asked with: of its publisher, not older than it has seen, not expired, by one of `trusted`
     where any are given. Called again after it was cut off, it goes on. Raises `InputError` for a bundle that the device
     would not open, a server that sends other bytes than the manifest says, and a folder that holds something else.
-
-    >>> fetch(server, "phone").bundle.manifest.device_class  # doctest: +SKIP
-    'phone_sd680'
     """
     target, store, where = Path(target), Store(server.identity.folder), f"the bundle of {server.url}"
     terms = seen.terms(store, trusted, now)
@@ -90,7 +84,6 @@ def fetch(
 
 
 def _check_size(files: list[File], server: Server) -> None:
-    """Raise `InputError` for more than a device takes unasked, before any file is asked for."""
     size = sum(one.size for one in files)
     if size > MOST:
         raise InputError(
@@ -100,7 +93,6 @@ def _check_size(files: list[File], server: Server) -> None:
 
 
 def _there(target: Path, bundle_id: str, terms: Terms) -> Bundle:
-    """Return the bundle that was fetched before. Raises `InputError` for anything else in its place."""
     found = open_on(target, terms)
     if found.manifest.bundle_id != bundle_id:
         raise InputError(f"{target} holds another bundle than the server has now; give another folder")

@@ -143,6 +143,5 @@ def bounded() -> bool:
 
 
 def _line(error: Exception) -> str:
-    """Return what onnxruntime says, in one line that a terminal can show."""
     said = (str(error).splitlines() or ["?"])[0][:LINE]
     return "".join(c if c.isprintable() else "?" for c in said)

@@ -4,8 +4,6 @@ No control flow, no graphs within graphs, no functions, no sequences, no domains
 attribute that is not listed, and no tensor in another file than the one that it is given. What a listed operator costs
 while the graph runs, `edge.graph` bounds by memory and `edge.interrupt` by time. While a graph loads neither is heard,
 since onnxruntime then computes what depends on no input: that is bounded here.
-
-Owns: the list, and reading a graph as far as it needs. Does not own: bytes of fields (`edge.protobuf`).
 """
 
 from __future__ import annotations
@@ -144,7 +142,6 @@ def check_graph(content: bytes, data: str | None = None) -> Loading:
 
 
 def _held(wire: Wire, span: int | Span, loading: Loading, data: str | None) -> None:
-    """Note a tensor that the graph holds, in itself or in the file beside it."""
     tensor = wire.message("tensor", span)
     name, dims, numbers = _tensor(wire, tensor)
     if name in loading.sizes:
@@ -174,7 +171,6 @@ def _entries(wire: Wire, tensor: Fields) -> dict[str, str]:
 
 
 def _node(wire: Wire, span: int | Span, loading: Loading) -> None:
-    """Check a node, and what it comes to while the graph loads."""
     node = wire.message("node", span)
     kind, domain = wire.text(node, 4), wire.text(node, 7)
     allowed = OPERATORS.get(domain, {}).get(kind)
@@ -226,13 +222,11 @@ def _expanded(sizes: list[int], numbers: list[Numbers | None]) -> int | None:
 
 
 def _counted(sizes: list[int], numbers: list[Numbers | None]) -> int | None:
-    """Return how many whole numbers a range has."""
     ends = [only[0] for only in numbers if only is not None and len(only) == 1]
     return max((ends[1] - ends[0]) // ends[2], 0) + 1 if len(ends) == 3 and ends[2] else None
 
 
 def _padded(sizes: list[int], numbers: list[Numbers | None]) -> int | None:
-    """Return at most how many values a tensor has with others around it."""
     pads = numbers[1] if len(numbers) > 1 else None
     return None if pads is None else sizes[0] * math.prod(1 + max(n, 0) for n in pads)
 
@@ -267,7 +261,6 @@ def _size(loading: Loading, kind: str, inputs: list[str]) -> tuple[int, Numbers 
 
 
 def _attribute(wire: Wire, attribute: Fields) -> tuple[int, Numbers | None]:
-    """Return how many values an attribute has, and its whole numbers where they are some."""
     if sum(len(attribute.get(n, [])) for n in (2, 3, 4, 5)) > 1:
         raise ValueError("an attribute has more than one value")
     if 5 in attribute:
@@ -301,7 +294,6 @@ def _tensor(wire: Wire, tensor: Fields) -> tuple[str, list[int], Numbers | None]
 
 
 def _shape(wire: Wire, span: int | Span) -> tuple[str, list[int | None]]:
-    """Return the name of an input or output and its extents, None for any."""
     at = value = wire.message("value", span)
     for number, kind in ((2, "type"), (1, "array"), (2, "shape")):
         inner = at.get(number, [])

@@ -6,9 +6,6 @@
 The signature is of method, path with its query (where the round is), session, nonce, time and the body's digest, under
 a heading of its own, so that it is none of anything else. SESSION is what a server drew when it started: what was
 signed for an earlier one is nothing to it. NONCE grows from request to request, TIME is in unix seconds.
-
-Owns: the key, what a request's signature covers. Does not own: whose key it is (`edgefr.serving.keys`), which requests
-are refused (`edgefr.serving.admission`), connections (`edge.connection`).
 """
 
 from __future__ import annotations
@@ -75,7 +72,6 @@ class Signed:
 
     @property
     def header(self) -> str:
-        """Return it as the header it travels in."""
         return f"Edgefr {self.key} {self.session} {self.nonce} {self.time} {self.digest} {self.signature}"
 
     def content(self, method: str, path: str) -> bytes:
@@ -84,9 +80,9 @@ class Signed:
         return "\n".join(lines).encode()
 
     def holds(self, method: str, path: str) -> bool:
-        """Say whether the signature is that of the key, over a request of this method and path.
+        """Say whether the signature is the key's, over a request of this method and path.
 
-        It is of no key that has no private one, whose signatures anybody can make.
+        A key without a private one, whose signatures anybody can make, has none.
         """
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -159,11 +155,9 @@ class Identity:
 
     @property
     def key(self) -> str:
-        """Return the public key, hex."""
         return self._private.public_key().public_bytes_raw().hex()
 
     def signed(self, method: str, path: str, body: bytes, session: str, nonce: int, now: int) -> Signed:
-        """Return the signature of a request."""
         said = Signed(self.key, session, nonce, now, hashlib.sha256(body).hexdigest())
         return replace(said, signature=self._private.sign(said.content(method, path)).hex())
 

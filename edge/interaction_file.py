@@ -17,10 +17,7 @@ LINES = 1_000_000
 
 
 def read_interactions(path: Path) -> list[str]:
-    """Return item ids, one per line; empty lines and a first line `item` are passed over.
-
-    `InputError` for another file.
-    """
+    """Return item ids, one per line, without empty lines and a first line `item`; `InputError` for another file."""
     try:
         with open(path, encoding="utf-8") as file:
             lines = [line.strip() for line, _ in zip(file, range(LINES + 1), strict=False)]

@@ -1,10 +1,8 @@
 """The watch asks, while a graph runs, whether it may go on, and ends it where it stands when it may not.
 
-A step of training is asked about between steps (`edge.limits`), but a graph that never ends has no step after it.
-onnxruntime looks at `RunOptions.terminate` before every node. Its thread starts with the first graph that runs, looks
-every 50 ms, and sleeps while none does; who runs a graph pays about a microsecond.
-
-Owns: ending a run. Does not own: what the limits are.
+A step is asked about between steps (`edge.limits`), but a graph that never ends has no step after it. onnxruntime looks
+at `RunOptions.terminate` before every node. The thread starts with the first graph that runs, looks every 50 ms, and
+sleeps while none does; a run of a graph pays about a microsecond.
 """
 
 from __future__ import annotations

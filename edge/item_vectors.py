@@ -21,10 +21,7 @@ TITLES = 64  # read at once: bounds memory whatever the catalogue's size
 
 
 def read_vectors(graph: Graph, shared: Mapping[str, Floats], tables: Mapping[str, Rows], items: int) -> Floats:
-    """Return vectors of the whole catalogue by the shared tensors, float32 [items, d].
-
-    `InputError` if they are not finite.
-    """
+    """Return vectors of the catalogue, float32 [items, d], by shared tensors; `InputError` if they are not finite."""
     dense = {f"shared.{name}": value for name, value in shared.items()}
     wanted = [name.removeprefix("items.") for name in graph.inputs if name.startswith("items.")]
     parts = []
@@ -38,10 +35,7 @@ def read_vectors(graph: Graph, shared: Mapping[str, Floats], tables: Mapping[str
 
 
 class Kept:
-    """These are vectors on disk under the digest of what they come from: a bundle, and its tensors as they are now.
-
-    It is a cache: what is damaged, or is not what was written, is made again.
-    """
+    """These are vectors on disk under the digest of their bundle and its tensors; damaged ones are made again."""
 
     def __init__(self, folder: Path, bundle_id: str) -> None:
         self._folder, self._bundle_id = folder, bundle_id

@@ -2,13 +2,9 @@
 
     keys.json       sets in their order: each names the keys, and how many of them must sign the next one
 
-Any one key of the newest set signs bundles and updates. A set takes the place of the one before it when as many keys of
-that one have signed it as it asks for, and as many of its own, so that nobody hands over to keys that nobody has. A key
-that is left out is revoked. So it is with the root role of The Update Framework (https://theupdateframework.io), which
-has more roles.
-
-Owns: the file and what may follow what. Does not own: signing (`export.key_sets`), what a device knows
-(`edge.rollback`).
+Any key of the newest set signs bundles and updates. A set replaces the one before it when as many keys of that one have
+signed it as it asks for, and as many of its own. A key that is left out is revoked. This is the root role of The Update
+Framework (https://theupdateframework.io).
 """
 
 from __future__ import annotations
@@ -53,7 +49,6 @@ class KeySet(Record):
 
     @property
     def ids(self) -> list[KeyId]:
-        """Return the keys' ids."""
         return [KeyId(hashlib.sha256(bytes.fromhex(key)).hexdigest()) for key in self.keys]
 
     @property
@@ -63,7 +58,6 @@ class KeySet(Record):
 
     @property
     def digest(self) -> str:
-        """Return the sha256 of its content."""
         return hashlib.sha256(self.content).hexdigest()
 
 
@@ -116,7 +110,6 @@ class KeyChain(Record):
         return links[-1].set
 
     def _first(self, known: KeySet | None, trusted: Collection[KeyId] | None) -> int:
-        """Return the place of the set that a device begins with."""
         for place, link in enumerate(self.links):
             if known is not None:
                 if link.set == known:
@@ -131,7 +124,6 @@ class KeyChain(Record):
 
 
 def _check_link(link: Link, before: KeySet | None) -> None:
-    """Check that a set is signed by enough of its own keys, and follows from the set before it."""
     found, own = link.set, link.signed_by(link.set.ids)
     if own < found.threshold:
         raise InputError(f"set {found.version} of keys is signed by {own} of its own, not by {found.threshold}")

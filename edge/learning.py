@@ -34,10 +34,7 @@ class AnewRecord(Record):
 
 
 class TensorRecord(Grown):
-    """This is one tensor of the local program.
-
-    Of `rows` tensors, [items, width], a device changes the rows it reads.
-    """
+    """This is one tensor of the local program; of `rows` tensors, [items, width], a device changes rows it reads."""
 
     name: Name = Field(description="the program's name of it")
     shape: list[Extent] = Field(min_length=1, max_length=8, description="one client's; rows: [items, width]")
@@ -309,7 +306,6 @@ def check_learning(learning: Learning) -> None:
 
 
 def _check_phase(phase: PhaseRecord, kinds: Mapping[str, tuple[str, str]]) -> None:
-    """Check that a phase trains tensors that there are, each once and with a learning rate."""
     for wanted, names in (("dense", phase.dense), ("rows", phase.tables)):
         for name in names:
             if name not in kinds or kinds[name][1] != wanted:
@@ -325,7 +321,6 @@ def _check_phase(phase: PhaseRecord, kinds: Mapping[str, tuple[str, str]]) -> No
 
 
 def _check_draws(learning: Learning) -> None:
-    """Check that phases which take turns learn from the same, and that there is what each of them asks for."""
     for phase in learning.phases:
         if phase.context and not phase.pairs:
             raise ValueError(f"phase {phase.name} asks for a context, which belongs to pairs")
@@ -337,7 +332,6 @@ def _check_draws(learning: Learning) -> None:
 
 
 def _check_exchange(how: ExchangeRecord, learning: Learning) -> None:
-    """Check that what is kept of a round are private tensors, set to tensors of their shape."""
     private = {t.name: t.shape for t in learning.tensors if t.place == "private"}
     dense = {t.name: t.shape for t in learning.tensors if t.kind == "dense"}
     reply = [] if how.reply is None else [how.reply]

@@ -1,7 +1,6 @@
 """A record of learning has to agree with itself, with its bundle's tensors, and with what is learned from.
 
-A name that is no tensor's, a phase without a learning rate, or a shape that no file has would else end a device in the
-middle of its work; and counts that nobody can mean, such as 10^9 negatives, would take its memory.
+A wrong name, rate or shape would end a device in the middle of its work; absurd counts would take its memory.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """A process is held to limits by its system, in a child: whatever runs there, however long it hears nothing, ends.
 
-Python ends nothing that runs in a library, and learns too late of memory that a library takes. So the work goes on in
-a child, whose memory the kernel bounds and whom it ends with the alarm's signal; the parent waits, and says which
-limit it was. Time counts while a bundle is worked with, and not while a device waits for its server.
+Python cannot end what runs in a library, and learns too late of memory that a library takes. So the work goes on in a
+child: the kernel bounds its memory and ends it by the alarm's signal; the parent waits, and says which limit it was.
+Time counts while a bundle is worked with, not while a device waits for its server.
 
-Linux bounds memory, macOS time alone, Windows neither: there training stops by itself (`edge.limits`), and nothing else
-does.
-
-Owns: the child and its limits. Does not own: what they are, how training stops in time (`edge.limits`).
+Linux bounds memory, macOS time alone, Windows neither: there only training stops by itself (`edge.limits`).
 """
 
 from __future__ import annotations
@@ -35,10 +32,7 @@ FAILED = (1, 2)
 
 @dataclass
 class Confinement:
-    """These are the limits that the system holds this process to, as they are asked for; None: it does not.
-
-    `until`: when it ends, by the monotonic clock, where a time is running.
-    """
+    """The system holds this process to these limits (None: it does not), `until` a time of the monotonic clock."""
 
     ram_mb: float | None = None
     seconds: float | None = None
@@ -189,7 +183,6 @@ def _limit(code: int, ram_mb: float | None, seconds: float | None) -> str | None
 
 
 def _end(code: int) -> NoReturn:
-    """End this process as its child ended."""
     if code < 0:
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)

@@ -1,8 +1,7 @@
 """Limits say how long and how large training may get.
 
-They are asked between steps and, by `edge.interrupt`, within them; a step that is ended leaves nothing behind, so that
-training ends in a consistent state. Where the system ends the process at the same limits (`edge.limited_process`),
-training stops before.
+They are asked between steps and, by `edge.interrupt`, within them; a step that is ended changes nothing. Where the
+system ends the process at the same limits (`edge.limited_process`), training stops before.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""A device works locally in a round, after the rounds, and at the end of a block, on the state it is given.
-
-Nothing is written here. Owns: what is trained on, and what becomes of it. Does not own:
-files and the order of a device's life (`edge.device`), steps (`edge.training`), what leaves (`edge.update`), whether it
-may (`edge.policy`).
-"""
+"""A device works locally in a round, after the rounds, and at the end of a block, on the state it is given."""
 
 from __future__ import annotations
 
@@ -71,8 +66,8 @@ class LocalWork:
     def release(self, learning: Learning, state: State, number: int) -> ClientUpdate:
         """Train a round as `round` does, and make its release.
 
-        Of a run that promises something a release leaves in every case: who has nothing to learn from, and whose
-        training diverges or fails in whatever way, sends noise on zeros, since nobody may see which it was.
+        Where a run promises something a release leaves in every case: a client that has nothing to learn from, or whose
+        training fails, sends noise on zeros, since nobody may see which it was.
         """
         if not learning.release.promises:
             return self._released(learning, state, number)
@@ -92,7 +87,6 @@ class LocalWork:
         return made
 
     def _released(self, learning: Learning, state: State, number: int) -> ClientUpdate:
-        """Train a round and make its release, or raise what `round` does."""
         learned, bundle = self.round(learning, state, number), self.bundle.manifest.bundle_id
         change = Change.none(learning)
         if learned.sound and (learned.trained.dense or learned.trained.rows):
@@ -137,7 +131,6 @@ class LocalWork:
         state.put("personal", state.part("private") | trained.dense)
 
     def _learned(self, learning: Learning, state: State, number: int) -> Learned:
-        """Return what a round's training ends with; nothing, where there is nothing to learn from."""
         if learning.release.promises and not self.has_work(learning, state):
             return Learned(NO_WORK, {}, 0, None)
         phases = [phase for phase in learning.phases if phase.when == "round" and phase.epochs]
@@ -160,8 +153,8 @@ class LocalWork:
     def remember(self, size: int, learning: Learning, state: State) -> None:
         """Remember the `size` best items and their predictions, by the model as it is, in place of those before.
 
-        Where something is promised and the graph fails, those before stay: a device that could not go on to the next
-        block would tell what the graph met.
+        Where something is promised and the graph fails, those before stay: a device that could not go on would tell
+        what the graph met.
         """
         pool = self.catalogue.offered_items
         try:
@@ -176,7 +169,6 @@ class LocalWork:
     def _material(
         self, learning: Learning, state: State, number: int, phases: Sequence[PhaseRecord], replays: bool = True
     ) -> Work:
-        """Return what phases of a round learn from."""
         check_work(learning, max(len(state.tensors["items.own"]), self.bundle.config.window or 0))
         pool, items = self.catalogue.offered_items, self.catalogue.items
         if learning.sessions is not None and self.bundle.config.window is not None:

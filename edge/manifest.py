@@ -1,7 +1,4 @@
-"""A bundle says this of itself: `manifest.json` (its files) and `config.json` (how to score and encode).
-
-Owns the two schemas and the canonical form of the manifest. Does not own reading files (`edge.bundle`).
-"""
+"""A bundle says this of itself: `manifest.json` (its files) and `config.json` (how to score and encode)."""
 
 import hashlib
 import json
@@ -123,7 +120,6 @@ class Encoder(Record):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Return the files it is made of."""
         return tuple(path for path in (self.path, self.data, self.tokenizer) if path)
 
 
@@ -161,7 +157,6 @@ class Start(Record):
 
 
 def _form(value: Any) -> str:
-    """Say which encoder a record is of."""
     return "words" if isinstance(value, Words) or (isinstance(value, dict) and "words" in value) else "graph"
 
 

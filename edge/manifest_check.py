@@ -1,8 +1,4 @@
-"""A manifest must satisfy this before anything else of its bundle is looked at.
-
-Owns: the order of those checks, and what a device asks for (`Terms`). Does not own where the bytes come from: a folder
-(`edge.bundle`) or an archive (`edge.archive`).
-"""
+"""A manifest must satisfy this before anything else of its bundle is looked at."""
 
 import json
 import re
@@ -55,7 +51,6 @@ def admit(where: str, raw: bytes, signature: bytes | None, terms: Terms) -> tupl
 
 
 def _check_expiry(where: str, manifest: Manifest, terms: Terms) -> None:
-    """Refuse what has expired by the clock, or by the latest time that was seen."""
     if manifest.expired(terms.now or datetime.now(UTC)):
         raise InputError(f"{where} expired on {manifest.expires}; get a newer one")
     if terms.since is not None and manifest.expired(terms.since):
@@ -95,7 +90,6 @@ def _parse(where: str, raw: bytes) -> Manifest:
 
 
 def _check_schema(where: str, raw: bytes) -> None:
-    """Tell a bundle of an older or newer edgefr from a damaged one."""
     record = json.loads(raw)
     named = record.get("schema") if isinstance(record, dict) else None
     found = re.fullmatch(r"edgefr\.bundle/(\d{1,6})", named) if isinstance(named, str) else None

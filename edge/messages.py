@@ -1,7 +1,4 @@
-"""These are the messages between a device and its server that are JSON, and the facts in a release's header.
-
-Owns: their fields. Does not own: what is answered when (`edgefr.serving.pages`), tensors (`edge.update`, `edge.delta`).
-"""
+"""These are the messages between a device and its server that are JSON, and the facts in a release's header."""
 
 from __future__ import annotations
 

@@ -1,11 +1,7 @@
 """A device's state goes on under a newer bundle of the same lineage: other items, a later round, the same model.
 
-What the device has made of its owner's data stays: private tensors, interactions, what it remembers, its name and
-number, its ledger. What the server has made is the newer bundle's. Items are known by their ids, so they may stand in
-another order; those that are gone are left out.
-
-Owns: what of a state goes on, and when it may. Does not own: the order of these things (`edge.device`), files
-(`edge.state`).
+What the device has made of its owner's data stays: private tensors, interactions, memory, name, number, ledger. What
+the server has made is the newer bundle's. Items are matched by id; those that are gone are left out.
 """
 
 from __future__ import annotations
@@ -91,7 +87,6 @@ def migrated_state(
 
 
 def _check_private(bundle: Bundle, before: Mapping[str, Floats], after: Mapping[str, Floats]) -> None:
-    """Check that the private tensors that a device has are those that it needs."""
     one, two = ({name: list(value.shape) for name, value in part.items()} for part in (before, after))
     if one != two:
         odd = min(name for name in {*one, *two} if one.get(name) != two.get(name))
@@ -120,6 +115,5 @@ def _memory(
 
 
 def _present(items: Ints) -> Ints:
-    """Return those that are still in the catalogue, in their order."""
     found: Ints = items[items >= 0]
     return found

@@ -4,25 +4,64 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from edge import session_state as streams
 from edge.bundle import Bundle
-from edge.derived_rows import Prepared
 from edge.exchange import named
 from edge.graph import Graph
 from edge.item_vectors import Kept, read_vectors
 from edge.learning import Learning
-from edge.scorer import Rows, Scorer, window_feeds
+from edge.scorer import Rows, Scorer, rows_of, window_feeds
 from edge.sessions import Windows, window_of
 from edge.state import State
 from edge.tables import open_table
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
+TOGETHER = 16  # items made at once: bounds memory
+ROOM = 32 << 20  # bytes of rows that are kept
+
+
+class Prepared:
+    """A prepared table is made by a graph of the rows that `tables` have of the same items.
+
+    Training changes nothing in it, so a row is made once and then kept up to `room` bytes, a client's own items first.
+    `open_graph` gives the graph when the first row is asked for.
+    """
+
+    def __init__(
+        self, open_graph: Callable[[], Graph], tables: Mapping[str, Rows], items: int, room: int = ROOM
+    ) -> None:
+        self._open, self._tables, self._items, self._left = open_graph, tables, items, room
+        self._kept: dict[int, Floats] = {}
+
+    def rows(self, items: Any) -> Floats:
+        """Return rows [n, width] of a slice or an array of items; `InputError` if they are not finite numbers."""
+        wanted = np.arange(self._items)[items].tolist()
+        found = {item: self._kept[item] for item in wanted if item in self._kept}
+        missing = [item for item in dict.fromkeys(wanted) if item not in found]
+        for start in range(0, len(missing), TOGETHER):
+            some = missing[start : start + TOGETHER]
+            for item, row in zip(some, self._made(np.array(some)), strict=True):
+                found[item] = row
+                self._keep(item, row)
+        return np.stack([found[item] for item in wanted])
+
+    def _made(self, items: npt.NDArray[np.int64]) -> Floats:
+        graph = self._open()
+        rows = graph.run(rows_of(graph, "items", items, self._tables))
+        if rows.ndim != 2 or len(rows) != len(items) or not np.isfinite(rows).all():
+            raise InputError(f"{graph.path} gives no row of finite numbers for each item; export again")
+        return rows
+
+    def _keep(self, item: int, row: Floats) -> None:
+        if row.nbytes <= self._left:
+            self._kept[item] = row.copy()
+            self._left -= row.nbytes
 
 
 def trained_tables(learning: Learning) -> list[str]:
@@ -39,10 +78,7 @@ def trained_mb(bundle: Bundle) -> float:
 
 
 class Model:
-    """These are the graphs and tables of `bundle`.
-
-    `folder` is where vectors may be kept that the device has made itself.
-    """
+    """These are the graphs and tables of `bundle`; vectors that the device has made may be kept in `folder`."""
 
     def __init__(self, bundle: Bundle, folder: Path):
         self.bundle, self.folder, self.items = bundle, folder, bundle.manifest.item_count
@@ -118,15 +154,12 @@ class Model:
         return {name: np.asarray(self._static[name](slice(None)), np.float32) for name in trained}
 
     def _prepared(self, learning: Learning, tables: Mapping[str, Rows]) -> dict[str, Rows]:
-        """Return tables whose rows a graph makes of those of others when they are asked for."""
-
         def opened(path: str) -> Callable[[], Graph]:
             return lambda: self.graph(path, learning.vectors_data)
 
         return {name: Prepared(opened(path), tables, self.items).rows for name, path in learning.prepared.items()}
 
     def _vectors(self, learning: Learning, path: str, state: State) -> Floats:
-        """Return item vectors by the tensors as the server last sent them; they are read anew after an update."""
         shared, kept = state.part("shared"), Kept(self.folder, self.bundle.manifest.bundle_id)
         vectors = kept.of(shared)
         if vectors is None or len(vectors) != self.items:

@@ -29,12 +29,10 @@ HEADER_LIMIT = 512  # bytes
 
 
 def mapped(path: Path, entry: File | None = None) -> npt.NDArray[Any]:
-    """Return the array of a .npy file of one or two dimensions, read as it is used.
+    """Return the array of a .npy file of one or two dimensions, read as it is used; `entry` as `edge.verified_files`.
 
-    `entry` is as `edge.verified_files` takes it.
-
-    Raises ValueError for any other header than numpy writes for plain numbers, and for a file that
-    does not have exactly the bytes its header says; OSError.
+    Raises ValueError for another header than numpy's of plain numbers, and for a file of other bytes than it says;
+    OSError.
     """
     content, begin = loaded.mapped(path, entry), len(START) + 2
     head, size = content[:begin], len(content)
@@ -57,10 +55,7 @@ def mapped(path: Path, entry: File | None = None) -> npt.NDArray[Any]:
 def exactly(
     path: Path, what: str, dtype: npt.DTypeLike, shape: tuple[int, ...], entry: File | None = None
 ) -> npt.NDArray[Any]:
-    """Map a .npy file of exactly this type and shape; `entry` as `mapped`.
-
-    Raises `InputError`, which calls it `what`, for any other.
-    """
+    """Map a .npy file of exactly this type and shape. Raises `InputError`, which calls it `what`, for any other."""
     try:
         array = mapped(path, entry)
     except InputError:

@@ -4,11 +4,8 @@
 
 Only requests on an open connection count: a server that is down uses up nothing of the day.
 
-After each answer that had nothing for it a device waits, longer from one to the next; an honest server holds such a
-request longer than that by itself. A process that is started again and again goes on counting, and a clock that is set
-back begins no new day.
-
-Owns: when a device may ask. Does not own: requests (`edge.connection`), when it gives up a server (`edge.remote`).
+After each answer without work a device waits longer than after the one before; an honest server holds such a request
+longer by itself. A process that is started again goes on counting, and a clock that is set back begins no new day.
 """
 
 from __future__ import annotations

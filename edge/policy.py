@@ -7,9 +7,6 @@
 What a policy can promise: clip and noise are applied by the device's own code after a bundle's graphs have run, so
 whatever a hostile publisher's graph carries into an update is bounded by them, and by the limits here. What it cannot:
 under `trust: central` the noise is added elsewhere, and with `unprotected` nothing is bounded.
-
-Owns: the policy's keys, reading them, what a bundle's release must satisfy. Does not own: what was released so far
-(`edge.device_ledger`), who signs (`edge.signature`), clip and noise (`edge.update`).
 """
 
 from __future__ import annotations
@@ -200,7 +197,6 @@ class Policy(BaseModel):
         return seen < self.least_cohort and not (promise is not None and promise.trust == "local")
 
     def _beyond(self, promise: Promise) -> Iterator[Refusal]:
-        """Give the reasons why a promise, even if it is kept, is not enough."""
         if promise.trust == "central" and self.trust == "local":
             yield _refused("trust", "the server would see the sum before noise is added to it", "trust: central")
         if promise.trust == "central" and promise.cohort < self.least_cohort:

@@ -1,7 +1,6 @@
 """Protocol buffers are read here as far as a check needs them: fields by number, counted while they are read.
 
-A parser makes an object of some hundred bytes of every field, and two bytes make a field. So there are so many, in
-whatever message they lie.
+A parser makes an object of some hundred bytes of every two-byte field, so their number is bounded.
 """
 
 from __future__ import annotations
@@ -88,7 +87,6 @@ class Wire:
             raise ValueError("a field is longer than its message")
 
     def _varint(self, at: int) -> tuple[int, int]:
-        """Return a whole number and where the next field starts."""
         value = shift = 0
         while shift < 70:
             byte = self.content[at]

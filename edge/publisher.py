@@ -2,9 +2,6 @@
 
 Where the publisher has shown it a set of keys that follows from that one (`follow`), it takes what any of the set has
 signed, and nothing of a key that is no longer in it.
-
-Owns: whether a bundle is from whom the device's earlier ones are from. Does not own: whether a signature holds
-(`edge.signature`), what a policy allows (`edge.policy`).
 """
 
 from __future__ import annotations
@@ -54,7 +51,6 @@ def check_key(where: str, signed_by: KeyId | None, store: Store, policy: Policy)
 
 
 def _check_shown(where: str, signed_by: KeyId | None, shown: KeySet) -> None:
-    """Check that a bundle is signed by one of the set of keys that the publisher has shown."""
     if signed_by not in shown.ids:
         by = "nobody" if signed_by is None else f"key {signed_by[:16]}..."
         raise InputError(
@@ -90,10 +86,7 @@ def follow(state: str | Path, path: str | Path, trusted: Trusted = None) -> KeyS
 
 
 def check_update(delta: Delta, keys: Sequence[KeyId] | None) -> None:
-    """Refuse an update that none of the publisher's keys has signed; None: the device was let to take nobody's.
-
-    Raises `InputError`.
-    """
+    """Raise `InputError` for an update that none of these keys has signed; None: nobody's signature is asked for."""
     if keys is not None and delta.signed_by not in keys:
         by = "nobody" if delta.signed_by is None else f"key {delta.signed_by[:16]}..."
         raise InputError(
@@ -103,7 +96,6 @@ def check_update(delta: Delta, keys: Sequence[KeyId] | None) -> None:
 
 
 def _remembered(store: Store) -> str | None:
-    """Return the key that a device's state has, the one before where it is damaged; None for a new device."""
     for name in (STATE, PREVIOUS):
         if (store.folder / name).exists():
             with suppress(Damaged):

@@ -51,7 +51,6 @@ class Recommender:
 
     @property
     def items(self) -> int:
-        """Return the number of items of the catalogue."""
         return self.catalogue.items
 
     def scores(self, user: str | ClientState | None = None, history: Iterable[str | int] | None = None) -> Floats:
@@ -102,13 +101,12 @@ class Recommender:
     ) -> Recommendations:
         """Return the k best items as (id, title, score), best first; ties in the catalogue's order.
 
-        `user`: one of `users`, or what is known of a client that the bundle does not carry; None is a new device with
-        the initial private tensors. Items the user has seen are left out, and so are those in `exclude` (ids, or
-        numbers in the catalogue). `history` replaces the
-        user's own past positives in methods that read them. Where these are a session, `history` is in order, at one
-        moment; and since a session may repeat itself, nothing is left out but `exclude`. Fewer than k come back when
-        fewer are left. Who has had nothing is shown the bundle's own list, or nothing: the `basis` says so.
-        Raises `InputError` for k < 1, unknown users or items, and when nothing is left.
+        `user`: one of `users`, or the state of a client that the bundle does not carry; None: a new device with the
+        initial private tensors. Items the user has seen are left out, and those in `exclude` (ids or numbers).
+        `history` replaces the user's past positives in methods that read them; where these are a session it is in
+        order, at one moment, and only `exclude` is left out. Fewer than k come back when fewer are left. A user without
+        history is shown the bundle's own list, or nothing: the `basis` says so. Raises `InputError` for k < 1, unknown
+        users or items, and when nothing is left.
         """
         client, left_out = self._client(user), self.catalogue.numbers(exclude)
         given = None if history is None else self.catalogue.numbers(history).tolist()
@@ -119,7 +117,6 @@ class Recommender:
         return ranked(left, k, scores, lambda: self._start, self.catalogue.named)
 
     def _client(self, user: str | ClientState | None) -> ClientState:
-        """Return what is known of whom is recommended to."""
         if isinstance(user, ClientState):
             return user
         return self._clients.state(None if user is None else self._clients.number(user))

@@ -5,11 +5,8 @@
     what training came to            or noise on zeros, where training failed or was cut off
     asked again                      the same bytes
 
-Where anything is promised of an update, that it leaves says nothing of what the graphs have met: a round that was
-charged ends in a release whatever they do, since a round without one would tell a bit that no noise covers.
-
-Owns: the order of these things, and what the state says of them. Does not own: training (`edge.local_work`), what an
-update is (`edge.update`), what may leave (`edge.policy`), what it costs (`edge.device_ledger`).
+Where anything is promised of an update, that it leaves must say nothing of what the graphs met: a round that was
+charged always ends in a release, since a missing one would tell a bit that no noise covers.
 """
 
 from __future__ import annotations
@@ -42,10 +39,7 @@ class Withheld(InputError):
 
 
 def may_be_clear(state: State) -> bool:
-    """Say whether the release that a state has, or has begun, may leave without masks.
-
-    It was made to, and was in no secure sum.
-    """
+    """Say whether the release that a state has, or has begun, was made to leave without masks, and in no sum."""
     number = state.facts["learned"] or state.facts.get(BEGUN)
     return bool(state.facts.get("clear")) and state.facts.get("masked") != number
 
@@ -160,7 +154,6 @@ class Releaser(ABC):
         return self._work.release(learning, state, number)
 
     def _charge(self, learning: Learning, state: State, number: int) -> None:
-        """Add the release of a round to the ledger in a state."""
         spent = Spending.of(state.part("ledger")).after(number, self._event, learning.release.clip, int(time.time()))
         state.put("ledger", spent.arrays())
 
@@ -177,7 +170,6 @@ class Releaser(ABC):
         self._allowed(self.policy.refuses_in_the_clear())
 
     def _allowed(self, why: str | None) -> None:
-        """Raise `Withheld` where there is a reason why nothing may leave."""
         if why is not None:
             raise Withheld(f"nothing leaves this device: {why}")
 
@@ -191,5 +183,4 @@ class Releaser(ABC):
 
     @property
     def _event(self) -> Event:
-        """Return what one release of this bundle is to an accountant."""
         return event_of(self.bundle.manifest.privacy)

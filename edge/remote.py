@@ -2,9 +2,6 @@
 
 A task's body is a delta from the bundle to the tensors that the round starts from, with the publisher's signature
 behind it, empty where those are the bundle's own; that of the end is the server's last word.
-
-Owns: what a device asks a server, and when it gives up. Does not own: learning (`edge.device`), requests and their
-signatures (`edge.connection`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""This is the client side of F3CRec as functions on arrays:
-
-how far a client's taste has moved, and what it replays (§4.2).
-
-Owns: the maths, for one client on its device or a shard of them. Does not own: who remembers what, and when.
+"""This is the client side of F3CRec (§4.2): how far a client's taste has moved, and what it replays.
 
 Arrays have one row per client and one column per remembered item, best first; -1 marks an empty place.
 """

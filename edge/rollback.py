@@ -2,12 +2,9 @@
 
     seen.json       highest serial of a bundle, highest round of this bundle, latest time of the clock, newest keys
 
-It lies beside the state and not in it, so going back to an earlier state (`Device.undo`) takes nothing out of it. What
-is older than it is refused, and what has expired by its time has expired, whatever the clock says now. Whoever had the
-clock wrong for a while removes the file. It has a lock of its own, which is held for a moment and waited for: whoever
-only looks at a device notes the time too, also while another process is at work in its state.
-
-Owns: the file, and what an update's round may be. Does not own: what a bundle must be (`edge.manifest_check`).
+It is not in the state, so going back to an earlier state (`Device.undo`) takes nothing out of it. What is older than it
+is refused, and what has expired by its time has expired, whatever the clock says now; whoever had the clock wrong
+removes the file. It has a lock of its own, since whoever only looks at a device notes the time too.
 """
 
 from __future__ import annotations
@@ -103,10 +100,7 @@ def note(
     reached: tuple[str, int] | None = None,
     keys: KeySet | None = None,
 ) -> Seen:
-    """Add to what a device has seen, on its disk; arguments as `Seen.after`.
-
-    It is read and written under a lock, so that nothing is put back that another process notes meanwhile.
-    """
+    """Add to what a device has seen, on its disk and under a lock; arguments as `Seen.after`."""
     with _held(folder):
         before = Seen.of(folder)
         found = before.after(serial, seconds, reached, keys)
@@ -117,7 +111,6 @@ def note(
 
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
-    """Keep other processes from changing the file while inside; `InputError` where one does not end."""
     until = time.monotonic() + WAIT_S
     while True:
         try:

@@ -1,8 +1,4 @@
-"""Private tensors that a client makes anew in every round are drawn here, by simulated clients and devices alike.
-
-Owns: the rule of such a draw. Does not own: which tensors are made anew (a program's specs), when (the engine,
-`edge.local_work`).
-"""
+"""Private tensors that a client makes anew in every round are drawn here, by simulated clients and devices alike."""
 
 from __future__ import annotations
 

@@ -75,7 +75,6 @@ def _part(field: int, content: bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Encode a number, seven bits to a byte, low ones first, the high bit on all but the last."""
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)

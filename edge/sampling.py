@@ -1,7 +1,7 @@
 """This draws a client's examples: its positives, keyed negatives, and the order in which batches take them.
 
 Everything is a function of (seed, purpose, round, epoch, client, index), so one client's examples are the same whether
-it is drawn alone, in a shard of ten or on another worker. Owns the draws; does not own training.
+it is drawn alone, in a shard of ten or on another worker.
 """
 
 from __future__ import annotations
@@ -257,7 +257,6 @@ class Sampler:
         return self._shuffled(clients, Examples(items.ravel(), label.ravel(), positives * group), purpose, *path)
 
     def _seen(self, clients: npt.NDArray[np.int64], positives: Ragged) -> Membership:
-        """Return what is no negative of these clients: their `positives`, and what they avoid beside."""
         row, items = positives.rows, positives.values
         if self.avoid is not None:
             more = self.avoid.take(clients)
@@ -267,7 +266,6 @@ class Sampler:
     def _order(
         self, clients: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], purpose: str, path: tuple[int, ...]
     ) -> npt.NDArray[np.int64]:
-        """Return the keyed order of each client's positives."""
         row, place = segments(counts)
         draws = keyed.bits(self._keys(purposes.order(purpose), path, clients)[row], place)
         return np.lexsort((place, draws, row))

@@ -51,10 +51,7 @@ class Scorer:
 
 
 def history_feeds(graph: Graph, context: Ints, tables: Mapping[str, Rows]) -> dict[str, npt.NDArray[Any]]:
-    """Return a graph's inputs about the client's past positives.
-
-    Nothing yet: one row of padding, labelled and weighted 0.
-    """
+    """Return a graph's inputs about the client's past positives; without any, one row of padding of weight 0."""
     rows = context if len(context) else np.zeros(1, np.int64)
     label = np.full(len(rows), 1 if len(context) else 0, np.float32)
     feeds: dict[str, npt.NDArray[Any]] = {"label.history": label, "weight.history": label / np.float32(len(rows))}

@@ -1,11 +1,8 @@
 """A device takes part in the sum of a round: its update leaves under masks, and the server learns the total alone.
 
-Its secrets of a sum live as long as the call. Before its vector leaves, its state says so, and no vector of a round
-leaves in two sums: two totals that differ by one device would be its update. So a device that is stopped within a sum
-is gone from it, and goes on with the next round; what it spent stays counted.
-
-Owns: the order of a device's messages, and when it takes its leave. Does not own: masks and shares
-(`edge.secure_sum`), the messages (`edge.sum_messages`), what the update is (`edge.update`).
+Its secrets live as long as the call. Before its vector leaves, its state says so, and no vector of a round leaves in
+two sums: two totals that differ by one device would be its update. A device that is stopped within a sum is out of it,
+and goes on with the next round; what it spent stays counted.
 """
 
 from __future__ import annotations

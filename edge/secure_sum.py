@@ -10,11 +10,9 @@ mask; of one that went away its share of the key of the masks in pairs. It does 
 all devices has signed the same two lists: who sent shares, and whose vectors arrived. A mask in a pair opens by either
 key, so devices that were told different lists would open single vectors, though no one of them revealed too much.
 
-What is assumed: a server that may send each device what it likes, but hands on everybody's own keys, and is helped by
-a part of the devices, which with devices that it invents are no more than `helpers`. Two neighbours that were shown
-different rosters cannot read each other's shares. What follows is proved in `docs/threat-model.md`. Owns: the device's
-secrets and what it refuses. Does not own: who are neighbours (`cloud.secure_sum`), the number of shares
-(`privacy.neighbours`), what is signed (`privacy.agreement`), how messages travel.
+What is assumed: a server that may send each device what it likes, but hands on everybody's own keys, and is helped by a
+part of the devices, which with devices that it invents are no more than `helpers`. Two neighbours that were shown
+different rosters cannot read each other's shares. What follows is proved in `docs/threat-model.md`.
 """
 
 from __future__ import annotations
@@ -135,7 +133,6 @@ class Participant:
         return Revealed(own, {n: self._held[n][1] for n in self._held.keys() - self._arrived})
 
     def _enlist(self, neighbours: Mapping[int, Keys], roster: Mapping[int, bytes]) -> None:
-        """Hold who is in the sum. Raises `SumRefused` for a roster that these neighbours and this device are not in."""
         own = {self.number: self.keys.sign, **{n: keys.sign for n, keys in neighbours.items()}}
         if any(roster.get(n) != key for n, key in own.items()) or len(set(roster.values())) < len(roster):
             raise SumRefused("a secure sum is refused: its list of devices is not that of their keys")

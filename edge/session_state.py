@@ -2,9 +2,7 @@
 
     interactions → the session, as long as pauses are short → a window → scores, a round's examples, a prototype
 
-Of a session that is over, a device knows only that its items were had. Owns: the session in a device's state, a round's
-steps made of it. Does not own: draws (`edge.sessions`), the loop of training (`edge.training`), messages
-(`edge.exchange`).
+Of a session that is over, a device knows only that its items were had.
 """
 
 from __future__ import annotations
@@ -68,10 +66,7 @@ def moments(state: State, count: int, times: Iterable[int] | None, now: int) -> 
 
 
 def window(state: State, length: int, before: Before = "recommending") -> Windows:
-    """Return what the session shows.
-
-    That is all of it, or, before it is learned from, all but the newest item, which is a target.
-    """
+    """Return the session's window; before learning, without the newest item, which is a target."""
     skip = 1 if before == "learning" else 0
     return window_of(state.tensors["session.items"], state.tensors["session.times"], length, skip)
 
@@ -116,7 +111,6 @@ class LearningMaterial:
         return self.sampler.draws(CLIENT, epochs, self.round, self.whole)
 
     def steps(self, phase: PhaseRecord) -> Iterator[Step]:
-        """Yield steps as `Work.steps` does."""
         draw = self.draws[phase.purpose]
         real = draw.real[0]
         given: dict[str, Array] = {"label": real, "weight": (real / max(real.sum(), 1.0)).astype(np.float32)}
@@ -127,16 +121,13 @@ class LearningMaterial:
             yield draw.touched, {**given, "window.negatives": draw.negatives[epoch, 0]}
 
     def shown(self, graph: Graph, tables: Mapping[str, Rows]) -> dict[str, Array]:
-        """Return the window as `Work.shown` does."""
         return window_feeds(graph, self.sampler.window(CLIENT), tables)
 
     def read(self, phases: Sequence[PhaseRecord]) -> Ints:
-        """Return items as `Work.read` does."""
         drawn = [self.draws[phase.purpose].touched for phase in phases]
         return np.unique(np.concatenate([np.empty(0, np.int64), *drawn]))
 
     def planned(self, phases: Sequence[PhaseRecord]) -> int:
-        """Count steps as `Work.planned` does."""
         return sum(phase.epochs for phase in phases) * int(self.sampler.steps(CLIENT)[0])
 
 

@@ -2,8 +2,7 @@
 
     session → the last length + 1 items → inputs and targets → negatives of every epoch → the client's rows
 
-Everything is a function of (seed, purpose, round, epoch, client, index), as in `edge.sampling`. Owns the draws; does
-not own which session a round is about, nor training.
+Everything is a function of (seed, purpose, round, epoch, client, index), as in `edge.sampling`.
 """
 
 from __future__ import annotations
@@ -26,9 +25,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Windows:
-    """These are the newest items of some sessions, set to the right:
-
-    `items` int64 [C, L], 0 where `real` float32 [C, L] is 0.
+    """These are sessions' newest items, set to the right: `items` int64 [C, L], 0 where `real` float32 [C, L] is 0.
 
     `times` float32 [C, L]: seconds since the window's first item.
     """

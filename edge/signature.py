@@ -3,14 +3,11 @@
 It names the kind of thing that it signs, and the name is signed with the bytes (`statement`: the pre-authentication
 encoding of DSSE, https://github.com/secure-systems-lab/dsse), so that no update ever passes for a bundle.
 
-It brings its public key along, so that it can be checked by whoever sees the key for the first time. What is wrongly
-signed is refused always; whether the key is to be trusted is another question, which the one who opens answers.
+It brings its public key along, so that it can be checked by whoever sees the key for the first time. A wrong signature
+is always refused; whoever opens the file says whether the key is to be trusted.
 
     <file>.sig.json                            beside a file
     content, signature, its length, TRAILER    behind the content, where both travel as one (`sealed`)
-
-Owns the signature's schema, public keys and verification. Does not own signing (`export.sign`): a device has no
-private key.
 """
 
 from __future__ import annotations
@@ -96,7 +93,6 @@ def parse(where: str, raw: bytes) -> Signature:
 
 
 def _is_older(raw: bytes) -> bool:
-    """Say whether this is a signature in a form before kinds were named."""
     record = json.loads(raw)
     return isinstance(record, dict) and record.get("schema") in ("edgefr.signature/1", "edgefr.signature/2")
 

@@ -1,13 +1,11 @@
 """A device's private state on its disk: one file, wholly there or not at all, whatever happens to the process.
 
-    state.safetensors      everything: tensors by name, and the facts as JSON in its header
-    previous.safetensors   the same before the last update of the server was applied
-    earlier.safetensors    the same under the bundle before, until the device has learned under this one
-    ledger.safetensors     its ledger once more, written ahead: what was released is known where the state is damaged
-    lock                   held by the one process that may change the state
-    seen.json              beside it, with a lock of its own (`edge.rollback`)
-
-Owns: reading, writing, checking and locking these files. Does not own: what is in them (`edge.device`).
+state.safetensors      everything: tensors by name, and the facts as JSON in its header
+previous.safetensors   the same before the last update of the server was applied
+earlier.safetensors    the same under the bundle before, until the device has learned under this one
+ledger.safetensors     its ledger once more, written ahead: what was released is known where the state is damaged
+lock                   held by the one process that may change the state
+seen.json              beside it, with a lock of its own (`edge.rollback`)
 """
 
 from __future__ import annotations
@@ -56,11 +54,9 @@ class State:
         self.tensors |= {f"{prefix}.{name}": value for name, value in tensors.items()}
 
     def drop(self, prefix: str) -> None:
-        """Forget the tensors under `prefix`."""
         self.tensors = {name: value for name, value in self.tensors.items() if not name.startswith(f"{prefix}.")}
 
     def digest(self) -> str:
-        """Return the sha256 over facts and tensors."""
         whole = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode())
         for name in sorted(self.tensors):
             value = np.asarray(self.tensors[name], order="C")
@@ -155,7 +151,6 @@ class Store:
         return not (self.folder / EARLIER).exists()
 
     def _has(self, ledger: State) -> bool:
-        """Say whether this is the ledger beside the state."""
         try:
             return self.read(LEDGER).digest() == ledger.digest()
         except InputError:
@@ -183,6 +178,5 @@ class Store:
 
 
 def _packed(state: State) -> bytes:
-    """Return a state as a file, with its digest."""
     header = {"schema": SCHEMA, "facts": state.facts, "sha256": state.digest()}
     return packed(state.tensors, {"state": json.dumps(header)})

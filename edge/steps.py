@@ -100,15 +100,12 @@ class Packing:
         return codes >> self.dtype(self.step + 1)
 
     def slot_of(self, codes: Codes) -> Ints:
-        """Return the slot of each code."""
         return (codes >> self.dtype(self.item + self.step + 1)).astype(np.int64)
 
     def item_of(self, codes: Codes) -> Ints:
-        """Return the item of each code."""
         return (self.pair(codes) & self.dtype((1 << self.item) - 1)).astype(np.int64)
 
     def step_of(self, codes: Codes) -> Ints:
-        """Return the step of each code."""
         return (codes >> self.dtype(1) & self.dtype((1 << self.step) - 1)).astype(np.int64)
 
 
@@ -164,7 +161,6 @@ def _places(epochs: Sequence[Examples], batch_size: int) -> list[tuple[Ints, Int
 
 
 def _groups(packing: Packing, epochs: Sequence[Examples], codes: Codes) -> _Groups:
-    """Return the groups of all epochs, whose examples have these codes."""
     sizes = {(e.group, None if e.context is None else e.context.shape[1]) for e in epochs}
     if len(sizes) > 1:
         raise ValueError("phases with pairs and phases without draw for themselves: give them other `draws`")
@@ -248,7 +244,6 @@ def _ordered(packing: Packing, codes: Codes, label: Floats, weight: Floats, shap
 
 
 def _runs(ascending: Codes) -> tuple[Ints, Ints]:
-    """Return where each run of equal codes starts, and its length."""
     changes = np.empty(len(ascending), np.bool_)
     changes[:1] = True
     np.not_equal(ascending[1:], ascending[:-1], out=changes[1:])

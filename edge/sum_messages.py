@@ -8,9 +8,6 @@
     opening    the shares that it is asked for                nothing: the sum is open, or never will be
 
 A task of a round whose uploads are summed so comes with a `Seat` in its header `Edgefr-Sum`.
-
-Owns: how messages are written and read. Does not own: what is in them (`edge.secure_sum`, `cloud.secure_sum`), requests
-(`edge.connection`).
 """
 
 from __future__ import annotations
@@ -64,7 +61,6 @@ class Seat:
 
     @property
     def header(self) -> str:
-        """Return it as the header it travels in."""
         return f"{self.number} {self.salt.hex()}" + ("" if self.base is None else f" {self.base}")
 
     @classmethod
@@ -90,20 +86,15 @@ class KeysMessage(Record):
 
     @classmethod
     def of(cls, keys: Keys) -> Self:
-        """Make it of a device's keys."""
         return cls(mask=keys.mask.hex(), share=keys.share.hex(), sign=keys.sign.hex())
 
     @property
     def keys(self) -> Keys:
-        """Return the keys."""
         return Keys(*map(bytes.fromhex, (self.mask, self.share, self.sign)))
 
 
 class Neighbours(Record):
-    """A device is told who is in the sum, whom it has masks with, and how many of them open a secret of its own.
-
-    It works that number out by itself as well, and goes on with no server that says another.
-    """
+    """A device is told who is in the sum, whom it has masks with, and how many shares open a secret of its own."""
 
     threshold: Number = Field(description="shares that open a secret, as the device works it out by itself")
     keys: dict[Number, KeysMessage] = Field(max_length=MOST, description="of each neighbour, by number")
@@ -111,13 +102,11 @@ class Neighbours(Record):
 
     @classmethod
     def of(cls, threshold: int, keys: Mapping[int, Keys], roster: Mapping[int, bytes]) -> Self:
-        """Make it of the neighbours' keys, and all devices' keys for signatures."""
         near = {number: KeysMessage.of(found) for number, found in keys.items()}
         return cls(threshold=threshold, keys=near, roster=_written(roster))
 
     @property
     def near(self) -> dict[int, Keys]:
-        """Return the neighbours' keys."""
         return {number: found.keys for number, found in self.keys.items()}
 
     @property
@@ -133,12 +122,10 @@ class Shares(Record):
 
     @classmethod
     def of(cls, sealed: Mapping[int, bytes]) -> Self:
-        """Make it of the sealed shares."""
         return cls(sealed=_written(sealed))
 
     @property
     def contents(self) -> dict[int, bytes]:
-        """Return the shares."""
         return _read(self.sealed)
 
 
@@ -150,7 +137,6 @@ class Asked(Record):
 
     @classmethod
     def of(cls, sent: Set[int], arrived: Set[int]) -> Self:
-        """Make it of the two sets."""
         return cls(sent=sorted(sent), arrived=sorted(arrived))
 
 
@@ -167,12 +153,10 @@ class Agreed(Record):
 
     @classmethod
     def of(cls, signatures: Mapping[int, bytes]) -> Self:
-        """Make it of the signatures."""
         return cls(signatures=_written(signatures))
 
     @property
     def contents(self) -> dict[int, bytes]:
-        """Return the signatures."""
         return _read(self.signatures)
 
 
@@ -184,12 +168,10 @@ class Opening(Record):
 
     @classmethod
     def of(cls, shown: Revealed) -> Self:
-        """Make it of what a device reveals."""
         return cls(own=_written(shown.own), pairs=_written(shown.pairs))
 
     @property
     def revealed(self) -> Revealed:
-        """Return the shares."""
         return Revealed(_read(self.own), _read(self.pairs))
 
 

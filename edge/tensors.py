@@ -1,11 +1,8 @@
 """A safetensors file is read here by a few strict rules, wherever it comes from: what was checked is what is used.
 
-    8 bytes    size of the header, low byte first
-    header     JSON: {name: {dtype, shape, data_offsets}, "__metadata__": {name: text}}
-    the rest   the values of one tensor after another, row after row, nothing between and nothing behind
-
-Owns: which bytes are such a file of numbers that devices use. Does not own: which tensors there have to be, writing
-(`privacy.files.packed`).
+8 bytes    size of the header, low byte first
+header     JSON: {name: {dtype, shape, data_offsets}, "__metadata__": {name: text}}
+the rest   the values of one tensor after another, row after row, nothing between and nothing behind
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""A device trains locally: a client's phases, epoch by epoch, step by step, through the bundle's step graphs.
-
-Owns: what is fed to a step and what is done with its outputs. Does not own: which examples there are (`edge.sampling`,
-`edge.steps`, `edge.session_state`), the maths of a step (the graph), what leaves the device (`edge.update`), where
-state is kept.
-"""
+"""A device trains locally: a client's phases, epoch by epoch, step by step, through the bundle's step graphs."""
 
 from __future__ import annotations
 
@@ -37,10 +32,7 @@ Step = tuple[Ints, dict[str, Array]]
 
 
 class Work(Protocol):
-    """This is what a client trains on in a round:
-
-    past positives, rows of the tables that the program reads, and its steps.
-    """
+    """A client trains on past positives, rows of the tables that the program reads, and its steps."""
 
     @property
     def context(self) -> Ints: ...
@@ -80,7 +72,6 @@ class Material:
     round: int
 
     def steps(self, phase: PhaseRecord) -> Iterator[Step]:
-        """Yield steps as `Work.steps` does."""
         replay = self.replay if phase.when == "round" else None
         for epoch in range(phase.epochs):
             drawn = self.sampler.epoch(CLIENT, phase.purpose, self.round, epoch, which=phase.which)
@@ -90,13 +81,11 @@ class Material:
                 yield steps.items[at], {"label": steps.label[at], "weight": steps.weight[at], **_pairs(steps, number)}
 
     def read(self, phases: Sequence[PhaseRecord]) -> Ints:
-        """Return items as `Work.read` does."""
         moving = any(phase.tables for phase in phases)  # a phase that trains none of them reads what others have moved
         found = [items for phase in phases if moving for items, _ in self.steps(phase)]
         return np.unique(np.concatenate([np.empty(0, np.int64), *found]))
 
     def planned(self, phases: Sequence[PhaseRecord]) -> int:
-        """Count steps as `Work.planned` does."""
         return sum(phase.epochs * int(self.sampler.steps(CLIENT, phase.which)[0]) for phase in phases)
 
     def shown(self, graph: Graph, tables: Mapping[str, Rows]) -> dict[str, Array]:
@@ -178,7 +167,6 @@ def train(
 
 
 def _ask(stop: Stop) -> None:
-    """Ask whether to go on; raises `Stopped` with the reason not to."""
     reason = stop()
     if reason is not None:
         raise Stopped(reason, reason)
@@ -257,12 +245,10 @@ class _Phase:
         return loss
 
     def _moving(self) -> list[str]:
-        """Name the inputs that a step changes."""
         dense = ["theta"] if self.phase.dense else []
         return [*dense, *self.state, *(n for t, moments in self.moments.items() for n in (f"items.{t}", *moments))]
 
     def _check_outputs(self) -> None:
-        """Check that the graph gives the loss and what it changes, and nothing else; `InputError`."""
         wanted = {"loss", *(f"{name}.next" for name in self._moving())}
         if set(self.graph.outputs) != wanted:
             odd = min(set(self.graph.outputs) ^ wanted)

@@ -1,7 +1,4 @@
-"""A device goes back to the model before the last update, or to the bundle before; its ledger never does.
-
-Owns: what of the state now goes with it. Does not own: the files (`edge.state`).
-"""
+"""A device goes back to the model before the last update, or to the bundle before; its ledger never does."""
 
 from __future__ import annotations
 
@@ -34,7 +31,6 @@ def undo(store: Store, own: str) -> None:
 
 
 def _is_of(store: Store, name: str, own: str) -> bool:
-    """Say whether a file is a state of this bundle."""
     try:
         return bool(store.read(name).facts.get("bundle") == own)
     except Damaged:

@@ -1,10 +1,8 @@
 """This leaves the device in a round: one update, clipped jointly, with the device's own noise where a run asks for it.
 
 Where anything is promised about it, an update is one array of whole steps of a grid, as long for every client in every
-round, and nothing else that depends on data: no counts, no list of rows, nothing that says how training went. What
-went on is the device's own knowledge (`WorkRecord`).
-
-Owns: what an upload contains and how it is written. Does not own: training, clip and noise themselves (`privacy`).
+round, and nothing else that depends on data: no counts, no list of rows. How training went stays on the device
+(`WorkRecord`).
 """
 
 from __future__ import annotations
@@ -85,7 +83,6 @@ class ClientUpdate:
         return {"examples": self.examples, "dropped": self.dropped, "tables": list(self.rows)}
 
     def to_bytes(self) -> bytes:
-        """Return it as safetensors."""
         return packed(self.arrays(), {"release": json.dumps(self.facts())})
 
     @classmethod
@@ -118,7 +115,6 @@ class WorkRecord:
     failed: str | None = None
 
     def facts(self) -> dict[str, Any]:
-        """Return it as plain values."""
         return asdict(self)
 
 
@@ -226,7 +222,6 @@ def takeable(message: Floats) -> bool:
 
 
 def _noised(terms: ReleaseRecord, vector: Floats) -> npt.NDArray[np.int32]:
-    """Return a clipped vector in whole steps of the grid, with exact noise where it is this device that adds it."""
     assert terms.step is not None
     steps = (to_grid(vector, terms.step) / terms.step).astype(np.int64)
     if terms.own_noise is not None:
@@ -272,7 +267,6 @@ def read_update(content: bytes | Path, learning: Learning, bundle: str) -> Clien
 
 
 def _check(found: ClientUpdate, learning: Learning) -> None:
-    """ValueError that names what a device of this bundle cannot have sent."""
     if type(found.round) is not int or not 0 <= found.round < 1 << 31:
         raise ValueError("its round is not a whole number")
     promises, project = learning.release.promises, learning.release.project
@@ -286,7 +280,6 @@ def _check(found: ClientUpdate, learning: Learning) -> None:
 
 
 def _check_open(found: ClientUpdate, tables: Mapping[str, list[int]], learning: Learning) -> None:
-    """Raise ValueError for what cannot go with an update of which nothing is promised."""
     counted = found.examples is None or (type(found.examples) is int and found.examples >= 0)
     if not counted or type(found.dropped) is not bool:
         raise ValueError("its counts are not whole numbers")
@@ -305,7 +298,6 @@ def _check_open(found: ClientUpdate, tables: Mapping[str, list[int]], learning: 
 
 
 def _check_prototype(prototype: Floats | None, learning: Learning) -> None:
-    """Raise ValueError where devices of this bundle send no prototype with an update, or another."""
     if prototype is None:
         return
     how = learning.exchange

@@ -1,7 +1,4 @@
-"""A file is checked as it is loaded: what has this digest is what is used, whoever swaps the file in between.
-
-Owns: reading and mapping files of a bundle. Does not own: which files there are (`edge.bundle`).
-"""
+"""A file is checked as it is loaded: what has this digest is what is used, whoever swaps the file in between."""
 
 from __future__ import annotations
 

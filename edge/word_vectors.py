@@ -1,7 +1,6 @@
 """A text becomes a vector by its words alone, with numpy and no language model: on devices as in simulation.
 
 Words are hashed with signs (Weinberger et al., ICML 2009), or looked up by their numbers in a table that was learned.
-Owns: what a word is, its number, and what is made of numbers. Does not own: how a table is learned (`cloud.tfidf`).
 """
 
 from __future__ import annotations
@@ -39,10 +38,7 @@ def words_of(text: str, pairs: bool = False) -> list[str]:
 
 
 def numbers_of(text: str, pairs: bool = False) -> Ints:
-    """Return the number of each of a text's words, int64 [n]: the first 8 bytes of its SHA-256, little-endian.
-
-    Raises `InputError` for a text that is no string.
-    """
+    """Return each word's number, int64 [n]: 8 bytes of its SHA-256, low first. Raises `InputError` for no string."""
     if not isinstance(text, str):
         raise InputError(f"a text must be a string, got {type(text).__name__}")
     digests = (hashlib.sha256(word.encode()).digest()[:8] for word in words_of(text, pairs))
@@ -87,7 +83,6 @@ class WordEncoder:
 
 
 def _hashed(numbers: Ints, width: int) -> npt.NDArray[np.float64]:
-    """Return sums of signs: a word's place is its number, as an unsigned one, modulo `width`, its sign the top bit."""
     unsigned = numbers.view(np.uint64)
     out = np.zeros(width)
     np.add.at(out, (unsigned % np.uint64(width)).astype(np.int64), np.where(numbers < 0, -1.0, 1.0))
@@ -95,7 +90,6 @@ def _hashed(numbers: Ints, width: int) -> npt.NDArray[np.float64]:
 
 
 def _looked_up(numbers: Ints, table: WordTable) -> npt.NDArray[np.float64]:
-    """Return the sum of the words' rows; words that the table does not know say nothing."""
     found, count = np.unique(numbers, return_counts=True)
     places = np.searchsorted(table.numbers, found)
     known = places < len(table.numbers)

@@ -23,9 +23,6 @@ def pack(bundle: str | Path, archive: str | Path) -> Path:
 
     Manifest, signature, then the files by name, deflated; dates, owners and modes are the same everywhere. Raises
     `InputError` for a folder that is not a whole bundle, one too large for a plain zip (2 GiB), and a full disk.
-
-    >>> pack("bundles/phone_sd680", "phone_sd680.zip")  # doctest: +SKIP
-    PosixPath('phone_sd680.zip')
     """
     opened = open_bundle(bundle, now=ALWAYS)
     total = sum(entry.size for entry in opened.manifest.files)

@@ -1,8 +1,4 @@
-"""Things that are slow to make are kept in the cache folder, each as one file behind its own digest.
-
-Owns: files that are taken only as they were written, and which staged encoders are the same. Does not own: how
-encoders are staged (`export.encoders`) or graphs made, and what tells things apart (`export.identity`).
-"""
+"""Things that are slow to make are kept in the cache folder, each as one file behind its own digest."""
 
 from __future__ import annotations
 
@@ -69,7 +65,6 @@ def keep(path: Path, content: bytes) -> None:
 
 
 def _make_room(folder: Path) -> None:
-    """Delete the files of a folder that were used least recently, beyond `MOST` bytes of all."""
     found: list[tuple[int, int, Path]] = []
     for path in folder.iterdir():
         with suppress(OSError):  # another process has deleted it
@@ -149,7 +144,6 @@ def code_of(function: Callable[..., Any]) -> str | None:
 
 
 def _packed(record: Mapping[str, Any], files: Sequence[tuple[str, str, bytes]]) -> bytes:
-    """Return the record and the files' names, roles and sizes as JSON behind its length, and the files' bytes."""
     head = json.dumps(
         {"record": record, "files": [(name, role, len(content)) for name, role, content in files]}
     ).encode()
@@ -157,13 +151,11 @@ def _packed(record: Mapping[str, Any], files: Sequence[tuple[str, str, bytes]]) 
 
 
 def _unpacked(content: bytes) -> tuple[dict[str, Any], memoryview]:
-    """Return the JSON of `_packed`, and all files' bytes one after another."""
     (size,) = _SIZE.unpack_from(content)
     return json.loads(content[_SIZE.size : _SIZE.size + size]), memoryview(content)[_SIZE.size + size :]
 
 
 @cache
 def _code() -> list[tuple[str, str]]:
-    """Return name and digest of our own modules that an encoder is staged by and read with."""
     folders = [Path(str(package.__file__)).parent for package in (export, edge)]
     return [(path.name, sha256_of(path)) for folder in folders for path in sorted(folder.rglob("*.py"))]

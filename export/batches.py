@@ -6,7 +6,7 @@
     Window   a client's session, or those of a shard, with or without a leading client dimension
 
 Tracing has a layout of its own, whose rows come gathered (`export.graphs`). A program asks every one of them the same
-(`Batch`). Owns: layouts. Does not own: which examples there are (`edge.sampling`, `edge.sessions`).
+(`Batch`).
 """
 
 from __future__ import annotations
@@ -115,14 +115,10 @@ class Batch(Protocol):
 
 @dataclass(frozen=True)
 class One:
-    """These are the examples of one client:
+    """These are the examples of one client, [n], or of several, with a leading client dimension.
 
-    `items`, `label`, `weight` are [n]; or of several, with a leading client dimension.
-
-    `items` index the rows tensors the engine hands over; `catalogue` are the same items' numbers in the catalogue
-    (they index `frozen` tables); `weight` is 1/n for examples, 0 for padding; `history` is the client's own past
-    positives as another batch, `label` 1 for real entries (None where the program does not ask for it);
-    `training` says that the positives among the examples are in that history.
+    `items` index the rows tensors the engine hands over; `catalogue` are the same items' numbers in the catalogue (they
+    index `frozen` tables); the others as of `Batch`.
     """
 
     items: Tensor
@@ -134,11 +130,9 @@ class One:
     pairs: Pairs | None = None
 
     def rows(self, table: Tensor) -> Tensor:
-        """Return rows of a `rows` tensor for these items: [..., n, width]."""
         return torch.nn.functional.embedding(self.items, table)
 
     def frozen(self, table: Tensor) -> Tensor:
-        """Return rows of a frozen catalogue table (text vectors, item vectors) for these items: [..., n, width]."""
         return torch.nn.functional.embedding(self.catalogue, table)
 
     def beside(self, table: Tensor) -> Tensor | None:
@@ -153,15 +147,12 @@ class One:
         return tensor.unsqueeze(-2)
 
     def dense(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """Apply a client's own dense layer: x [..., n, in] @ weight [..., in, out] + bias [..., out]."""
         return torch.matmul(x, weight).add_(bias.unsqueeze(-2))
 
     def mean(self, values: Tensor) -> Tensor:
-        """Take the mean over each client's examples, summed over clients (a scalar)."""
         return (values * self.weight).sum()
 
     def over_items(self, values: Tensor) -> Tensor:
-        """Sum over the distinct items of each client's batch, summed over clients; values [..., n] of an item agree."""
         real = self.weight > 0
         same = (self.items.unsqueeze(-1) == self.items.unsqueeze(-2)) & real.unsqueeze(-2)
         return (values * real / same.sum(-1).clamp_min(1)).sum()
@@ -231,9 +222,7 @@ class Window(One):
 
 @dataclass(frozen=True)
 class Flat(One):
-    """These are the examples of many clients in one list:
-
-    every field is [N], rows tensors come in gathered, one row per example.
+    """These are the examples of many clients in one list: fields are [N], rows tensors have one row per example.
 
     `client` [N] says whose example it is (ascending), `ends` [C] counts the examples of clients 0..c together.
     """
@@ -246,7 +235,6 @@ class Flat(One):
         return values
 
     def listed(self, values: Tensor) -> Tensor:
-        """Return a list as it is (see `Padded`)."""
         return values
 
     def rows(self, table: Tensor) -> Tensor:
@@ -265,10 +253,7 @@ class Flat(One):
 
 
 class _Repeat(torch.autograd.Function):
-    """These are rows repeated for runs of examples.
-
-    Its gradient sums each run (one pass, where a general scatter takes many).
-    """
+    """These are rows repeated for runs of examples, whose gradient sums each run in one pass."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, client: Tensor, ends: Tensor) -> Tensor:
@@ -296,10 +281,7 @@ class _InnerOfRuns(torch.autograd.Function):
 
 
 def _products_of_runs(users: Tensor, vectors: Tensor, ends: Tensor) -> Tensor:
-    """Multiply each vector by its run's user:
-
-    the entries (user, vector) of a product of matrices, without an array between.
-    """
+    """Multiply each vector by its run's user: the entries of a product of matrices, without an array between."""
     where = torch.nn.functional.pad(ends, (1, 0)), torch.arange(len(vectors))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
@@ -310,7 +292,6 @@ def _products_of_runs(users: Tensor, vectors: Tensor, ends: Tensor) -> Tensor:
 
 
 def _sum_runs(values: Tensor, ends: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Weighted sums of runs of rows: [N, w] -> [C, w]."""
     each = torch.arange(len(values), device=ends.device)
     starts = torch.nn.functional.pad(ends[:-1], (1, 0))
     return torch.nn.functional.embedding_bag(each, values, starts, mode="sum", per_sample_weights=weight)

@@ -106,17 +106,15 @@ def export_bundles(
 
     `text`: the encoder whose vectors the program's frozen tables hold (ignored when it holds none). `learning`: how
     devices learn (None: they only recommend). `rules` say what a variant may lose and take; the model's held-out items
-    measure quality (None: not measured). `key` signs them (None: nobody
-    does, and devices refuse them by default).
+    measure quality (None: not measured). `key` signs them (None: nobody does, and devices refuse them by default).
 
     Rows: class, variant, files_mb, item_vectors, encoder ("f32", "f16", "i8", "i4", a student's after its name, or
-    None), memory_mb, latency_ms and energy_mj (of a recommendation and reading
-    one text; None: not known), fits, lacks (what the class has too little of, or None), overlap and hr_kept (None: not
-    measured), passed_over (better variants and why not), parity_users, max_score_error, top10_equal, encoder_cosine,
-    policy_needs (keys and values without which a device's default policy lets no update leave; None: none is made),
-    bundle_id, path, written (False: was there).
-    Raises `InputError` for parts that do not belong together, for a folder that holds anything but the same bundle, and
-    for a class whose every variant loses too much.
+    None), memory_mb, latency_ms and energy_mj (of a recommendation and reading one text; None: not known), fits, lacks
+    (what the class has too little of, or None), overlap and hr_kept (None: not measured), passed_over (better variants
+    and why not), parity_users, max_score_error, top10_equal, encoder_cosine, policy_needs (keys and values without
+    which a device's default policy lets no update leave; None: none is made), bundle_id, path, written (False: was
+    there). Raises `InputError` for parts that do not belong together, for a folder that holds anything but the same
+    bundle, and for a class whose every variant loses too much.
     """
     out, everyone, classes = Path(out), Users.of(model), targets.classes
     _check_targets(out, targets, len(everyone.ids))
@@ -180,14 +178,12 @@ def _read(whole: Mapping[str, npt.NDArray[Any]]) -> dict[str, torch.Tensor]:
 def _judge(
     model: TrainedModel, everyone: Users, whole: Mapping[str, npt.NDArray[Any]], origin: Provenance
 ) -> Judge | None:
-    """Return the judge that measures what variants lose; None where nothing was held out."""
     if model.held_out is None or not len(model.held_out.users):
         return None
     return Judge(model.program, model.shared, everyone, whole, model.held_out, model.pool, origin.seed)
 
 
 def _plans(choices: Mapping[str, Choice], targets: Targets) -> list[tuple[Plan, Choice]]:
-    """Return what is written for every class."""
     encoder_in = [name for name, choice in choices.items() if choice.candidate.variant.encoder]
     return [
         (
@@ -207,7 +203,6 @@ def _plans(choices: Mapping[str, Choice], targets: Targets) -> list[tuple[Plan, 
 
 
 def _figures(choice: Choice, limits: ClassLimits) -> dict[str, Any]:
-    """Return what a variant costs the class, and what it keeps of the model."""
     candidate, quality = choice.candidate, choice.candidate.quality
     seconds, joules = latency_s(candidate, limits), energy_j(candidate, limits)
     return {
@@ -300,7 +295,6 @@ def _expiry(created: str, days: int | None) -> str | None:
 
 
 def _moment(created: str) -> datetime:
-    """`created` as a time, in UTC when it does not say."""
     try:
         moment = datetime.fromisoformat(created)
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -311,7 +305,6 @@ def _moment(created: str) -> datetime:
 
 
 def _plain(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    """Return provenance as JSON values."""
     try:
         values: dict[str, Any] = TypeAdapter(dict[str, Json]).validate_python(dict(provenance))
     except ValidationError as error:

@@ -22,11 +22,9 @@ Tables = Mapping[str, npt.NDArray[Any]]
 
 
 def candidates(kit: Kit, tables: Tables, texts: Sequence[str], judge: Judge | None) -> list[Candidate]:
-    """Return all variants that differ in any file.
+    """Return all variants that differ in any file; without `judge` quality is not measured.
 
     `tables`: the unquantised ones, [items, width] each; `texts`: what the encoder read of each item.
-
-    Without `judge` quality is not measured.
     """
     out: list[Candidate] = []
     known = set()
@@ -94,7 +92,6 @@ def _text(table: npt.NDArray[Any], form: Form) -> bool:
 
 
 def _read(kit: Kit, form: Form, table: npt.NDArray[Any], texts: Sequence[str], judge: Judge) -> npt.NDArray[np.float32]:
-    """A table with the rows that are looked at as the encoder reads them."""
     out = table.copy()
     out[judge.items] = encoder_of(kit.stage, form.record).encode([texts[item] for item in judge.items])
     return out

@@ -56,7 +56,6 @@ class Users:
         return _row(self.seen, user)
 
     def tensors(self, user: int) -> dict[str, Tensor]:
-        """Return the private tensors of one user."""
         return {name: tensor[user].float() for name, tensor in self.private.items()}
 
     def state(self, user: int) -> ClientState:

@@ -6,8 +6,6 @@
 
 The second is made of the released model alone, so it tells of people what that does. Where all of its scores are the
 same there is no list.
-
-Owns: how the list is made. Does not own: when it is shown (`edge.cold_start`), whether counts may be told (`edgefr`).
 """
 
 from __future__ import annotations
@@ -37,15 +35,11 @@ FEWEST = 2  # people who had each of them: what one person alone had is in no li
 def start_list(
     model: TrainedModel, seed: int, counted: bool, tables: Mapping[str, Tensor] | None = None
 ) -> StartList | None:
-    """Return what somebody without history is shown; None where nothing is known to order items.
-
-    `counted`: what people had may be counted. `tables` are those of `Reference`.
-    """
+    """Return what somebody without history is shown, None where no order is known; `counted`: people may be counted."""
     return (_popular(model) if counted else None) or _mean(model, seed, tables)
 
 
 def _popular(model: TrainedModel) -> StartList | None:
-    """Count the people who had each item."""
     rows = Ragged(np.asarray(model.seen.values, np.int64), np.asarray(model.seen.offsets, np.int64))
     pairs = np.unique(np.stack([rows.rows, rows.values]), axis=1)
     counts = np.bincount(pairs[1], minlength=len(model.names.items))[model.offered].astype(np.float32)
@@ -54,7 +48,6 @@ def _popular(model: TrainedModel) -> StartList | None:
 
 
 def _mean(model: TrainedModel, seed: int, tables: Mapping[str, Tensor] | None) -> StartList | None:
-    """Score for nobody in particular."""
     if model.tables:  # of clients' own rows nobody holds the whole
         return None
     program, none = model.program, Ragged.empty(1, np.int64)

@@ -1,8 +1,4 @@
-"""Bundles carry text encoders whose vocabulary, length and weights are cut to what a device needs, held to torch.
-
-Owns: which forms of an encoder there are, and that each is a sound graph. Does not own: which of them is good enough
-for recommending (`export.quality`) or small enough for a device (`export.variants`).
-"""
+"""Bundles carry text encoders whose vocabulary, length and weights are cut to what a device needs, held to torch."""
 
 from __future__ import annotations
 
@@ -113,10 +109,7 @@ class TextEncoders:
 
 @dataclass(frozen=True)
 class Reading:
-    """This says how texts are read:
-
-    pooling, the longest text in tokens, pieces of the vocabulary (None: all), the item texts.
-    """
+    """Texts are read by a pooling, to a longest text in tokens, with pieces of the vocabulary (None: all)."""
 
     pooling: Pooling
     max_tokens: int
@@ -126,10 +119,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class _Model:
-    """This is a model to be staged.
-
-    `module` is `encoder` with its projection, `expected` what it makes of the sample.
-    """
+    """This is a model to be staged: `module` is `encoder` with its projection, `expected` its vectors of the sample."""
 
     name: str
     folder: Path
@@ -238,7 +228,6 @@ class Projected(torch.nn.Module):
 
 
 def _projected(encoder: TorchEncoder, folder: Path) -> torch.nn.Module:
-    """Return the encoder, followed by the projection that lies beside its weights, if one does."""
     from safetensors.torch import load_file
 
     if not (folder / PROJECTION).is_file():
@@ -267,7 +256,6 @@ def _record(encoder: TorchEncoder, label: str, weights: Weights, width: int, poo
 
 
 def _stage(stage: Staging, record: Encoder, graph: Any) -> Encoder:
-    """Stage the graph and its large tensors, if it has any, as two files; return the entry that names both."""
     data = f"{record.path}.data"
     small, large = beside(graph, Path(data).name)
     stage.add(record.path, "encoder", small)
@@ -288,10 +276,7 @@ def _compare(folder: Path, weights: Weights, got: Floats, expected: Floats) -> s
 
 
 def _work(encoder: TorchEncoder, weights: Weights, tokens: int) -> Work:
-    """Count the work of one text of `tokens` tokens.
-
-    A BERT's operations (multiply-adds count two), and the bytes of its matrices.
-    """
+    """Count the operations (multiply-adds count two) and the matrices' bytes of one text of `tokens` tokens."""
     config = encoder.model.config
     hidden, wide = config.hidden_size, config.intermediate_size
     matrices = 4 * hidden**2 + 2 * hidden * wide

@@ -1,10 +1,7 @@
 """The graph of what a candidate leans on is traced here: a program's `explain`, as its scores are (`export.graphs`).
 
-    in   items.T, history.T, label.history, times.history, shared.X, private.X, as of the score graph
-    out  weights   of each candidate, over the positions of the window   [n, L]
-
-Owns: this graph, and the same in torch. Does not own: what a weight is (the program's `explain`), who asks for it
-(`edge.explain`).
+in   items.T, history.T, label.history, times.history, shared.X, private.X, as of the score graph
+out  weights   of each candidate, over the positions of the window   [n, L]
 """
 
 from __future__ import annotations
@@ -33,12 +30,7 @@ class Weights(Scores):
 
 @checked
 def explain_graph(program: LocalProgram, tensors: Collection[str]) -> Any:
-    """Return the ONNX graph of what candidates lean on, for a client that has these tensors.
-
-    Raises `InputError` when the graph differs from torch by more than 1e-4 on any of four sizes.
-
-    >>> explain_graph(program, program.specs)  # doctest: +SKIP
-    """
+    """Return the ONNX graph of what candidates lean on. Raises `InputError` where it is more than 1e-4 from torch."""
     names = [name for name in program.specs if name in tensors]
     shapes, inputs = score_inputs(program, names)
     module, what = Weights(program, names, list(shapes)), f"explaining graph of {program.name}"

@@ -80,7 +80,6 @@ class Kit:
         return Size(sum(f.size for f in files), sum(f.size for f in files if f.role == "encoder"))
 
     def form(self, variant: Variant) -> Form | None:
-        """Return the variant's encoder."""
         return None if variant.encoder is None else self.encoders[variant.encoder]
 
 
@@ -136,17 +135,13 @@ def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
 
 
 def _add_users(own: Staging, users: Users, chosen: list[int]) -> None:
-    """Put the state and the names of simulated users into a bundle."""
     own.add(PRIVATE, "private", packed(users.columns(chosen)))
     ids = {"users": [users.ids[u] for u in chosen], "numbers": [users.number(u) for u in chosen]}
     own.add(USERS, "private", json.dumps(ids, ensure_ascii=False))
 
 
 def place(folder: Path, target: Path, bundle_id: str) -> bool:
-    """Rename a finished bundle into place. False if it was there already; `InputError` if another was.
-
-    What was there already is signed by the new one's signature, if it has one.
-    """
+    """Rename a finished bundle into place; if it was there, sign it anew and say False. `InputError` for another."""
     if target.exists():
         there = open_bundle(target, now=ALWAYS).manifest.bundle_id
         if there != bundle_id:
@@ -160,14 +155,12 @@ def place(folder: Path, target: Path, bundle_id: str) -> bool:
 
 
 def _sign_again(folder: Path, target: Path) -> None:
-    """Put a bundle's signature in place of that of the same bundle, unless it is the same too."""
     new, old = folder / SIGNATURE, target / SIGNATURE
     if new.exists() and not (old.exists() and old.read_bytes() == new.read_bytes()):
         write_atomic(old, new.read_bytes())
 
 
 def _draft(kit: Kit, plan: Plan) -> Manifest:
-    """Return the manifest without its files and id."""
     specs, form = kit.program.specs, kit.form(plan.variant)
     return Manifest(
         schema_=SCHEMA,

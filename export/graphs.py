@@ -13,9 +13,6 @@ Of programs that read items in order, the past positives are a window of the new
 where there are fewer, the first are padding, labelled 0.
 
     times.history   seconds since the first real one                [h]
-
-Owns: what these graphs compute. Does not own: tracing and the gate (`export.trace`), steps of training
-(`export.steps`), what a bundle holds (`export.bundle`).
 """
 
 from __future__ import annotations
@@ -64,11 +61,9 @@ class Gathered:
     pairs: Pairs | None = None
 
     def rows(self, table: Tensor) -> Tensor:
-        """Return rows of a `rows` tensor for these items: [n, width]."""
         return gathered(self.tables, table)
 
     def frozen(self, table: Tensor) -> Tensor:
-        """Return rows of a frozen catalogue table for these items: [n, width]."""
         return gathered(self.tables, table)
 
     def beside(self, table: Tensor) -> Tensor | None:
@@ -76,11 +71,9 @@ class Gathered:
         return next((rows for whole, rows in self.tables if whole is table), None)
 
     def own(self, tensor: Tensor) -> Tensor:
-        """Return the client's own vector beside each item: [width] -> [1, width]."""
         return tensor.unsqueeze(-2)
 
     def dense(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """Apply the client's own dense layer: x [n, in] @ weight [in, out] + bias [out]."""
         return torch.matmul(x, weight) + bias.unsqueeze(-2)
 
     def mean(self, values: Tensor) -> Tensor:
@@ -157,8 +150,6 @@ def example_history(program: LocalProgram, past: int) -> dict[str, Tensor]:
 
 
 class _Vectors(torch.nn.Module):
-    """`program.vectors` as a function of the graph's inputs in order."""
-
     def __init__(self, program: LocalProgram, inputs: list[str]) -> None:
         super().__init__()
         self._program, self._inputs = program, inputs
@@ -173,13 +164,9 @@ class _Vectors(torch.nn.Module):
 
 @checked
 def vectors_graph(program: LocalProgram) -> Any:
-    """Return the ONNX graph of a reading client's item vectors:
-
-    `items.T`, `shared.X` in, `vectors` [n, d] out; n is free.
+    """Return the ONNX graph of a client's item vectors: `items.T`, `shared.X` in, `vectors` [n, d] out; n is free.
 
     Raises `InputError` when the graph differs from torch by more than 1e-4 on any of four sizes.
-
-    >>> vectors_graph(program)  # doctest: +SKIP
     """
     constants = constants_of(program)
     shapes: dict[str, Shape] = {f"items.{name}": ("n", int(t.shape[1])) for name, t in program.frozen.items()}
@@ -280,10 +267,6 @@ def score_graph(program: LocalProgram, tensors: Collection[str] | None = None) -
     Traces `vectors`, `user` and `score` for a client that has the named `tensors` (None: all; a client
     without personal layers lacks those). Inputs the scores do not depend on are left out. Raises `InputError`
     when the graph differs from torch by more than 1e-4 on any of four sizes.
-
-    >>> graph = score_graph(program)  # doctest: +SKIP
-    >>> [i.name for i in graph.graph.input]  # doctest: +SKIP
-    ['items.item', 'private.user']
     """
     names = list(program.specs) if tensors is None else [name for name in program.specs if name in tensors]
     shapes, inputs = score_inputs(program, names)
@@ -353,7 +336,6 @@ def load_encoder(folder: Path, pool: Callable[[Tensor, Tensor], Tensor]) -> Torc
 
 @contextmanager
 def _no_bars() -> Iterator[None]:
-    """Hide the bars that transformers prints while it loads weights."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
@@ -370,9 +352,6 @@ def encoder_graph(folder: Path, module: torch.nn.Module, words: int, longest: in
 
     `module` is the encoder from `folder`, which knows `words` pieces and reads at most `longest` of them. Raises
     `InputError` when the graph differs from torch by more than 1e-4 on any of four sizes.
-
-    >>> encoder = load_encoder(Path("student"), POOLINGS["mean"].pool)  # doctest: +SKIP
-    >>> encoder_graph(Path("student"), encoder, encoder.words, encoder.longest)  # doctest: +SKIP
     """
 
     def inputs(batch: int, length: int) -> list[Tensor]:

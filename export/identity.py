@@ -5,8 +5,6 @@
 
 Whoever keeps what was made of a thing asks for its identity, and keeps nothing of one that has none: a plug-in's class,
 a function that was put in another's place.
-
-Owns: what can be told apart. Does not own: where things are kept (`export.artifact_cache`).
 """
 
 from __future__ import annotations
@@ -65,8 +63,6 @@ def identity(*things: Any) -> str | None:
 
 
 class _Told:
-    """This writes things into a digest, each object once."""
-
     def __init__(self) -> None:
         self.found = sha256()
         self.seen: dict[int, int] = {}

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from edge.learning import (
     AnewRecord,
@@ -22,7 +23,15 @@ from edge.learning import (
     TensorRecord,
 )
 from export.artifact_cache import checked
-from export.graphs import prepared_graph, score_graph, vectors_graph
+from export.graphs import (
+    Viewed,
+    example_history,
+    history_shapes,
+    prepared_graph,
+    score_graph,
+    table_widths,
+    vectors_graph,
+)
 from export.messages import kept_by, message_graph
 from export.program import LocalProgram, Phase, SessionProgram, TensorSpec, read_by
 from export.session_steps import SessionStep
@@ -30,10 +39,60 @@ from export.shared_files import SCORE as WHOLE
 from export.staged_files import Staging
 from export.step import Optimisers, Step
 from export.steps import step_graph
-from export.trace import constants_of
+from export.trace import Shape, constants_of, filled, gate, noise, trace
 from export.weights import beside_all
-from export.window_graphs import window_graph
 from privacy.errors import InputError
+
+LENGTHS = (3, 1, 4, 0, 1000)
+"""Real positions of the windows that a graph is compared on; as many as there are where there are fewer."""
+
+
+class _OfWindow(torch.nn.Module):
+    """This is `function(tensors, window)` of a client's window, as a function of the graph's inputs in order."""
+
+    def __init__(self, program: LocalProgram, function: Callable[..., Tensor | None], inputs: list[str]) -> None:
+        super().__init__()
+        self._program, self._function, self._inputs = program, function, inputs
+        self._keys = {n: torch.empty(0) for n, s in program.specs.items() if s.kind == "rows"}
+
+    def found(self, *inputs: Tensor) -> Tensor | None:
+        """As the function has it."""
+        given, specs = dict(zip(self._inputs, inputs, strict=True)), self._program.specs
+        tensors = {n: self._keys[n] if n in self._keys else given[f"{specs[n].place}.{n}"] for n in specs}
+        tables = [(key, given[f"history.{name}"]) for name, key in self._keys.items()]
+        label = given["label.history"]
+        return self._function(tensors, Viewed.of(tables, label, given["times.history"]))
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        found = self.found(*inputs)
+        assert found is not None
+        return found
+
+
+def window_graph(
+    program: LocalProgram, function: Callable[..., Tensor | None], output: str
+) -> tuple[Any, torch.Size] | None:
+    """Trace `function(tensors, window)` to ONNX, inputs by name; return graph and shape, or None where it makes none.
+
+    Raises `InputError` when the graph differs from torch by more than 1e-4 on windows of any length.
+
+    >>> window_graph(program, program.publish, "prototype")  # doctest: +SKIP
+    """
+    shapes: dict[str, Shape] = history_shapes(program, table_widths(program))
+    shapes |= {f"{s.place}.{name}": s.shape for name, s in program.specs.items() if s.kind == "dense"}
+
+    def inputs(real: int) -> list[Tensor]:
+        example = example_history(program, real)
+        return [example.get(name, noise(name, filled(shape, {}))) for name, shape in shapes.items()]
+
+    module, what = _OfWindow(program, function, list(shapes)), f"{output} graph of {program.name}"
+    first = module.found(*inputs(LENGTHS[0]))
+    if first is None:
+        return None
+    model = trace(what, module, inputs(LENGTHS[0]), shapes, [output], optimize=False)
+    gate(what, model, module, shapes, [inputs(real) for real in LENGTHS])
+    return model, first.shape
+
 
 SCORE, VECTORS, WEIGHTS = "onnx/score.rounds.onnx", "onnx/vectors.onnx", "onnx/step.weights.data"
 PREPARED = "onnx/prepared.{}.onnx"
@@ -65,10 +124,7 @@ class LearningSpec:
 
 
 def stage_learning(stage: Staging, program: LocalProgram, spec: LearningSpec) -> Learning:
-    """Trace, gate and stage the step graphs of all phases that have anything to do.
-
-    Raises `InputError` naming phase, tensor and step when a graph does not train like torch: nothing is exported then.
-    """
+    """Trace, gate and stage the step graphs of all phases. Raises `InputError` for one that trains unlike torch."""
     why = unlearnable(program)
     if why is not None:
         raise InputError(f"{why}: export it without learning")
@@ -178,7 +234,6 @@ def _anew(spec: TensorSpec) -> AnewRecord | None:
 def _sessions(
     stage: Staging, program: SessionProgram, spec: LearningSpec
 ) -> tuple[SessionRecord, tuple[int, ...] | None]:
-    """Record how devices learn from sessions, and the shape of what a teacher says of one."""
     if program.begins_alone and spec.round < 1:
         raise InputError(f"{program.name} starts its first round from nets of the clients' own: export after a round")
     teach, shape = _staged(stage, program, program.teach, "taught", TEACH)
@@ -197,7 +252,6 @@ def _sessions(
 def _staged(
     stage: Staging, program: SessionProgram, function: Callable[..., torch.Tensor | None], output: str, path: str
 ) -> tuple[str | None, tuple[int, ...] | None]:
-    """Stage the graph of what a program makes of a window; its path and shape, where it makes anything."""
     made = None if output == "prototype" and program.publishes == "none" else window_graph(program, function, output)
     if made is None:
         return None, None
@@ -206,7 +260,6 @@ def _staged(
 
 
 def _messages(stage: Staging, program: LocalProgram, spec: LearningSpec) -> ExchangeRecord | None:
-    """Record what devices that learn from sets exchange beside updates; None where that is nothing."""
     record = _exchange(program, spec)
     if record.publish is not None:
         stage.add(record.publish, "step", message_graph(program).SerializeToString(deterministic=True))
@@ -214,7 +267,6 @@ def _messages(stage: Staging, program: LocalProgram, spec: LearningSpec) -> Exch
 
 
 def _exchange(program: LocalProgram, spec: LearningSpec) -> ExchangeRecord:
-    """Return what devices keep of a round, and what they exchange with the server beside updates."""
     sent, (keeps, marks) = program.publishes != "none", kept_by(program)
     trained = {name for phase in program.phases for name in phase.trains}
     given = [n for n, s in program.specs.items() if s.place == "private" and n not in trained]

@@ -1,11 +1,9 @@
 """Messages that clients of sets send beside their updates are traced here, with what else is exchanged.
 
-    in   items.T       rows of table T for the newest positive, then for what came before it   [1 + context, width]
-         pairs.there   1 where there is such an item, 0 where there is none                    [context]
-         shared.X, private.X
-    out  prototype     the message                                                             [P]
-
-Owns: these graphs, and the record of an exchange. Does not own: graphs of windows (`export.window_graphs`).
+in   items.T       rows of table T for the newest positive, then for what came before it   [1 + context, width]
+     pairs.there   1 where there is such an item, 0 where there is none                    [context]
+     shared.X, private.X
+out  prototype     the message                                                             [P]
 """
 
 from __future__ import annotations
@@ -47,12 +45,7 @@ class _OfNewest(torch.nn.Module):
 
 @checked
 def message_graph(program: LocalProgram) -> Any:
-    """Return the ONNX graph of a client's message, inputs by name.
-
-    Raises `InputError` when the graph differs from torch by more than 1e-4 on contexts of any length.
-
-    >>> message_graph(program)  # doctest: +SKIP
-    """
+    """Return the ONNX graph of a client's message. Raises `InputError` where it is more than 1e-4 from torch."""
     before = program.window or 0
     shapes: dict[str, Shape] = {f"items.{name}": (1 + before, width) for name, width in table_widths(program).items()}
     shapes |= {"pairs.there": (before,)}

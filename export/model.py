@@ -1,7 +1,4 @@
-"""A trained model is one value, which evaluation, export, audit and serving take, whoever trained it.
-
-Owns: what belongs to a model and what is known of its users and items. Does not own: files, how it was trained.
-"""
+"""A trained model is one value, which evaluation, export, audit and serving take, whoever trained it."""
 
 from __future__ import annotations
 
@@ -50,10 +47,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Names:
-    """Users and items are called this outside: ids of both, the items' titles, and `texts`.
-
-    `texts` are what encoders read of each item (None: the titles).
-    """
+    """These are ids of users and items, the items' titles, and `texts` that encoders read (None: the titles)."""
 
     users: Sequence[str]
     items: Sequence[str]

@@ -59,7 +59,6 @@ def model_card(manifest: Manifest, config: Config, fits: bool, cosine: float | N
 
 
 def _start(config: Config) -> str:
-    """Say what somebody without history is shown."""
     if config.start is None:
         return "Without a history there is no ranking yet."
     by = {"popular": "by how many people had them", "mean": "in the model's order for nobody in particular"}
@@ -67,7 +66,6 @@ def _start(config: Config) -> str:
 
 
 def _carried(config: Config, sizes: Sizes) -> str:
-    """Say whose private state is in the bundle."""
     if config.private is None:
         return "Nobody's private state, history or name is in this bundle."
     return (
@@ -78,7 +76,6 @@ def _carried(config: Config, sizes: Sizes) -> str:
 
 
 def _privacy(promise: Promise | None) -> list[str]:
-    """Say what is promised of each client's data, or that nothing is."""
     if promise is None:
         return ["Nothing is promised of a client's data: the run does not both clip what a client sends and add noise."]
     p, norm = promise, promise.norm.upper()

@@ -21,10 +21,7 @@ TOP = 10
 
 @dataclass(frozen=True)
 class Parity:
-    """This compares two scorers over `users`: how many, the largest score difference, the share with the same top-10.
-
-    The last two are None where there are no users.
-    """
+    """This compares two scorers over `users`: their number, largest score difference, share with the same top-10."""
 
     users: int
     max_score_error: float | None
@@ -91,7 +88,6 @@ class Reference:
         return tensors, Gathered(self._rows(tensors, items), history=history), past
 
     def _history(self, user: int, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Gathered | Viewed]:
-        """Return the user's past positives, or its window: their numbers, and what the program sees of them."""
         length = window_of(self._program)
         if length is None:
             numbers = torch.from_numpy(self._users.past(user))
@@ -102,13 +98,11 @@ class Reference:
         return numbers, Viewed.of(self._rows(tensors, numbers), real, times)
 
     def _vectors(self, items: Tensor | None) -> Tensor:
-        """Return vectors of the items, from the shared tensors alone."""
         with torch.no_grad():
             vectors: Tensor = self._program.vectors(self._shared, Gathered(self._rows(self._shared, items)))
         return vectors
 
     def _rows(self, tensors: Mapping[str, Tensor], items: Tensor | None) -> list[tuple[Tensor, Tensor]]:
-        """Return every table with its rows for the items."""
         tables = {n: t for n, t in tensors.items() if self._program.specs[n].kind == "rows"} | self._program.frozen
         rows = {name: self._tables.get(name, table) for name, table in tables.items()}
         return [(table, rows[name] if items is None else rows[name][items]) for name, table in tables.items()]

@@ -2,8 +2,6 @@
 
 A program's `lora.<layer>.<module>.a` [in, r] and `.b` [r, out] are peft's `lora_A.weight` [r, in] and `lora_B.weight`
 [out, r] of a BERT's `attention.self.<module>`, transposed. `PeftModel.from_pretrained(AutoModel..., folder)` opens it.
-
-Owns: names, shapes and the two files. Does not own: what is trained, the adapter on top (an MLP peft knows nothing of).
 """
 
 from __future__ import annotations
@@ -46,8 +44,6 @@ def write_peft(folder: Path, tensors: Mapping[str, Tensor], alpha: float, base: 
 
     `base` says in the configuration which model they belong to. Raises `InputError` where there are none, or where
     they do not pair up.
-
-    >>> write_peft(run / "adapters" / "lora", shared, alpha=16, base="encoder")  # doctest: +SKIP
     """
     own = {name: value for name, value in tensors.items() if _OURS.fullmatch(name)}
     rank, targets = _shape(own, "these tensors")
@@ -105,10 +101,7 @@ def read_peft(folder: Path) -> PeftAdapter:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    """Return the configuration, with only what a plain LoRA says.
-
-    `InputError` for anything that would change its meaning.
-    """
+    """Return the configuration of a plain LoRA; `InputError` for anything that would change its meaning."""
     try:
         if path.stat().st_size > 2**20:
             raise InputError(f"{path} is larger than 1 MB: that is no {CONFIG}; give the right folder")
@@ -135,7 +128,6 @@ def _their_name(name: str) -> str:
 
 
 def _shape(tensors: Mapping[str, Tensor], where: str) -> tuple[int, tuple[str, ...]]:
-    """Return the one rank of all pairs, and the modules that have one in every layer."""
     pairs = sorted({name.rpartition(".")[0] for name in tensors})
     if not pairs:
         raise InputError(f"{where}: there are no LoRA matrices; give those of a client that trains them")

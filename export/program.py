@@ -5,9 +5,6 @@ so the same lines run for one client, for a shard of clients and in the ONNX gra
 (`export.batches`) stands between the program and the layout: the program asks it for the rows of its items, for the
 client's own vectors beside each example, and for the mean over a client's examples. Clients' tensors are disjoint, so
 the gradient of the summed losses is each client's own gradient.
-
-Owns: the contract between methods and everything that runs or ships them. Does not own: layouts, sampling, optimisers,
-who trains.
 """
 
 from __future__ import annotations
@@ -38,13 +35,12 @@ Ints = npt.NDArray[np.int64]
 class TensorSpec:
     """This is one named tensor of a program.
 
-    `shape` is one client's, without the client dimension; for `rows` it is (items, width) of the whole table.
-    `place`: "shared" tensors travel, "private" ones never leave the device, "received" rows are made by the server for
-    each client and trained by nobody.
-    `kind`: "dense" tensors are copied per client; of "rows" a client holds only the rows its examples touch. Private
-    rows begin as zeros.
-    `reset`: "round" tensors are made anew by `init_private` whenever a client begins local work, instead of kept.
-    `first` says how `init_private` draws one, which a device has to know that is to make it anew.
+    `shape` is one client's, without the client dimension; for `rows` it is (items, width) of the whole table. `place`:
+    "shared" tensors travel, "private" ones never leave the device, "received" rows are made by the server for each
+    client and trained by nobody. `kind`: "dense" tensors are copied per client; of "rows" a client holds only the rows
+    its examples touch. Private rows begin as zeros. `reset`: "round" tensors are made anew by `init_private` whenever a
+    client begins local work, instead of kept. `first` says how `init_private` draws one, which a device has to know
+    that is to make it anew.
     """
 
     shape: tuple[int, ...]
@@ -59,7 +55,6 @@ class TensorSpec:
 
     @property
     def size(self) -> int:
-        """Return the number of values."""
         out = 1
         for n in self.shape:
             out *= n
@@ -101,7 +96,6 @@ class Form:
 
     @property
     def names(self) -> tuple[str, str, str | None, str | None]:
-        """Return its tensors: rows, weight, beside, bias."""
         return self.rows, self.weight, self.beside, self.bias
 
 
@@ -122,7 +116,6 @@ class System:
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """Return its tensors: rows, gram, user."""
         return self.rows, self.gram, self.user
 
 
@@ -214,10 +207,7 @@ class Transformer:
 
 
 def left_alone(specs: Mapping[str, TensorSpec], phase: Phase) -> list[str]:
-    """Name the tensors that steps of a phase read as they were received, while their update adds up.
-
-    Raises `InputError` for a phase that accumulates and trains tables.
-    """
+    """Name the tensors that accumulating steps read as received. Raises `InputError` where they train tables."""
     if not phase.accumulates:
         return []
     tables = [name for name in phase.trains if specs[name].kind == "rows"]

@@ -27,10 +27,6 @@ def prune(tokenizer: bytes, texts: Sequence[str], size: int) -> tuple[bytes, Int
     Kept: special tokens, the pieces of `texts`, every single character with and without "##"; then, up to `size`, the
     lowest numbers, which are the most frequent pieces of a BERT vocabulary. A tokenizer that is no WordPiece, or has
     no more than `size` pieces, comes back as it is.
-
-    >>> smaller, kept = prune(whole, ["Twelve Monkeys (1995)"], 8192)  # doctest: +SKIP
-    >>> len(kept)  # doctest: +SKIP
-    8192
     """
     record = json.loads(tokenizer)
     model = record.get("model", {})
@@ -69,7 +65,6 @@ def _pieces(
 
 
 def _words(tokenizer: Any, text: str) -> list[str]:
-    """Return what WordPiece gets to see of a text, one word at a time."""
     normal = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
     if tokenizer.pre_tokenizer is None:
         return [normal]
@@ -94,7 +89,6 @@ def greedy(word: str, vocabulary: Mapping[str, int], inner: str = "##") -> Itera
 
 
 def _renumbered(record: dict[str, Any], new: Mapping[int, int]) -> bytes:
-    """Return the tokenizer with its pieces, added tokens and template under new numbers."""
     vocabulary = record["model"]["vocab"]
     pieces = sorted((new[old], piece) for piece, old in vocabulary.items() if old in new)
     record["model"]["vocab"] = {piece: number for number, piece in pieces}

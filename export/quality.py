@@ -91,13 +91,11 @@ class Judge:
         return Quality(len(hits), float(np.mean(shares)), rate, rate / reference if reference else 1.0)
 
     def _draw(self, row: int, seed: int) -> Ints:
-        """Draw places in `items` of the unseen ones that a user's held-out item is ranked against."""
         open_ = np.flatnonzero(self._unseen[row])
         others = open_[open_ != self._target[row]]
         return keyed.choose(keyed.key(seed, purposes.QUALITY_NEGATIVES, int(self._chosen[row])), others, NEGATIVES)
 
     def _look(self, tables: Tables) -> tuple[list[Ints], npt.NDArray[np.bool_]]:
-        """Return each user's ten best places in `items`, and whether the held-out item is in the best ten of 100."""
         whole = {name: torch.from_numpy(table) for name, table in {**self._tables, **tables}.items()}
         scorer = Reference(self._program, self._shared, self._users, whole, torch.from_numpy(self.items))
         best, hits = [], []

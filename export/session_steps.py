@@ -10,8 +10,6 @@
 
 and theta, learning rates, moments, corrections and other dense tensors as there. All rows of a round take part in all
 of its steps, read or not, so they come whole and go whole.
-
-Owns: these inputs and their step check. Does not own: draws (`edge.sessions`), tracing and gate.
 """
 
 from __future__ import annotations
@@ -34,10 +32,7 @@ from privacy import keyed
 
 @dataclass(frozen=True)
 class SessionStep(Step):
-    """This is one step as a function of the graph's inputs in order.
-
-    `taught` is the shape of the teacher's features.
-    """
+    """This is one step as a function of the graph's inputs in order; `taught`: shape of the teacher's features."""
 
     taught: tuple[int, ...] | None = None
 

@@ -91,9 +91,7 @@ def stage_catalogue(
 
 
 def item_tables(program: LocalProgram, shared: Mapping[str, Any], items: int) -> dict[str, npt.NDArray[Any]]:
-    """Return the tables that a bundle caches.
-
-    Those are frozen ones and the shared rows, [items, width] each; float32, token numbers int32.
+    """Return the tables that a bundle caches, frozen ones and shared rows: [items, width], float32 or tokens int32.
 
     Where clients read texts, the items' vectors by the shared tensors are one more.
     """

@@ -1,20 +1,20 @@
-"""The server signs what devices verify: key pairs, signed bundles, signed updates. Ed25519 (RFC 8032), keys as PEM.
-
-Owns private keys and signing. Does not own verification (`edge.signature`).
-"""
+"""The server signs what devices verify: key pairs, signed bundles, signed updates. Ed25519 (RFC 8032), keys as PEM."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edge.archive import is_archive, opened
 from edge.delta import read_delta
+from edge.keys import SCHEMA as SET_SCHEMA
+from edge.keys import KeyChain, KeySet, Link
 from edge.manifest import SIGNATURE, canonical
-from edge.signature import SCHEMA, KeyId, Kind, Signature, key_id, place, read_pem, statement, with_seal
+from edge.signature import SCHEMA, KeyId, Kind, Signature, key_id, load_public, place, read_pem, statement, with_seal
 from export.archive import pack
 from privacy.errors import InputError
 from privacy.files import write_atomic
@@ -140,3 +140,47 @@ def load_private(path: str | Path) -> Ed25519PrivateKey:
 def _sign(kind: Kind, content: bytes, target: Path, key: Ed25519PrivateKey) -> KeyId:
     write_atomic(target, signature_of(kind, content, key))
     return key_id(key.public_key())
+
+
+def add_set(path: str | Path, keys: Sequence[str | Path], threshold: int) -> KeySet:
+    """Add a set of public keys (PEM files) to the file of a publisher's keys, made when it is not there; the set.
+
+    Nobody has signed it yet (`sign_set`). Raises `InputError` for keys that are none, and a set that cannot be met.
+    """
+    links = KeyChain.read(path).links if Path(path).exists() else []
+    before = links[-1].set if links else None
+    try:
+        made = KeySet(
+            version=1 if before is None else before.version + 1,
+            threshold=threshold,
+            keys=[load_public(key).public_bytes_raw().hex() for key in keys],
+            before=None if before is None else before.digest,
+        )
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(
+            f"{len(keys)} keys, of which {threshold} sign, are no set; give each once, and fewer"
+        ) from error
+    _write(path, [*links, Link(set=made, signatures=[])])
+    return made
+
+
+def sign_set(path: str | Path, key: str | Path) -> str:
+    """Sign the newest set of a file by a private key (PEM); return what it has and lacks. `InputError` for no file."""
+    links = KeyChain.read(path).links
+    last, private = links[-1], load_private(key)
+    made = Signature.model_validate_json(signature_of("keys", last.set.content, private))
+    others = [signature for signature in last.signatures if signature.public != made.public]
+    signed = Link(set=last.set, signatures=[*others, made])
+    _write(path, [*links[:-1], signed])
+    lines = [f"{signed.signed_by(last.set.ids)} of {last.set.threshold} of its own"]
+    if len(links) > 1:
+        before = links[-2].set
+        lines.append(f"{signed.signed_by(before.ids)} of {before.threshold} of set {before.version}")
+    return f"set {last.set.version} is signed by " + " and ".join(lines)
+
+
+def _write(path: str | Path, links: list[Link]) -> None:
+    chain = KeyChain(schema_=SET_SCHEMA, links=links)
+    write_atomic(path, chain.model_dump_json(by_alias=True, indent=2) + "\n")

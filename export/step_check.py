@@ -108,6 +108,5 @@ def advance(step: Step, client: Values, run: Callable[[Values], Values], number:
 
 
 def _largest_difference(a: Tensor, b: Tensor) -> float:
-    """Return the largest difference, beside values above 1 relative to the largest of them."""
     same = a.shape == b.shape and bool(a.numel())
     return float((a - b).abs().max() / b.abs().max().clamp(min=1)) if same else float("inf")

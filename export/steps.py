@@ -16,9 +16,6 @@
 
 Adam adds its moments, theta.first and theta.second (items.T.first, ...), each with its `.next`, and the corrections of
 the step number, `factor` and `epsilon` [1] (`edge.optimiser.corrections`).
-
-Owns: the graph of a step and its gate. Does not own: which batches there are (`edge.sampling`, `edge.steps`), what the
-optimiser's maths is (it is handed in), the program's functions.
 """
 
 from __future__ import annotations
@@ -43,10 +40,6 @@ def step_graph(
 
     `kind` makes the step of program, phase, optimisers, layout and keys of tables. Raises `InputError` for a phase that
     cannot be traced, and, naming tensor and step, for a graph that does not train like torch (`export.step_check`).
-
-    >>> graph, rehearsal = step_graph(program, program.phases[0], OPTIMISERS)  # doctest: +SKIP
-    >>> rehearsal.error < 1e-5  # doctest: +SKIP
-    True
     """
     step = kind(program, phase, optimisers, Layout.of(program, phase), keys_of(program))
     what = f"step graph of phase '{phase.name}' of {program.name}"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from hashlib import sha256
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -15,11 +17,52 @@ import torch
 from torch import Tensor
 from torch.fx import config
 
+from export import artifact_cache as kept
 from export import random_streams as purposes
-from export.conversion import converted
 from export.program import LocalProgram
 from privacy import keyed
 from privacy.errors import InputError
+from privacy.files import cache_dir
+
+MAKERS = ("torch", "onnx", "onnxscript")
+"""Packages of which another version may make another graph."""
+
+RECIPE = 2
+"""Raise it when the same traced program would become another graph: it is part of the digest."""
+
+
+def converted(traced: Any, names: Sequence[Sequence[str]], optimize: bool, convert: Callable[[], Any]) -> Any:
+    """Return the ONNX model that `convert` makes of an exported program; one that was made before is read instead.
+
+    `names` are those of inputs and outputs, which are in the graph beside what was traced. One that was damaged is made
+    anew.
+    """
+    import onnx
+
+    path = cache_dir() / "graphs" / f"{digest(traced, names, optimize)}.onnx"
+    content = kept.read(path)
+    if content is not None:
+        return onnx.load_model_from_string(content)
+    model = convert()
+    kept.keep(path, model.SerializeToString(deterministic=True))
+    return model
+
+
+def digest(traced: Any, names: Sequence[Sequence[str]], optimize: bool) -> str:
+    """Return the digest of an exported program: its operations, sizes, tensors, names, and what turns it into ONNX."""
+    found = sha256()
+    code = traced.graph_module.print_readable(print_output=False, include_stride=True)
+    lines = [line.split("  #")[0] for line in code.splitlines() if not line.lstrip().startswith("#")]
+    said = [*lines, traced.graph_signature, traced.range_constraints, *map(list, names), optimize]
+    said += [RECIPE, *((name, version(name)) for name in MAKERS)]
+    found.update("\n".join(map(str, said)).encode())
+    for name, value in sorted({**traced.state_dict, **traced.constants}.items()):
+        found.update(f"\n{name} {type(value).__name__}".encode())
+        if isinstance(value, torch.Tensor):
+            found.update(f" {value.dtype} {tuple(value.shape)}".encode())
+            found.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()[:32]
+
 
 OPSET = 18
 IR = 8  # the file format of opset 18; the exporter writes a newer one without using anything of it
@@ -123,7 +166,7 @@ def trace(
 
 
 def _onnx(traced: Any, inputs: list[str], outputs: list[str], optimize: bool) -> Any:
-    """Turn an exported program into ONNX as it is shipped (`export.conversion.RECIPE` counts its versions)."""
+    """Turn an exported program into ONNX as it is shipped (`export.trace.RECIPE` counts its versions)."""
     program = torch.onnx.export(
         traced,
         dynamo=True,
@@ -158,7 +201,6 @@ def _with_long_places(model: Any) -> Any:
 
 
 def _strip(model: Any) -> Any:
-    """Take off what a device does not need: metadata, shape notes, inputs nobody reads."""
     graph = model.graph
     for part in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
         del part.metadata_props[:]

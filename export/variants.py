@@ -25,10 +25,7 @@ WORDS = ("hash", "tfidf")  # encoders without a graph
 
 @dataclass(frozen=True)
 class Work:
-    """This is one call of a graph:
-
-    operations (multiply-adds count two), bytes of weights read, whether it is int8 work.
-    """
+    """This is one call of a graph: operations (multiply-adds count two), bytes of weights read, whether in int8."""
 
     flops: float
     weights: float
@@ -65,10 +62,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Variant:
-    """A variant is a type of the cached item vectors, and an encoder:
-
-    its weights, after its name if it is not the run's own.
-    """
+    """A variant is a type of the cached item vectors, and an encoder: its weights, behind a student's name."""
 
     table: TableType
     encoder: str | None
@@ -89,10 +83,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A candidate is a variant with what is known of it.
-
-    `works`: its calls. None: not measured. `unfit`: why it cannot be used.
-    """
+    """A candidate is a variant, `works`: its calls (None: not measured), `unfit`: why it cannot be used."""
 
     variant: Variant
     size: Size
@@ -216,7 +207,6 @@ def choose(candidates: Sequence[Candidate], name: str, limits: ClassLimits, rule
 
 
 def _rank(candidate: Candidate) -> tuple[bool, float, int]:
-    """Sort the best first. Where quality was not measured, the larger is taken for the better."""
     if candidate.quality is None:
         return candidate.variant.encoder is None, 0.0, -candidate.size.files
     return candidate.variant.encoder is None, -round(candidate.quality.least, 2), candidate.size.files

@@ -5,8 +5,6 @@
     i4    tables as in i8; matrices in 4 bits with a scale per 32 values (com.microsoft MatMulNBits)
 
 Inputs and outputs stay int64 and float32. Every form needs only what onnxruntime 1.17 has.
-
-Owns: the graphs' bytes. Does not own: whether they are still good enough (`export.encoders`, `export.quality`).
 """
 
 from __future__ import annotations
@@ -34,10 +32,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def stored_as(weights: Weights, graph: Any, scratch: Path) -> Any:
-    """Return a new graph whose tables and matrices are stored as `weights`; `scratch` is a folder for files in between.
-
-    >>> smaller = stored_as("i4", graph, Path("scratch"))  # doctest: +SKIP
-    """
+    """Return a new graph whose tables and matrices are stored as `weights`; `scratch` takes files in between."""
     from onnx import ModelProto
 
     out = ModelProto()

@@ -1,8 +1,7 @@
 """Accounting says what epsilon a number of noised releases costs, and how much noise an epsilon needs.
 
 A fixed-size cohort is drawn without replacement and the server knows who takes part, so nothing is amplified unless an
-event says that its sampling is Poisson. Owns: composition of events. Does not own: what one of them guarantees
-(`guarantee`), who released how often (`ledger`).
+event says that its sampling is Poisson.
 """
 
 import importlib
@@ -129,10 +128,7 @@ def composed(releases: Iterable[tuple[Event, int]], delta: float) -> Guarantee:
 
 
 def without_libraries(releases: Iterable[tuple[Event, int]], delta: float) -> Guarantee:
-    """Return the best bound that takes microseconds: closed form, pure composition, Renyi. A ledger asks it first.
-
-    Sampled events have none (inf).
-    """
+    """Return the best bound of closed form, pure composition and Renyi, in microseconds; inf for sampled events."""
     spent = _merged(releases)
     if any(event.sampling < 1 for event, _ in spent):
         return Guarantee(math.inf, "not known without the library")
@@ -149,8 +145,8 @@ def without_libraries(releases: Iterable[tuple[Event, int]], delta: float) -> Gu
 def chance_above(releases: Iterable[tuple[Event, int]], epsilon: float) -> float | None:
     """Return the probability that the privacy loss of these releases together is above `epsilon`.
 
-    It is not the delta of that epsilon, which weighs a larger loss more and a smaller one less. None where the
-    distribution of the loss is not known: of a discrete Gaussian in many dimensions, and where nothing is guaranteed.
+    It is not the delta of that epsilon, which weighs larger losses more. None where the loss's distribution is not
+    known: of a discrete Gaussian in many dimensions, and without any guarantee.
 
     >>> chance_above([(Event("gaussian", multiplier=1.0), 1)], 0.5)
     0.5
@@ -218,7 +214,6 @@ def has_pld(event: Event) -> bool:
 
 
 def _library_event(spent: list[tuple[Event, int]]) -> Any:
-    """Return the same releases as dp-accounting's event."""
     accounting = _library("dp_accounting")
     parts = []
     for event, count in spent:
@@ -235,8 +230,7 @@ def _library_event(spent: list[tuple[Event, int]]) -> Any:
 def gaussian_epsilon(multiplier: float, rounds: int, delta: float) -> float:
     """Return the exact epsilon of `rounds` unsampled Gaussian releases: mu-GDP with mu = sqrt(rounds) / multiplier.
 
-    Solves delta = Phi(mu/2 - eps/mu) - exp(eps) Phi(-mu/2 - eps/mu) (Dong, Roth & Su 2022, Cor. 2.13), in
-    logarithms.
+    Solves delta = Phi(mu/2 - eps/mu) - exp(eps) Phi(-mu/2 - eps/mu) (Dong, Roth & Su 2022, Cor. 2.13), in logarithms.
     """
     log_ndtr = _library("scipy.special").log_ndtr
     mu = math.sqrt(rounds) / multiplier
@@ -280,7 +274,6 @@ def nominal_epsilon(std: float, delta: float, sensitivity: float = 1.0) -> float
 
 
 def _library(name: str) -> Any:
-    """Return an optional library, imported when it is needed: a device does without it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

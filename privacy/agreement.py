@@ -1,9 +1,8 @@
 """This says what the devices of a secure sum agree on before any of them reveals a share.
 
-This is the consistency check of Bonawitz et al. (CCS 2017). Each signs which devices sent shares and whose vectors
-arrived, once, with a key of that sum. It reveals shares only after more than half of all devices and helpers together
-have signed the same: an honest device signs one statement, so no server gets two of them signed. Owns: what is signed,
-and how many must. Does not own: what a device checks before it signs (`edge.secure_sum`), shares.
+This is the consistency check of Bonawitz et al. (CCS 2017). Each device signs once, with a key of that sum, which
+devices sent shares and whose vectors arrived. It reveals shares only after more than half of all devices and helpers
+together have signed the same, so no server gets two statements signed.
 """
 
 from __future__ import annotations

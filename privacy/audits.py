@@ -1,7 +1,6 @@
 """This proves bounds on epsilon from right and wrong guesses of attacks, and says how well their scores tell apart.
 
-A bound from an audit is a lower one: a mechanism leaks at least so much (up to the stated confidence), perhaps more.
-Pure functions on numbers. Owns: the statistics. Does not own: attacks, which need a leak (`edgefr.studies.audits`).
+A bound from an audit is a lower one: a mechanism leaks at least so much (up to the stated confidence).
 """
 
 import importlib
@@ -70,10 +69,7 @@ def _bounds(
 
 
 class Cut(NamedTuple):
-    """This is a rule for guessing:
-
-    `above` says that scores over `at` (else: under it) are guessed to be of world one.
-    """
+    """This is a rule for guessing: scores over `at` (without `above`: under it) are guessed to be of world one."""
 
     at: float
     above: bool
@@ -85,10 +81,7 @@ class Cut(NamedTuple):
 
 
 def best_cut(ones: npt.ArrayLike, zeros: npt.ArrayLike, delta: float = 0.0, confidence: float = CONFIDENCE) -> Cut:
-    """Return the rule whose bound is largest on these scores of world one and of world zero.
-
-    (World zero's own rule is world one's with the worlds exchanged: see `game_bound`.)
-    """
+    """Return the rule whose bound is largest on these scores; world zero's is world one's with worlds exchanged."""
     one, zero = np.sort(np.asarray(ones, np.float64)), np.sort(np.asarray(zeros, np.float64))
     ranked = np.sort(np.concatenate([one, zero]))
     cuts = np.unique(ranked[np.linspace(0, len(ranked) - 1, CUTS).astype(int)])
@@ -236,7 +229,6 @@ def leak(groups: list[tuple[Floats, Bools]], generator: np.random.Generator, dea
 
 
 def _means(groups: list[tuple[Floats, Bools]]) -> tuple[float, float, float]:
-    """Return means over groups: AUC, TPR at 1 % FPR, AUC of the better sign."""
     areas = np.array([auc(scores[member], scores[~member]) for scores, member in groups])
     rates = [tpr_at_fpr(scores[member], scores[~member]) for scores, member in groups]
     return float(areas.mean()), float(np.mean(rates)), float(np.maximum(areas, 1.0 - areas).mean())

@@ -4,8 +4,6 @@ The answer is that of `accounting.composed(...).epsilon <= budget`. What bounds 
 event happened, so most clients are decided by a product of matrices, which leaves a `MARGIN`. Whoever is closer than
 that, or near the budget with releases that have a privacy-loss distribution, is decided by `composed` itself, once:
 more releases never cost less, so each answer decides for all below or above it.
-
-Owns: the decision and what is known from earlier ones. Does not own: epsilons (`accounting`), who released (`ledger`).
 """
 
 import math
@@ -92,7 +90,7 @@ class Budget:
         return yes, no
 
     def _by_curve(self, rows: Ints) -> tuple[Bools, Bools]:
-        """`_compared` by pure composition and by Renyi curves; these say no only where nothing better is known."""
+        """Compare by pure composition and by Renyi curves, which say no only where nothing better is known."""
         none = np.isinf(self._pure)
         least = np.where(rows[none].any(axis=0), math.inf, np.where(none, 0.0, self._pure) @ rows)
         for orders in (FEW, slice(None)):
@@ -115,7 +113,6 @@ class Budget:
         return least
 
     def _looked_up(self, rows: Ints) -> Bools:
-        """The answers for distinct `rows` [kinds, n] that comparisons did not decide: bool [n]."""
         rows = rows.T
         known = np.array([self._answers.get(tuple(row), -1) for row in rows.tolist()], np.int8)
         while True:
@@ -162,7 +159,6 @@ class Budget:
             low, high = (middle, high) if self._ask(row * middle // total) <= self.epsilon else (low, middle)
 
     def _such(self, test: Callable[[Event], bool]) -> Bools:
-        """Say which kinds pass a test: bool [kinds]."""
         return np.array([test(kind) for kind in self._kinds], np.bool_)
 
     @cached_property

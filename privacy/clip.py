@@ -1,4 +1,4 @@
-"""This clips a client's whole update. Owns norms and factors; the caller multiplies its own tensors."""
+"""This clips a client's whole update."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -17,7 +17,6 @@ class InputError(ValueError):
     """
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython and Jupyter show in place of a traceback: the message alone, in one line."""
         return [f"{type(self).__name__}: {' '.join(str(self).split())}"]
 
 

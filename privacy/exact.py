@@ -10,10 +10,6 @@ drawn in one way (Karney 2016, Algorithm D; Canonne, Kamath & Steinke 2020, Algo
     Gaussian:  block with P proportional to exp(-block**2 / 2), place kept with probability
                exp(-block * place / s) * exp(-place**2 / (2 s**2)): together exp(-size**2 / (2 s**2))
     then a fair sign, and minus zero is thrown away, or zero would come twice as often.
-
-Owns: these draws and the bits below them. Does not own: the step that the whole numbers count (`grid`), simulated noise
-(keyed by a run's secret, never by this module). The time that a call takes depends a little on what it draws, as with
-every sampler that rejects.
 """
 
 from __future__ import annotations
@@ -88,7 +84,6 @@ def discrete_laplace(scale: int, size: int, bits: Bits = system_bits) -> Ints:
 
 
 def _whole(scale: int, name: str) -> int:
-    """Return a scale as Python's int, which does not overflow; `InputError` when it is not one that is drawn here."""
     try:
         found = operator.index(scale)
     except TypeError:

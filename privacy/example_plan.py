@@ -4,9 +4,6 @@ Adjacency is zero-out: an interaction is there, or its gradient is zeros in the 
 moves a step's sum by at most the clip, and nothing else of the step changes: not the batches, not their sizes, not the
 negatives of other interactions. Batches are a shuffled partition of an epoch, not a Poisson sample: nothing is
 amplified, and an example's releases are one Gaussian per epoch and phase of every round its client takes part in.
-
-Owns: these numbers and their report. Does not own: training (`edgefr.engine.executors.dp_sgd`), events and their
-composition.
 """
 
 import math

@@ -1,7 +1,4 @@
-"""These settings are what an experiment says about the privacy of single interactions.
-
-Owns the fields; `example_plan` derives numbers.
-"""
+"""These settings are what an experiment says about the privacy of single interactions."""
 
 from typing import Self
 

@@ -1,8 +1,4 @@
-"""These are the extras of the package, by the modules that they bring; what lacks one says so in one line.
-
-Owns: which module is of which extra (pyproject.toml says which packages), and what is said where one is missing.
-Does not own: which command needs which extra (`edgefr.cli.commands`).
-"""
+"""These are the extras of the package, by the modules that they bring; what lacks one says so in one line."""
 
 from __future__ import annotations
 

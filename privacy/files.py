@@ -18,10 +18,7 @@ from privacy.machine import flush_folder
 
 
 def cache_dir() -> Path:
-    """Return where what is slow to make is kept, each by a digest of what it was made of:
-
-    EDGEFR_CACHE, or edgefr in the user's cache folder.
-    """
+    """Return the folder of what is slow to make, kept by digest: EDGEFR_CACHE, or edgefr in the user's cache."""
     chosen = os.environ.get("EDGEFR_CACHE")
     if chosen:
         return Path(chosen)
@@ -66,10 +63,7 @@ def write_atomic(path: str | Path, content: bytes | str | Callable[[BinaryIO], o
 
 @contextmanager
 def beside(target: Path) -> Iterator[Path]:
-    """Make a new folder beside `target` to build it in; it is gone at the end unless it was renamed.
-
-    Raises `InputError` when it cannot be made.
-    """
+    """Make a folder beside `target`, deleted at the end unless it was renamed. Raises `InputError` where it cannot."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))

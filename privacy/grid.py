@@ -2,8 +2,7 @@
 
 Noise in floating point leaks through which values it can take (Mironov, CCS 2012). Here a clipped value is rounded to
 the grid first, and the noise is a whole number of steps. Rounding is toward zero: no value gets longer, so the clip's
-bound on any norm holds as it is, and rounding costs no privacy. Owns: rounding, simulated discrete noise. Does not own:
-when to round (after the clip), exact noise (`exact`).
+bound on any norm holds as it is, and rounding costs no privacy.
 """
 
 import math

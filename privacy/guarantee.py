@@ -2,8 +2,7 @@
 
 Noise is counted relative to the sensitivity of the declared adjacency, which is normalised before an `Event` is made:
 replace-one (local) moves a clipped update by 2 C, zero-out (central) by C. Libraries disagree about this, so they never
-see an adjacency. Owns: events and what is known of each alone. Does not own: their composition (`accounting`), who
-released how often (`ledger`).
+see an adjacency.
 """
 
 from typing import cast

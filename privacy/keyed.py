@@ -107,8 +107,7 @@ def as_laplace(words: UInts) -> Floats:
 def choose(base: int, population: npt.ArrayLike, count: int) -> Ints:
     """`count` members of `population` without replacement, uniformly, sorted.
 
-    Every member draws its own 64 bits and the smallest `count` win, so a member's draw does not depend on the
-    others.
+    Every member draws its own 64 bits and the smallest `count` win, so a member's draw does not depend on the others.
     """
     members = np.asarray(population, dtype=np.int64)
     if count >= len(members):

@@ -6,7 +6,6 @@ recipients is two events.
 
 The budget is a filter for a schedule of noise and participation that does not depend on the data: then composition of
 the multiset is exact accounting. Noise chosen from what was released needs another filter, which is not here.
-Owns: counts and their guarantee, as arrays and columns. Does not own: files, who is sampled, the decision.
 """
 
 import math
@@ -73,9 +72,7 @@ class Ledger:
         return may
 
     def admit(self, clients: npt.ArrayLike, *events: Event) -> Bools:
-        """Say which of `clients` [n] may be asked for `events`; the others are refused.
-
-        It is the first half of `try_spend`.
+        """Say which of `clients` [n] may be asked for `events`, the first half of `try_spend`.
 
         A refusal counts once, with the first of the events. Nobody is charged: `spend` those who are asked in the end,
         before they release and at most once per call.
@@ -202,7 +199,6 @@ class Ledger:
         return ledger
 
     def _fill(self, table: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Take rows of `columns` into an empty ledger."""
         rows = list(zip(*(table[name].tolist() for name in COLUMNS[:-3]), strict=True))
         known = {
             row: self._number_of(Event(**dict(zip(COLUMNS[:-3], row, strict=True)))) for row in dict.fromkeys(rows)
@@ -216,7 +212,6 @@ class Ledger:
             kept[:] = list(counts)
 
     def _number_of(self, event: Event) -> int:
-        """Return the event's number; a new one is written down."""
         if event.sampling < 1:
             raise InputError(
                 "a ledger knows in which rounds a client took part, which is what amplification by sampling must hide: "
@@ -232,7 +227,6 @@ class Ledger:
         return [(event, count) for event, count in zip(self.events, counts, strict=True) if count]
 
     def _counts(self) -> npt.NDArray[np.int32]:
-        """Return how often each client released each event: int32 [events, clients]."""
         return _stacked(self._released, len(self))
 
 
@@ -250,7 +244,6 @@ def _largest(counts: Ints) -> Ints:
 
 
 def _whole(*arrays: npt.NDArray[Any]) -> None:
-    """ValueError for counts that are not whole numbers, negative, or more than can be."""
     for array in arrays:
         whole = np.issubdtype(array.dtype, np.integer)
         if array.size and not (whole and int(array.min()) >= 0 and int(array.max()) < 2**31):
@@ -258,7 +251,6 @@ def _whole(*arrays: npt.NDArray[Any]) -> None:
 
 
 def _same(mine: Mapping[str, str], other: Mapping[str, Any]) -> None:
-    """Refuse a ledger that is not of this run."""
     for name, value in mine.items():
         if other.get(name) != value:
             found = str(other.get(name))[:40]

@@ -38,8 +38,7 @@ def resident_mb() -> float | None:
 def peak_mb() -> float | None:
     """Return the peak resident memory of this process, MB (10^6 bytes).
 
-    Where there is one, the kernel's count of this program is taken: `ru_maxrss` starts from the memory of the process
-    that launched it.
+    The kernel's count of this program is taken where there is one: `ru_maxrss` starts from the launching process's.
     """
     try:
         lines = (PROCESS / "status").read_text(encoding="utf-8").splitlines()
@@ -110,10 +109,7 @@ def end_with_parent() -> None:
 
 
 def files_allowed() -> int | None:
-    """Let this process have as many open files, sockets included, as the system lets it ask for.
-
-    Returns how many; None where there is no limit, or the system does not tell.
-    """
+    """Allow this process the most open files that it may have; how many, None without a limit or where not told."""
     try:
         import resource
     except ImportError:  # Windows

@@ -1,8 +1,7 @@
 """A mask hides an integer vector and cancels in a sum: it is a stream of ChaCha20 (RFC 8439), added modulo 2^32.
 
 A pair of clients agrees on a seed by X25519 (RFC 7748) and HKDF-SHA256 (RFC 5869); one adds its stream and the other
-takes it away. Owns: what a pair agrees on, and streams. Does not own: who is paired with whom (`cloud.secure_sum`), who
-may learn a seed (`edge.secure_sum`).
+takes it away.
 """
 
 from __future__ import annotations

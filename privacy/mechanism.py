@@ -5,8 +5,7 @@ one client's own, and that of a sum of clients as one draw of its law.
 A mechanism is one entry of `MECHANISMS`, in a file of its own under `privacy/mechanisms`, and holds everything that its
 name means. Each sampler says how far to trust it. The one in floating point leaks a little about the value it hides
 (Mironov, CCS 2012): it is for simulation. What protects real people is drawn by `Noise.exact`, which takes nothing that
-could be drawn again. Owns: the contract of a mechanism, the two tables, noise, the event of a release. Does not own:
-the mechanisms, rounding (`grid`), exact samplers (`exact`), which event settings mean (`guarantee`).
+could be drawn again.
 """
 
 from __future__ import annotations
@@ -112,10 +111,7 @@ class Mechanism(ABC):
         return False
 
     def in_library(self, event: Event) -> Callable[[Any], Any] | None:
-        """Return what makes the same event of dp-accounting's, given that module.
-
-        None: it knows none, so there is no exact privacy-loss distribution.
-        """
+        """Return what makes the same event of dp-accounting's, given that module; None: it knows none."""
         return None
 
 
@@ -174,7 +170,7 @@ class Additive(Mechanism):
     def tail(self, scale: int, size: int, doubt: float) -> Tail | None:
         """Return what `size` exact draws exceed, in steps, with a chance of `doubt` for length and value each.
 
-        None: nobody has said, and a server then takes uploads under this noise however long they are.
+        None: it is not known, and a server then takes uploads under this noise however long they are.
         """
         return None
 
@@ -231,7 +227,6 @@ class Noise:
 
     @property
     def sampler(self) -> str:
-        """Return the sampler that simulates it."""
         return "float" if self.step is None else "grid"
 
     @property
@@ -242,7 +237,6 @@ class Noise:
 
     @property
     def std(self) -> float:
-        """Return the standard deviation per coordinate."""
         return law_of(self.kind).std(self)
 
     def exact(self, size: int) -> Ints:
@@ -335,7 +329,6 @@ class Event:
 
     @property
     def row(self) -> Mechanism:
-        """Return the mechanism's entry of the table."""
         return MECHANISMS[self.mechanism]
 
     @property

@@ -3,9 +3,6 @@
 A secure sum is safe while no server can get enough shares of both secrets of one device. An honest neighbour gives a
 share of one of them, and a helper of the server gives both. So the number must be more than half of neighbours and
 helpers together: 2 T > n + h. A device takes nobody's word for it, and a server that names another number is refused.
-
-Owns: that number, and what is assumed of helpers. Does not own: how many neighbours a device has (`cloud.secure_sum`),
-shares (`privacy.secret_sharing`), what a device refuses (`edge.secure_sum`).
 """
 
 from __future__ import annotations

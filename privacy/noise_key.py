@@ -3,8 +3,7 @@
 Three kinds of randomness are kept apart by their types. *Draws* (`privacy.keyed`) are public: the seed keys them, and
 bundles carry it. *Simulated noise* is drawn from a `NoiseStream` or a `NoiseBase`, which only a `NoiseKey` makes: with
 the key a run is repeated to the byte, without it the noise is nobody's to draw again, not even who knows some of it.
-*Real noise* (`privacy.exact`) has no key at all. Owns: the key and its file, the words of clients. Does not own: laws
-(`mechanism`), where a run keeps it (`edgefr.simulation.runs.folder`).
+*Real noise* (`privacy.exact`) has no key at all.
 """
 
 from __future__ import annotations

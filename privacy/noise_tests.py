@@ -1,7 +1,6 @@
 """Is this the noise that was promised? Laws of noise are written down here a second time, and no sampler is asked.
 
 Every test returns the probability that right noise looks as bad (or an upper bound on it), so tests can be added up.
-Pure functions on numbers. Owns: laws and tests. Does not own: where noise comes from (`edgefr.studies.audits`).
 """
 
 from __future__ import annotations
@@ -85,12 +84,10 @@ class Law:
 
     @property
     def of(self) -> Kind:
-        """Return what is known of its kind."""
         return KINDS[self.kind]
 
     @property
     def std(self) -> float:
-        """Return the standard deviation."""
         return math.sqrt(self._moment(2, self.terms)[0])
 
     def log_density(self, x: npt.ArrayLike) -> Floats:
@@ -98,7 +95,6 @@ class Law:
         return self.of.log_density(np.asarray(x, np.float64) / (self.scale * math.sqrt(self.terms)))
 
     def cdf(self, x: npt.ArrayLike) -> Floats:
-        """Return the probability that one draw is at most x."""
         values, coarse = np.asarray(x, np.float64), self._coarse
         if coarse is None:
             return self.of.cdf((values + (self.step or 0.0) / 2.0) / self.scale)

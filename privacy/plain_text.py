@@ -1,7 +1,4 @@
-"""Texts come from archives, from people's files and from other programs, and are shown on terminals and pages.
-
-Owns: what is taken out of one so that it is one line, can be shown and can be written. Does not own: who asks for it.
-"""
+"""Texts come from archives, from people's files and from other programs, and are shown on terminals and pages."""
 
 from __future__ import annotations
 

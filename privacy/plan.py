@@ -74,10 +74,9 @@ def plan(
     """Resolve `settings` for a run of `rounds` rounds of `cohort` clients out of `clients`.
 
     `weights` are the aggregation's: a weight that depends on a client's data size is not bounded by the clip, so no
-    guarantee can be given with it. `values`: how many a release has, for reports. `prototypes`: what
-    clients send beside their updates, which is composed with them. Raises `InputError` for impossible counts, for a
-    budget below the cost of one release, for size weights where a guarantee is asked for, and for noise of too many
-    steps of its grid.
+    guarantee can be given with it. `values`: how many a release has, for reports. `prototypes`: what clients send
+    beside their updates, which is composed with them. Raises `InputError` for impossible counts, for a budget below the
+    cost of one release, for size weights where a guarantee is asked for, and for noise of too many steps of its grid.
 
     >>> settings = PrivacySettings(mechanism="gaussian", clip=1.0, epsilon=8.0)
     >>> resolved = plan(settings, rounds=40, cohort=94, clients=943)
@@ -127,7 +126,6 @@ def plan(
 
 
 def _check_counts(settings: PrivacySettings, rounds: int, cohort: int, clients: int) -> None:
-    """Raise `InputError` for numbers of rounds and clients that no run has."""
     for name, value in (("rounds", rounds), ("cohort", cohort)):
         if value < 1:
             raise InputError(f"{name} must be at least 1, got {value}")
@@ -143,5 +141,4 @@ def _check_counts(settings: PrivacySettings, rounds: int, cohort: int, clients: 
 
 
 def _noise(settings: PrivacySettings, rounds: int, prototypes: Prototypes | None) -> Noise | None:
-    """Return the absolute noise that the settings name, calibrated where they name an epsilon."""
     return settings.noise(settings.scale_for(lambda epsilon: noise_for(epsilon, settings, rounds, prototypes)))

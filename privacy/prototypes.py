@@ -3,8 +3,6 @@
 The server looks at single messages, so no sum hides one: each brings its device's own noise along. Clip and noise are
 in the proportion of the update's, so a prototype costs what an update does (on a grid, but for whole steps). What the
 server makes of prototypes, and what other clients are told of that, is post-processing and costs nothing more.
-
-Owns: what a prototype may be when it leaves, and the event that it is. Does not own: when one is sent, who answers.
 """
 
 from __future__ import annotations
@@ -108,11 +106,7 @@ class Prototypes:
 
     @property
     def words(self) -> str:
-        """Say what is sent, for a report.
-
-        >>> Prototypes(50, 10, asked=True).words
-        'a prototype of 50 values as it is, one more for every recommendation'
-        """
+        """Say what is sent, for a report."""
         how = "as it is" if self.clip is None else "clipped" if self.noise is None else "clipped and noised"
         how += f" and noise of its own, Laplace {self.nominal:g}" if self.nominal else ""
         more = ", one more of the next session beside it" * self.queried

@@ -167,7 +167,6 @@ def with_served(report: dict[str, Any], ledger: dict[str, Any] | None, served: i
 
 
 def _sat_out(ledger: Ledger) -> dict[str, int]:
-    """Count how many clients were refused for want of budget, and how often in all."""
     refused = ledger.refused()
     return {"clients": int((refused > 0).sum()), "times": int(refused.sum())}
 
@@ -219,17 +218,14 @@ def _sent_beside(plan: Plan, rounds: int) -> list[tuple[Event, int]]:
 
 
 def _recipients(made_of: list[tuple[Event, int]]) -> str:
-    """Whoever learns from any of the releases."""
     return _all_of(event.recipient for event, _ in made_of)
 
 
 def _all_of(recipients: Iterable[str]) -> str:
-    """Return everybody who is named, once each."""
     return ", ".join(sorted({one for names in recipients for one in names.split(", ")})) or "nobody"
 
 
 def _released(settings: PrivacySettings, plan: Plan) -> str:
-    """Say what leaves a device, in words."""
     of = "all shared tensors" if settings.tensors is None else ", ".join(settings.tensors)
     whole = f"update of {of} as one vector"
     if settings.project is not None:

@@ -84,31 +84,26 @@ def _compared(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _rounds(report: dict[str, Any]) -> str:
-    """Return the rounds, and how many of them real devices did, whose releases are counted where noise is worth it."""
     served = report.get("served")
     return f"{report['rounds']}, {served} of them served" if served else f"{report['rounds']}"
 
 
 def _guaranteed(report: dict[str, Any]) -> str:
-    """Return the guaranteed epsilon and what it is worth; what releases would cost while there are none."""
     return f"none: {not_yet(report)}" if nothing_yet(report) else _worth(report)
 
 
 def _worth(report: dict[str, Any]) -> str:
-    """Return a guaranteed epsilon, how it was computed and what it is worth; no number where nothing was released."""
     if nothing_yet(report):
         return f"none: {report['method']}"
     return f"{_shown(report['eps_guaranteed'])} ({', '.join(p for p in (report['method'], report['label']) if p)})"
 
 
 def _of_how_many(noise: dict[str, Any]) -> str:
-    """Say how many clients the mean is of that the noise is on; nothing where that was only planned."""
     found = noise.get("smallest_cohort")
     return "" if found is None else f" of the smallest cohort, {found} clients"
 
 
 def _beside(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return a row about prototypes (where any are sent)."""
     sent = report.get("prototypes")
     if not sent:
         return []
@@ -119,7 +114,6 @@ def _beside(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _planned(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return rows about what was meant to be spent, and who sat out for it (where a ledger was kept)."""
     if report.get("sat_out") is None:
         return []
     sat_out = report["sat_out"]

@@ -1,7 +1,6 @@
 """A secret is cut into shares, so that any `threshold` of them give it back and fewer say nothing (Shamir 1979).
 
-Numbers are integers modulo `PRIME`, the smallest prime above 2^256, so that every 32 bytes are a secret. Owns: cutting
-and joining. Does not own: who gets which share, and how it travels.
+Numbers are integers modulo `PRIME`, the smallest prime above 2^256, so that every 32 bytes are a secret.
 """
 
 from __future__ import annotations

@@ -61,12 +61,10 @@ def would_cost(report: Mapping[str, Any]) -> str:
 
 
 def _why(report: Mapping[str, Any]) -> str:
-    """Say why nothing is guaranteed."""
     why = [line.removeprefix(NOTHING) for line in report["not_covered"] if line.startswith(NOTHING)]
     return str((why or [report["method"]])[0])
 
 
 def _epsilon(report: Mapping[str, Any]) -> str:
-    """Return the guaranteed epsilon and what it is worth."""
     worth = {"": "", "weak": ", which is weak"}.get(report["label"], f", which is {report['label']}")
     return f"epsilon {report['eps_guaranteed']:.3g} guaranteed at delta {report['delta']:g}{worth}"

@@ -48,7 +48,6 @@ class ReadWithout(ReadWith):
     """The field is read unless `choice` has one of these values."""
 
     def holds(self, chosen: Any) -> bool:
-        """Say whether the field is read beside this value of the choice."""
         return chosen not in self.values
 
     def reason(self, chosen: Any) -> str:
@@ -99,10 +98,7 @@ def _rules(schema: type[BaseModel]) -> tuple[tuple[str, ReadWith], ...]:
 
 @dataclass(frozen=True)
 class EntryName:
-    """This checks that a value is the name of an entry of a table, or none where a field allows that.
-
-    The error names the nearest.
-    """
+    """This checks that a value is the name of an entry of a table, or None where a field allows that."""
 
     table: Table[Any]
 
@@ -130,7 +126,6 @@ def default_of(field: FieldInfo) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """Write a value as a file does."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return str(value) if isinstance(value, str | int | float) else "set"

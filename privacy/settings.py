@@ -1,9 +1,4 @@
-"""These settings are what an experiment says about privacy, whatever its mechanism.
-
-Each mechanism's file adds what it alone reads.
-
-Owns the fields and their rules; `plan` derives the numbers.
-"""
+"""These settings are what an experiment says about privacy; each mechanism's file adds what it alone reads."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -227,15 +222,11 @@ class NoiseSettings(PrivacySettings):
 
     @property
     def law(self) -> str | None:
-        """Return the mechanism whose noise is drawn: this one, or what takes its place on a grid."""
         return (law_of(self.mechanism).on_grid if self.on_grid else None) or self.mechanism
 
     @property
     def step(self) -> float | None:
-        """Return the step of the grid, in units of the update.
-
-        A power of two, so that sums of its multiples are exact.
-        """
+        """Return the step of the grid, a power of two, so that sums of its multiples are exact."""
         if not self.on_grid or self.clip is None:
             return None
         return step_for(self.clip) if self.grid_exponent is None else 2.0**self.grid_exponent
@@ -260,7 +251,6 @@ class NoiseSettings(PrivacySettings):
         return self._whole(law_of(self.law).scale_of(self.sigma * self.clip))
 
     def noise(self, scale: float | None) -> Noise | None:
-        """Return noise of this absolute scale, on a grid of whole steps, rounded up (None: none)."""
         return None if self.law is None or scale is None else Noise(self.law, self._whole(scale), self.step)
 
     def _whole(self, scale: float) -> float:

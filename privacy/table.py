@@ -6,7 +6,6 @@
 
 An entry may bring settings of its own: a subclass of the table's `Choice`, told from the others' by the entry's name.
 They are looked up when they are read, so entries that a plug-in registered are as good as those that ship.
-Owns: names, look-ups, and which key belongs to which entry. Does not own: what any entry does.
 """
 
 import importlib
@@ -100,7 +99,6 @@ class Table(Mapping[str, Entry], Generic[Entry]):
         return entries[name]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return the entry of this name, or `default`."""
         return self._loaded().get(name, default)
 
     def __contains__(self, name: object) -> bool:
@@ -113,14 +111,12 @@ class Table(Mapping[str, Entry], Generic[Entry]):
         return len(self._loaded())
 
     def _shipped(self) -> dict[str, Entry]:
-        """Return the entries that are here without a look at what is installed beside us."""
         if self._home is not None:
             home, self._home = self._home, None
             importlib.import_module(home)
         return self._entries
 
     def _loaded(self) -> dict[str, Entry]:
-        """Return the entries, those that ship and those of installed packages included."""
         entries = self._shipped()
         if not self._ready:
             self._ready = True
@@ -186,12 +182,10 @@ class Choice(BaseModel):
     key: ClassVar[str]
 
     def __new__(cls, *args: Any, **values: Any) -> Self:
-        """Make the settings of the entry that the key names, for a table's base class."""
         return super().__new__(type(cls.model_validate(values)) if cls._is_base() else cls)
 
     @classmethod
     def _is_base(cls) -> bool:
-        """Say whether this is the base class of a table, not the settings of one of its entries."""
         return "table" in vars(cls)
 
     @classmethod
@@ -249,7 +243,6 @@ class Choice(BaseModel):
 
     @classmethod
     def _why_not(cls, key: str) -> str:
-        """Say why a key is not read."""
         owners = [settings.entry_name() for settings in cls._choices() if key in settings.model_fields]
         if not owners:
             return str(unknown("key", key, cls.model_fields))
@@ -277,5 +270,4 @@ class Choice(BaseModel):
 
 
 def _fault(problem: str, *at: str) -> PydanticCustomError:
-    """Make an error about the key at a place within the settings."""
     return PydanticCustomError("choice", "{problem}", {"problem": problem, "at": at})

@@ -45,12 +45,10 @@ class Told(event.Listener):  # type: ignore[misc]
         self.note = KEPT
 
     def on_start(self, event: Any) -> None:
-        """Say that a function is under way, if it is one of ours."""
         if event.data["dispatcher"].py_func.__qualname__ in self.names:
             self._tell()
 
     def on_end(self, event: Any) -> None:
-        """Say that it is done."""
         if event.data["dispatcher"].py_func.__qualname__ in self.names:
             self.done += 1
             self._tell()
@@ -113,7 +111,6 @@ def _dot(context: Any, rows: Any, i: Any, vector: Any, width: Any) -> Any:
             return value
 
         def over(start: Any, stop: Any, step: int, first: Any, kind: Any) -> Any:
-            """Add up products of `kind` from `start` to `stop`."""
             before, head = builder.block, builder.append_basic_block("head")
             body, after = builder.append_basic_block("body"), builder.append_basic_block("after")
             builder.branch(head)
@@ -144,8 +141,6 @@ def _dot(context: Any, rows: Any, i: Any, vector: Any, width: Any) -> Any:
 
 @intrinsic
 def _float_of(context: Any, bits: Any) -> Any:
-    """Return the float32 that these 32 bits are."""
-
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
 

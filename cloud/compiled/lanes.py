@@ -36,8 +36,6 @@ lanes = Lanes()
 
 @register_model(Lanes)
 class _Model(models.PrimitiveModel):  # type: ignore[misc]
-    """This says that lanes are one vector in a register."""
-
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, NUMBERS)
 
@@ -123,7 +121,6 @@ def total(context: Any, value: Any) -> Any:
 
 
 def _transposed(builder: Any, found: list[Any]) -> list[Any]:
-    """Return `LANES` lanes as columns: lane i of the k-th is lane k of the i-th."""
     apart = LANES // 2
     while apart:  # halves of two that are so far apart change places
         for first in (i for i in range(LANES) if not i & apart):

@@ -1,8 +1,8 @@
 """This fusion weighs prototypes by attention: softmax(query · prototype / sqrt(width)), as the article suggests.
 
-Its code says that "attention-weighted pooling" can stand in the plain mean's place, and does not write it down. So it
-is scaled dot-product attention (Vaswani et al., 2017) without layers of its own, of which a server that learns nothing
-has none. Unlike `softmax` it feels how long prototypes are, and not their angle alone.
+Its code says that "attention-weighted pooling" can replace the plain mean, and does not write it down. So it is scaled
+dot-product attention (Vaswani et al., 2017) without layers of its own. Unlike `softmax` it depends on how long
+prototypes are, and not on their angle alone.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 
 class AttentionSettings(KnowledgeSettings):
-    """These settings are those of attention by scaled dot products."""
-
     fusion: Literal["attention"] = "attention"
 
 

@@ -11,14 +11,10 @@ if TYPE_CHECKING:
 
 
 class MeanSettings(KnowledgeSettings):
-    """These settings are those of the plain mean."""
-
     fusion: Literal["mean"] = "mean"
 
 
 class Mean(Fusion):
-    """This fusion takes the plain mean."""
-
     name = "mean"
     settings = MeanSettings
     citation = "FCUCR Eq. 6"

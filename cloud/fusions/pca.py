@@ -2,9 +2,8 @@
 
 The released code centres the set and projects its mean, which is then zero, so its answer is zeros for everyone. Here a
 line goes through the mean of the set along its first principal axis, and the answer is the point on it closest to the
-query. It keeps what the set has in common and, of what its members differ in, the one direction that tells most, at the
-place where this client stands. An axis has no sign in this, and axes of equal variance are all taken, so no choice of a
-basis is left to the linear algebra.
+query. Axes of equal variance are all taken, and an axis's sign does not matter, so the result does not depend on the
+basis that the linear algebra returns.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ TIED = 1e-6
 
 
 class PCASettings(KnowledgeSettings):
-    """These settings are those of the first principal axis."""
-
     fusion: Literal["pca"] = "pca"
 
 

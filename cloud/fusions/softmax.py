@@ -1,8 +1,4 @@
-"""This fusion takes the mean weighted by softmax(cosine / temperature).
-
-At the released temperature of 1 the weights of cosines within .1 of each other differ by a tenth at most, so it is
-nearly a mean.
-"""
+"""This fusion takes the mean weighted by softmax(cosine / temperature); at the released 1 it is nearly a mean."""
 
 from __future__ import annotations
 
@@ -18,8 +14,6 @@ if TYPE_CHECKING:
 
 
 class SoftmaxSettings(KnowledgeSettings):
-    """These settings say how much the nearest count."""
-
     fusion: Literal["softmax"] = "softmax"
     temperature: float = Field(1.0, gt=0, description="the lower, the more the nearest counts")
 

@@ -1,7 +1,7 @@
 """The server takes a step of Adam along the cohort's mean update (FedAdam, Reddi et al. 2021, Algorithm 2).
 
-A mean over a cohort moves the row of an item that few clients have by next to nothing: the others say zero. Adam's step
-does not depend on how large a mean is, only on how steady.
+A mean over a cohort hardly moves the row of an item that few clients have: the others say zero. Adam's step depends on
+how steady a mean is, not on how large.
 """
 
 from __future__ import annotations
@@ -56,5 +56,4 @@ class Adam(ServerOptimiser):
     keeps = True
 
     def begin(self, settings: MeanSettings) -> Moments:
-        """Return moments of nothing."""
         return Moments(settings.optimiser_lr, settings.floor)

@@ -41,5 +41,4 @@ class Momentum(ServerOptimiser):
     keeps = True
 
     def begin(self, settings: MeanSettings) -> RunningSum:
-        """Return sums of nothing."""
         return RunningSum(settings.optimiser_lr, settings.momentum)

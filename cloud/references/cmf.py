@@ -32,10 +32,7 @@ class Joint(Pooled):
 
 
 class CMF(Factors):
-    """This shares a user's vector between both domains, whose losses weigh `source_weight` and the rest (alpha).
-
-    Where both weigh alike this is MF of the two matrices side by side.
-    """
+    """A user's vector is shared by both domains, whose losses weigh `source_weight` and the rest; MF where alike."""
 
     def __init__(self, joint: Joint, loss: str, dim: int, scale: float, how: Batches, source_weight: float):
         super().__init__(joint, loss, dim, scale, how)

@@ -21,8 +21,7 @@ from torch.nn.functional import cross_entropy, embedding, layer_norm, normalize,
 
 from cloud import random_streams as purposes
 from cloud.references.pooling import Ints, Pooled
-from cloud.references.reference import Reference, first
-from cloud.references.steps import Steps
+from cloud.references.reference import Reference, Steps, first
 from privacy import keyed
 
 SHARED, EXCLUSIVE = "shared", "exclusive"
@@ -95,7 +94,6 @@ class Domain:
         return mean, spread
 
     def _read(self, side: str, items: Tensor, real: Tensor) -> Tensor:
-        """Return what an encoder is given of items and their places: [b, L, d]."""
         t = self.tensors
         x = embedding(items, t[f"{side}.item"], sparse=True) * self.how.dim**0.5 + t[f"{side}.place"]
         return layer_norm(x, x.shape[-1:]) * real.unsqueeze(-1)
@@ -257,14 +255,12 @@ class FedDCSR(Reference):
         }
 
     def _rows(self, domain: Domain) -> Iterator[Tensor]:
-        """Yield a domain's rows and biases of all items, zeros outside its pool."""
         pool = torch.from_numpy(domain.own.pooled.pool)
         for name in ("item", "bias"):
             value = domain.tensors[name].detach()
             yield torch.zeros(domain.own.pooled.items, value.shape[1]).index_copy(0, pool, value)
 
     def _vectors(self, pair: tuple[Domain, Domain]) -> Iterator[Tensor]:
-        """Yield what everybody comes to in the source and in the target, each with a 1 for biases."""
         source, target = pair
         there = torch.from_numpy((target.own.newest >= 0).any(axis=1)).unsqueeze(-1)
         known, cold = target.represented((SHARED, EXCLUSIVE)), source.represented((SHARED,))

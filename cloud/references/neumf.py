@@ -37,10 +37,7 @@ def forward(tensors: Mapping[str, Tensor], user: Tensor, item: Tensor, dim: int)
 
 
 class NeuMF(InBatches):
-    """This trains GMF over `dim` values and an MLP over `tower`, whose first width is two vectors, from scratch.
-
-    First vectors have standard deviation `scale`.
-    """
+    """This trains GMF over `dim` values and an MLP over `tower` from scratch; `scale`: deviation of first vectors."""
 
     def __init__(self, pooled: Pooled, dim: int, tower: Sequence[int], scale: float, how: Batches):
         self.dim, self.tower, self.scale = dim, tuple(tower), scale

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
@@ -15,9 +15,30 @@ from torch import Tensor
 
 from cloud import random_streams as purposes
 from cloud.references.pooling import Pooled
-from cloud.references.steps import Steps
 from privacy import keyed
 from privacy.errors import InputError
+
+
+class Steps:
+    """These are steps of Adam on `leaves`, which move every row, those too that a batch did not read.
+
+    Gradients of rows that are read by `embedding(..., sparse=True)` are laid into tables that are kept. `fused`: a step
+    is one pass over a table, several times as fast, which rounds otherwise; where ReLUs make more than rounding of
+    that, it is left.
+    """
+
+    def __init__(self, leaves: Sequence[Tensor], lr: float, fused: bool):
+        self.leaves, self.adam = leaves, torch.optim.Adam(leaves, lr, fused=fused)
+        self.slopes = [torch.zeros_like(leaf) for leaf in leaves]  # room for gradients of whole tables
+
+    def take(self, loss: Tensor) -> None:
+        self.adam.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        for leaf, slope in zip(self.leaves, self.slopes, strict=True):
+            if leaf.grad is not None and leaf.grad.is_sparse:
+                rows, values = leaf.grad._indices()[0], leaf.grad._values()
+                leaf.grad = slope.zero_().index_add_(0, rows, values)
+        self.adam.step()
 
 
 class Reference(ABC):
@@ -90,10 +111,7 @@ class Batches:
 
 
 class InBatches(Reference):
-    """This learns by Adam from batches of interactions with sampled negatives.
-
-    `fused`: as of `Steps`.
-    """
+    """This learns by Adam from batches of interactions with sampled negatives; `fused` as of `Steps`."""
 
     fused: ClassVar[bool] = False
 

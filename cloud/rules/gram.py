@@ -18,8 +18,6 @@ GRAM = "gram."
 
 
 class GramSettings(AggregationSettings):
-    """These settings say how the server steps."""
-
     rule: Literal["gram"] = "gram"
     lr: float = Field(0.02, gt=0, allow_inf_nan=False, description="learning rate of the server's Adam")
     ridge: float = Field(

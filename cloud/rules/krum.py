@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 class KrumSettings(AggregationSettings):
-    """These settings say whom the rule distrusts and how many it keeps."""
-
     rule: Literal["krum"] = "krum"
     byzantine: float = Field(0.25, ge=0, lt=0.5, description="share of the cohort that is assumed hostile")
     keep: int | None = Field(

@@ -19,8 +19,6 @@ STEPS = ReadWithout("optimiser", "sgd")
 
 
 class MeanSettings(AggregationSettings, Settings):
-    """These settings say how the server steps along the mean."""
-
     rule: Literal["mean"] = "mean"
     optimiser: Annotated[str, named_in(OPTIMISERS)] = Field(
         "sgd",
@@ -51,8 +49,6 @@ class MeanSettings(AggregationSettings, Settings):
 
 
 class Mean(Rule):
-    """This rule takes the mean."""
-
     name = "mean"
     settings = MeanSettings
     citation = "FedAvg: McMahan et al. 2017; FedOpt: Reddi et al. 2021, Algorithm 1"

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 class MedianSettings(AggregationSettings):
-    """These settings say over whom the median is taken."""
-
     rule: Literal["median"] = "median"
     among: Literal["changed", "cohort"] = Field("changed", description=AMONG)
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 
 class NormBoundedSettings(AggregationSettings):
-    """These settings say how long an update may be."""
-
     rule: Literal["norm-bounded"] = "norm-bounded"
     norm_bound: float | None = Field(
         None, gt=0, description="largest L2 norm of an update; empty: the median norm of the cohort"

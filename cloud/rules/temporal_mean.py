@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 
 class TemporalMeanSettings(AggregationSettings):
-    """These settings say how hard tables are pulled back."""
-
     rule: Literal["temporal-mean"] = "temporal-mean"
     beta: float = Field(0.9, gt=0, lt=1, description="weight of a row's value before, if it did not change (Eq. 9)")
     itemwise: bool = Field(True, description="rows that changed more keep less of before; false: beta for every row")

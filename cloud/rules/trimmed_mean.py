@@ -21,8 +21,6 @@ AMONG = (
 
 
 class TrimmedMeanSettings(AggregationSettings):
-    """These settings say how much is cut."""
-
     rule: Literal["trimmed-mean"] = "trimmed-mean"
     trim: float = Field(
         0.25,

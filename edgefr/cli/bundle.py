@@ -138,7 +138,7 @@ def keys(
 
     Example: `edgefr bundle keys keys.json --sign b/private.pem`
     """
-    from export.key_sets import add_set, sign_set
+    from export.sign import add_set, sign_set
     from privacy.errors import InputError
 
     if not key and not sign:

@@ -29,8 +29,6 @@ def _clients(noise: Noise, first: UInts, second: UInts) -> Floats:
 
 
 class DiscreteGaussian(Additive):
-    """This is discrete Gaussian noise."""
-
     name = "discrete-gaussian"
     settings = DiscreteGaussianSettings
     trusts = ("central", "local")

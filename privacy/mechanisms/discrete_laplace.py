@@ -32,8 +32,6 @@ def _clients(noise: Noise, first: UInts, second: UInts) -> Floats:
 
 
 class DiscreteLaplace(Additive):
-    """This is discrete Laplace noise."""
-
     name = "discrete-laplace"
     settings = DiscreteLaplaceSettings
     trusts = ("central", "local")

@@ -1,7 +1,4 @@
-"""Gaussian noise is drawn in floating point; on a grid it is discrete Gaussian noise.
-
-Its scale is its standard deviation.
-"""
+"""Gaussian noise is drawn in floating point; on a grid it is discrete Gaussian noise. Its scale is its deviation."""
 
 from __future__ import annotations
 
@@ -36,8 +33,6 @@ def _clients(noise: Noise, first: keyed.UInts, second: keyed.UInts) -> Floats:
 
 
 class Gaussian(Additive):
-    """This is Gaussian noise."""
-
     name = "gaussian"
     settings = GaussianSettings
     trusts = ("central", "local")

@@ -1,7 +1,4 @@
-"""Laplace noise is drawn in floating point; on a grid it is discrete Laplace noise.
-
-Its scale is b, its deviation sqrt(2) b.
-"""
+"""Laplace noise is drawn in floating point; on a grid it is discrete Laplace noise. Its scale is b."""
 
 from __future__ import annotations
 
@@ -34,8 +31,6 @@ def _clients(noise: Noise, first: keyed.UInts, second: keyed.UInts) -> Floats:
 
 
 class Laplace(Additive):
-    """This is Laplace noise."""
-
     name = "laplace"
     settings = LaplaceSettings
     trusts = ("central", "local")

@@ -29,11 +29,9 @@ class PaperLaplaceSettings(PrivacySettings):
 
     @property
     def law(self) -> str:
-        """Return Laplace."""
         return "laplace"
 
     def scale_for(self, calibrated: Callable[[float], float]) -> float:
-        """Return the scale as it stands."""
         return self.scale
 
 

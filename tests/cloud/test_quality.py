@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from cloud.quality import cosine_after_fit, nearest, neighbours_overlap
+from cloud.distill import cosine_after_fit, nearest, neighbours_overlap
 
 
 def vectors(rows: int, columns: int, seed: int = 0) -> np.ndarray:

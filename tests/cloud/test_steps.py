@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from cloud.references.steps import Steps
+from cloud.references.reference import Steps
 
 ITEMS, WIDTH = 9, 4
 

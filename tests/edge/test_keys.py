@@ -18,8 +18,7 @@ from edge.keys import KeyChain, KeySet
 from edge.publisher import follow
 from edge.rollback import Seen
 from edge.signature import KeyId
-from export.key_sets import add_set, sign_set
-from export.sign import generate, sign_bundle, sign_delta
+from export.sign import add_set, generate, sign_bundle, sign_delta, sign_set
 from privacy.errors import InputError
 from tests.contract import bundles
 from tests.contract.programs import ITEMS

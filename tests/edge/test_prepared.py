@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge.derived_rows import TOGETHER, Prepared
+from edge.model import TOGETHER, Prepared
 from privacy.errors import InputError
 
 ITEMS, WIDTH = 40, 3

@@ -58,7 +58,7 @@ def test_whatever_differs_is_another_graph(made: list[str], monkeypatch: pytest.
     graph(Scaled(2.0000001))  # a number in the code
     graph(Scaled(2.0, weight=3.0))  # a tensor
     graph(Scaled(2.0), outputs=("z",))
-    monkeypatch.setattr("export.conversion.version", lambda name: "another")
+    monkeypatch.setattr("export.trace.version", lambda name: "another")
     graph(Scaled(2.0))
     assert len(made) == 5
 
