@@ -25,7 +25,7 @@ UNKNOWN = 404
 
 @dataclass(frozen=True)
 class Counts:
-    """These are releases taken, requests refused, bytes of releases and updates; `too_long`: refused beyond clip and noise."""
+    """These are releases taken, refused requests, bytes; `too_long`: refused beyond clip and noise."""
 
     uploads: int = 0
     refused: int = 0
