@@ -1,6 +1,6 @@
 """Data sets by name or by path: readers of public archives, of people's own files, and the built-in demo generator.
 
-Owns: names, options and where archives are looked for. Does not own: splits (`protocols`), text vectors
+Owns: names, options and where archives are looked for. Does not own: splits (`edgefr.data.splits`), text vectors
 (`cloud`).
 """
 
@@ -56,9 +56,8 @@ class NoOptions(BaseModel):
 class Reader:
     """A reader makes a data set of a name: `read(data_dir, options, seed, progress)`.
 
-    `options` are its settings, which are the keys of `data_options`; `public` says where its archive is from (None: it
-    is generated, or is somebody's own, and needs no folder). `texts(data_dir, options)` says, before anything is
-    loaded, whether items have texts. `holds` says in a few words what is in it.
+    `options` are its settings (keys of `data_options`); `public`: source of its archive (None: no folder is needed).
+    `texts(data_dir, options)` says before loading whether items have texts. `holds` describes it in a few words.
     """
 
     name: str
@@ -72,7 +71,6 @@ class Reader:
 def _fixed(
     name: str, read: Callable[[Path, Progress | None], Dataset], public: Public, holds: str, texts: bool = True
 ) -> Reader:
-    """Return the reader of a data set with nothing to choose."""
 
     def chosen(data_dir: Path, options: Any, seed: int, progress: Progress | None) -> Dataset:
         return read(data_dir, progress)
@@ -88,7 +86,6 @@ def _chosen(
     texts: Texts = lambda *_: True,
     holds: str = "",
 ) -> Reader:
-    """Return the reader of a public data set with options."""
 
     def chosen(data_dir: Path, options: Any, seed: int, progress: Progress | None) -> Dataset:
         return read(data_dir, options, progress)
@@ -97,7 +94,6 @@ def _chosen(
 
 
 def _category(name: str) -> Reader:
-    """Return the reader of one category of Amazon, "amazon-video" or "amazon-digital-music"."""
     read, texts = partial(amazon.read_category, name), partial(amazon.category_has_texts, name)
     about = f"every rating of Amazon's {amazon_ratings.category_of(name)}"
     return _chosen(name, amazon.CategoryOptions, read, amazon.AMAZON, texts, about)
@@ -201,7 +197,6 @@ for _about in public_files.SETS:
 
 
 def names() -> list[str]:
-    """Return the names of the data sets that `load` knows."""
     return [name for name in READERS if name != GIVEN]
 
 
@@ -235,7 +230,6 @@ def reader(name: str) -> Reader:
 
 
 def _of_files(path: str) -> Reader:
-    """Return the reader of somebody's own file or folder."""
     return Reader(
         path,
         files.FileOptions,
@@ -254,10 +248,7 @@ def check(name: str, options: dict[str, Any] | None = None) -> None:
 
 
 def has_texts(name: str, data_dir: str | Path | None = None, options: dict[str, Any] | None = None) -> bool:
-    """Say whether the items of a data set have texts, as far as headers and names of files tell.
-
-    Raises `InputError` as `load`, whose arguments it takes.
-    """
+    """Say whether items have texts, by headers and names of files. Raises `InputError` as `load`."""
     found, folder = reader(name), data_dir or os.environ.get("EDGEFR_DATA") or ""
     return found.texts(Path(folder), _checked(name, found.options, options or {}))
 
@@ -307,7 +298,6 @@ def _checked(name: str, model: type[BaseModel], options: dict[str, Any]) -> Base
 
 
 def _fields(model: type[BaseModel], place: list[Any]) -> Iterable[str]:
-    """Return the names of the settings at a place of others."""
     for part in place:
         inner = model.model_fields[str(part)].annotation
         model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else model

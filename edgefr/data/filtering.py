@@ -17,9 +17,9 @@ Repeats = Literal["once", "keep", "first", "last"]
 
 
 def thinned(dataset: Dataset, repeats: Repeats, user_core: int, item_core: int, counted: str = "") -> Dataset:
-    """Return the data set without such repeats, then without thin users and items; its notes say so.
+    """Return the data set without repeats, then without thin users and items; its notes say so.
 
-    `counted` says what its interactions are. Raises `InputError` where nothing is left.
+    `counted` names its interactions. Raises `InputError` where nothing is left.
     """
     once = kept(dataset, once_each(dataset, repeats))
     out = kept(once, core_of(once, user_core, item_core))
@@ -83,7 +83,6 @@ def once_each(dataset: Dataset, repeats: Repeats) -> Mask:
 
 
 def _first(keys: npt.NDArray[np.int64]) -> Mask:
-    """Say which keys stand nowhere before."""
     first = np.zeros(len(keys), bool)
     first[np.unique(keys, return_index=True)[1]] = True
     return first

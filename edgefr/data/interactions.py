@@ -1,7 +1,6 @@
-"""Interactions are columns: who had what and when, and what the items say.
+"""Interactions are columns: who had what and when, and items' texts.
 
-Owns: the three tables every other part reads. Does not own: where they come from (readers), how they are
-split (protocols).
+Owns: the three tables that all other parts read. Does not own: their source (readers), their cut (splits).
 """
 
 from __future__ import annotations
@@ -46,7 +45,6 @@ class Catalogue:
         return f"<Catalogue: {len(self):,} items, {sum(map(bool, self.text)):,} with text>"
 
     def take(self, items: npt.NDArray[np.integer]) -> Catalogue:
-        """Return these items alone, in this order."""
         title, text = ([column[i] for i in items] for column in (self.title, self.text))
         categories = [self.categories[i] for i in items] if self.categories else []
         return Catalogue(self.ids[items], title, text, self.domain[items], categories)
@@ -63,9 +61,9 @@ def item_text(category: str, title: str, description: str = "") -> str:
 
 @dataclass(frozen=True)
 class Kinds:
-    """This says what kind of interaction every row of a data set is: `names[number[i]]`, `number` int8 [n].
+    """These are kinds of interaction by row: `names[number[i]]`, `number` int8 [n]; `dropped`:
 
-    `dropped`: kinds that are no interest of the user; protocol sessions drops them unless it is told which.
+    kinds that sessions drop by default.
     """
 
     number: npt.NDArray[np.int8]
@@ -206,11 +204,10 @@ def assemble(
     per_second: int = 1,
     block: np.ndarray | None = None,
 ) -> Dataset:
-    """Make a `Dataset` from (user, item, time) columns in file order: sorted by user, time, file order.
+    """Make a `Dataset` from (user, item, time) columns in file order, sorted by user, time, file order.
 
-    Users and items are numbered by their ids, whatever numbers the columns give them.
-    `per_second`: how many units of the column of times make a second. Rows are sorted by these units, which are kept
-    where seconds alone would say less.
+    Users and items are numbered by their ids. `per_second`: units of the times per second; they order rows, and are
+    kept where seconds would lose order.
     """
     user, item, time = rows
     people, items = id_order(users), id_order(catalogue.ids, np.array(domains)[catalogue.domain])

@@ -1,7 +1,7 @@
-"""Users and items are numbered by what their ids are, never by who had what or when.
+"""Users and items are numbered by their ids, never by who had what or when.
 
-Numbers of items are shipped: a bundle lists its items in their order, and its tables hold a row for each. In the order
-of a log that is sorted by user, the first rows of every table would be one person's history.
+Numbers are shipped: a bundle lists items in their order, and tables have a row for each. Numbered by a log that is
+sorted by user, the first rows would be one person's history.
 """
 
 from __future__ import annotations
@@ -49,6 +49,5 @@ def places(order: Ints) -> Ints:
 
 
 def _are_numbers(ids: Texts) -> bool:
-    """Say whether every id is a few of the digits 0 to 9 alone."""
     length = np.char.str_len(ids)
     return bool(length.min() > 0 and length.max() <= _FITS and (np.char.strip(ids, _DIGITS) == "").all())

@@ -19,12 +19,10 @@ Vectors = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Text:
-    """This is the catalogue through an encoder:
+    """This is the catalogue through an encoder: `vectors` [items, f]; `untrained` before training.
 
-    `vectors` [items, f]; `untrained` through the same encoder before training.
-
-    `folder` has what the encoder learned (an ordinary transformers folder, or a table of words; None: it learned
-    nothing), `report` says what it is: of a student, what distillation kept of the teacher.
+    `folder`: what the encoder learned, a transformers folder or a table of words (None: nothing); `report` describes
+    it.
     """
 
     vectors: Vectors
@@ -35,7 +33,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Training starts from this: what a protocol made of a data set, and texts for methods that read."""
+    """Training starts from this: a protocol's tasks of a data set, and texts for methods that read."""
 
     dataset: Dataset
     splits: dict[str, Split]

@@ -1,7 +1,7 @@
-"""A protocol's card: what an experiment has to know of it before anything runs, and the table of all.
+"""A protocol's card is what an experiment knows of it before anything runs; this is the table of all.
 
-This module is light: an experiment is checked against its protocol without torch. Owns: the card and the settings'
-base. Does not own: the cut of a data set and the stages of a run (`edgefr.simulation.protocols`).
+This module needs no torch. Owns: the card and the settings' base. Does not own: cuts and stages
+(`edgefr.simulation.protocols`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from privacy.table import Choice, Table
 class Protocol:
     """A protocol is everything that its name means.
 
-    `reads`: what clients can learn from over it, sets of "items", "sessions" in order, or a
-    "sequence" of all that a user has. `own`: the settings of an
-    experiment, or sections of them, that are read over it and not over every protocol. `defaults`: experiment values
-    that differ from the general ones. `hands_on`: a stage starts from what the one before learned, so strategies
-    against forgetting and rules that look back have something to keep. `counts_examples`: DP-SGD on a device is
-    accounted for. `validates_once`: a round is validated by NDCG at the first cut-off, and by nothing else. `tuned`:
-    its rounds are one stage, whose learning curve says what settings are worth (`edgefr tune`). `pools`: central
-    references are measured over it.
+    `reads`: what clients learn from: "items" (sets), "sessions" in order, or a "sequence" of all that a user has.
+    `own`: settings or sections that only this protocol reads. `defaults`: experiment values that differ from the
+    general ones. `hands_on`: a stage starts from the one before, so strategies against forgetting apply.
+    `counts_examples`: DP-SGD on a device is accounted for. `validates_once`: rounds are validated by NDCG at the first
+    cut-off alone. `tuned`: rounds are one stage with a learning curve (`edgefr tune`). `pools`: central references are
+    measured.
     """
 
     name: str
@@ -40,7 +38,7 @@ class Protocol:
     pools: bool = False
 
     def check(self, experiment: Any) -> None:
-        """Refuse, by `edgefr.config.validation.fault`, an experiment that cannot be had over this protocol."""
+        """Refuse, by `edgefr.config.validation.fault`, an experiment that this protocol cannot run."""
 
     def released(self, experiment: Any) -> bool:
         """Say whether anything follows from the experiment's `fidelity`."""
@@ -52,11 +50,7 @@ PROTOCOLS: Table[Protocol] = Table("protocol", Protocol, home="edgefr.simulation
 
 
 class ProtocolSettings(Choice):
-    """These settings are a protocol's: how it splits, and what a held-out item is ranked against.
-
-    >>> ProtocolSettings(name="leave-one-out", negatives=9)
-    LeaveOneOut(name='leave-one-out', negatives=9, min_interactions=3, few='train', negatives_avoid_held_out=False)
-    """
+    """These settings are a protocol's: how it splits, and what a held-out item is ranked against."""
 
     table: ClassVar[Table[Any]] = PROTOCOLS
     key: ClassVar[str] = "name"

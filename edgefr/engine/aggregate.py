@@ -1,7 +1,7 @@
-"""This leaves the devices of a shard: sound updates, clipped jointly, weighted, and summed where a sum is enough.
+"""This makes what leaves a shard's devices: sound updates, clipped jointly, weighted, and summed where possible.
 
 Owns: which tensors are released, which clients count, the joint vector and the partial sum of a shard. Does not own:
-training, noise, the server's rule, how a vector is made shorter (`privacy.compress`).
+training, noise, the server's rule, projections (`privacy.compress`).
 """
 
 from __future__ import annotations
@@ -36,16 +36,13 @@ SHORT = "projected"
 
 @dataclass(frozen=True)
 class Joint:
-    """This is the joint vector of the shared tensors that a round trains, with the public map that makes it shorter.
-
-    `shapes`: of those tensors, in the program's order.
-    """
+    """This is the joint vector of the shared tensors of these `shapes` that a round trains, and its projection."""
 
     shapes: Mapping[str, tuple[int, ...]]
     projection: Projection
 
     def short(self, updates: Updates, clients: int) -> Tensor:
-        """Return each client's projected update, float64 [clients, k]. Only what a client changed is visited."""
+        """Return each client's projected update, float64 [clients, k]; only changed rows are visited."""
         buckets, signs = self._parts(_device(updates))
         out = torch.zeros(clients, self.projection.kept, dtype=torch.float64, device=_device(updates))
         everyone = torch.arange(clients, device=out.device)
@@ -64,7 +61,6 @@ class Joint:
         return {name: (total[buckets[name]] * signs[name]).view(shape) for name, shape in self.shapes.items()}
 
     def _parts(self, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return buckets and signs of each tensor's values, flat."""
         sizes = [math.prod(shape) for shape in self.shapes.values()]
         both = (there(a, device).split(sizes) for a in (self.projection.buckets, self.projection.signs))
         buckets, signs = (dict(zip(self.shapes, parts, strict=True)) for parts in both)
@@ -72,10 +68,7 @@ class Joint:
 
 
 def _add_short(out: Tensor, buckets: Tensor, signs: Tensor, rows: Tensor, client: Tensor, values: Tensor) -> None:
-    """Add changed rows of a table to their clients' projections `out` [C, k], in their order on every device.
-
-    `buckets`, `signs` [items, w]; `rows`, `client` [R]; `values` [R, w].
-    """
+    """Add changed rows `values` [R, w] of a table to clients' projections `out` [C, k]."""
     flat, k = out.view(-1), out.shape[1]
     for some in torch.arange(len(rows), device=out.device).split(max(1, PIECE // buckets.shape[1])):
         row = rows[some]
@@ -87,12 +80,12 @@ def _add_short(out: Tensor, buckets: Tensor, signs: Tensor, rows: Tensor, client
 class Terms:
     """These terms say how updates are released.
 
-    `joint`: projected (None: as they are); `clip` in `norm`; `step`: of the grid that the clipped update is rounded to
-    (None: none); `share` of the clipped update that is released, taken before it is rounded: a sum whose noise is whole
-    steps may hold nothing but whole steps, which the noise hides. `largest`: joint norm above which an update has
-    diverged; `by_size`: weighted by the client's number of interactions; `count_everyone`: the weight may not depend
-    on who was dropped; `each`: the server's rule needs every update; `keeps`: clients keep the tables that they
-    trained. `weighed`: the server weighs every shard's sum anew, so that sums of several cannot be made before.
+    `joint`: projected (None: not); `clip` in `norm`; `step`: grid that the clipped update is rounded to (None: none);
+    `share`: of the clipped update that is released, applied before rounding, so that sums under whole-step noise hold
+    whole steps. `largest`: joint norm above which an update has diverged; `by_size`: weighted by the client's
+    interactions; `count_everyone`: the weight may not depend on who was dropped; `each`: the server's rule needs every
+    update; `keeps`: clients keep the tables that they trained; `weighed`: the server weighs each shard's sum, so sums
+    of several shards cannot be made before.
     """
 
     clip: float | None
@@ -109,7 +102,6 @@ class Terms:
 
     @property
     def in_blocks(self) -> bool:
-        """Say whether the sum of a block of shards is all that the server needs of them."""
         return not (self.each or self.keeps or self.weighed)
 
 
@@ -118,13 +110,11 @@ class ShardAggregate:
     """This is the partial sum of a shard.
 
     `dense`: float64 sums of weighted updates by name (of projected ones: `SHORT` alone). `rows`: for `rows` tensors the
-    distinct rows [k], ascending, and their float64 sums [k, w]. `weight` and `clients` count what was summed. `norms`
-    [C] are joint norms of what is clipped, before that, of clients that were kept; `dropped` and `clipped` count
-    clients. `private` are new private tensors [C, *shape], `tables` new values of private rows.
-    `each`: the kept updates themselves, clipped (None unless asked for). `message` [C, P]: every client's, as it is; no
-    numbers for dropped ones (None: none is sent). `kept` are the slots of the clients that were kept. `left`: how
-    clients changed shared tables, which they keep for themselves as it is. `shards`: how many consecutive shards it is
-    of, whose clients' slots follow each other.
+    distinct rows [k], ascending, and their float64 sums [k, w]. `weight`, `clients`: what was summed. `norms` [C]:
+    joint norms before the clip of kept clients; `dropped`, `clipped`: counts. `private`: new private tensors [C,
+    *shape]; `tables`: new private rows. `each`: kept updates, clipped (None unless asked for). `message` [C, P]: every
+    client's, NaN for dropped ones (None: none is sent). `kept`: slots of kept clients. `left`: how clients changed
+    shared tables, which they keep as they are. `shards`: number of consecutive shards, whose slots follow each other.
     """
 
     dense: dict[str, Tensor]
@@ -143,12 +133,11 @@ class ShardAggregate:
     shards: int = 1
 
     def facts(self) -> ShardAggregate:
-        """Return itself: everything is known."""
         return self
 
 
 def summed(parts: Sequence[ShardAggregate], sizes: Sequence[int]) -> ShardAggregate:
-    """Return the partial sum of consecutive shards, of so many clients each, as the server would add them up."""
+    """Return the partial sum of consecutive shards of these sizes, in the server's order of addition."""
     if len(parts) == 1:
         return parts[0]
     starts = np.concatenate([[0], np.cumsum(sizes)])
@@ -177,9 +166,9 @@ def of_sums(
     private: dict[str, Tensor],
     kept: npt.NDArray[np.bool_] | None = None,
 ) -> ShardAggregate:
-    """Return what leaves a shard whose sums, dense and of rows, are made; `weights` and `norms` [C] of its clients.
+    """Return what leaves a shard whose sums are made; `weights`, `norms` [C]; `kept` [C]: None: by the largest norm.
 
-    `kept` [C]: who was not dropped (None: those whose norms are not too large). A guarantee may not tell who failed.
+    A guarantee may not tell who failed.
     """
     kept = norms <= terms.largest if kept is None else kept
     return ShardAggregate(
@@ -195,7 +184,6 @@ def of_sums(
 
 
 def _together(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Return the distinct rows of several sums, ascending, and the sums of those, in the parts' order."""
     every = torch.cat([rows for rows, _ in parts])
     place = torch.zeros(int(every.max()) + 1 if len(every) else 0, dtype=torch.int64, device=every.device)
     place[every] = 1
@@ -209,18 +197,16 @@ def _together(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 
 def _one_after_another(parts: Sequence[RowUpdates], starts: npt.NDArray[np.int64]) -> RowUpdates:
-    """Return changes of several shards' clients as those of one shard."""
     slots = [part.client + int(start) for part, start in zip(parts, starts, strict=False)]
     return RowUpdates(torch.cat([p.rows for p in parts]), torch.cat(slots), torch.cat([p.values for p in parts]))
 
 
 @dataclass(frozen=True)
 class Leaving:
-    """This is the partial sum of a shard that a device may still be working at.
+    """This is the partial sum of a shard that a device may still compute.
 
-    `dense` and `rows` are those of a `ShardAggregate`, and may be added up there. `facts()` returns the rest of it, and
-    may be asked when the device has been waited for. On a device all rows stand in `rows`, distinct or not: how many
-    are distinct the host would have to wait for.
+    `dense` and `rows` are a `ShardAggregate`'s and may be added up there. `facts()` returns the rest, and is asked
+    after waiting for the device. On a device `rows` may repeat rows: counting distinct ones would make the host wait.
     """
 
     dense: dict[str, Tensor]
@@ -274,10 +260,10 @@ def _here(update: RowUpdates) -> RowUpdates:
 
 
 def restricted(program: LocalProgram, tensors: Sequence[str] | None) -> LocalProgram:
-    """`program` with rounds that train and release these of its shared tensors alone (None: all); private ones as ever.
+    """Return `program` with rounds that train and release these shared tensors alone (None: all).
 
-    Phases that have nothing left to train are gone. Raises `InputError` for names that rounds do not train, and for
-    all the names that they train, which is to say nothing.
+    Phases without tensors are dropped. Raises `InputError` for names that rounds do not train, and where all trained
+    names are given.
     """
     if tensors is None:
         return program
@@ -306,12 +292,10 @@ def released_values(program: LocalProgram, project: int | None) -> int:
 
 
 def _diverged(messages: Tensor, kept: Tensor) -> Tensor:
-    """Return messages [C, P] that are no numbers for dropped clients: as for updates, nothing of theirs is sent."""
     return torch.where(kept.unsqueeze(1), messages, math.nan)
 
 
 def _without(updates: Updates, alive: Tensor) -> Updates:
-    """Return the same updates with zeros in place of those of dropped clients."""
     dense = {n: torch.where(alive.view(-1, *[1] * (v.ndim - 1)), v, 0.0) for n, v in updates.dense.items()}
     rows = {
         n: type(u)(u.rows, u.client, torch.where(alive[u.client].unsqueeze(1), u.values, 0.0))
@@ -321,7 +305,7 @@ def _without(updates: Updates, alive: Tensor) -> Updates:
 
 
 def _rounded(updates: Updates, factor: Tensor, step: float) -> Updates:
-    """Clipped updates on the grid (toward zero, as `to_grid`), in float64, so that no sum of them is rounded again."""
+    """Return clipped updates on the grid (toward zero, as `to_grid`), in float64, so that their sums are exact."""
     dense = {
         n: torch.trunc(v.double() * (factor / step).view(-1, *[1] * (v.ndim - 1))) * step
         for n, v in updates.dense.items()
@@ -343,10 +327,10 @@ def _sums(updates: Updates, factor: Tensor) -> tuple[dict[str, Tensor], dict[str
 
 
 def _sums_of_rows(rows: Tensor, values: Tensor, factor: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Distinct rows, ascending, and their weighted sums: float32 over up to `RUN` values in order, float64 over those.
+    """Return distinct rows, ascending, and weighted sums: float32 over up to `RUN` values in order, float64 over those.
 
-    A float64 scatter of single values takes ten times longer and is no closer: the values have 24 bits. On a device all
-    rows are handed on, in float64, to whoever adds them up.
+    A float64 scatter of single values takes ten times longer and is no closer. On a device all rows are returned, in
+    float64, for the server to add up.
     """
     if rows.device.type != "cpu":
         return rows, values.double() if factor is None else values.double() * factor.unsqueeze(1)
@@ -371,7 +355,6 @@ def _stable_order(rows: Tensor) -> Tensor:
 
 
 def _each(updates: Updates, factors: Tensor) -> Callable[[npt.NDArray[np.bool_]], Updates]:
-    """Return what makes the updates of kept clients, once these are known."""
     owners = {name: here(update.client) for name, update in updates.rows.items()}
     return lambda kept: _scaled(updates, factors, kept, owners)
 

@@ -25,8 +25,8 @@ MOST_NORMS = 1 << 18
 class Group:
     """These are clients of a cohort that started in round `number` from the broadcast `shared`.
 
-    `weight` in (0, 1] multiplies their updates, but not what the sum is divided by: an old update moves the model less
-    (FedBuff, Nguyen et al. 2022, §3), and no update more than its clip lets it.
+    `weight` in (0, 1] multiplies their updates but not the divisor: an old update moves the model less (FedBuff, Nguyen
+    et al. 2022, §3).
     """
 
     clients: Clients
@@ -49,7 +49,6 @@ class Norms:
 
     @property
     def values(self) -> npt.NDArray[np.float64]:
-        """Return the norms that are kept, in the order of the releases."""
         return np.concatenate([np.zeros(0), *self.parts])
 
     def add(self, norms: npt.NDArray[np.float64]) -> None:
@@ -60,21 +59,19 @@ class Norms:
             self.parts, self.stride = [self.values[::2]], 2 * self.stride
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint needs."""
         return {"values": self.values, "count": self.count, "stride": self.stride}
 
     @classmethod
     def restored(cls, state: dict[str, Any]) -> Norms:
-        """Go on from `state()`."""
         return cls([state["values"]], state["count"], state["stride"])
 
 
 @dataclass
 class Counters:
-    """The engine counts what it did, for the summary.
+    """The engine counts for the summary.
 
-    `norms` are joint norms of what was released, before clipping; `closed` counts rounds of which nothing was learned
-    for want of clients (`privacy.at_least`), `smallest` the clients of the smallest sum that was opened (0: none was).
+    `norms`: joint norms before clipping; `closed`: rounds that learned nothing for want of clients
+    (`privacy.at_least`); `smallest`: clients of the smallest sum that was opened (0: none).
     """
 
     clients: int = 0

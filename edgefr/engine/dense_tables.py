@@ -1,8 +1,8 @@
-"""This holds clients' whole tables, laid out, for methods in which all rows of all clients differ after two rounds.
+"""This holds clients' whole tables for methods in which all rows of all clients differ after two rounds.
 
-GPFedRec as released pulls all rows of a client towards a table that its server made for it alone. There is nothing
-smaller to keep than these tables, and its server has them too. What clients do is still about the rows they read
-(`engine.pulled`). Owns: laying out. Does not own: who is like whom (`cloud.graph`), when (`federation`).
+GPFedRec as released pulls all rows of a client towards a table that its server made for it alone, and its server has
+these tables too. Training still touches only rows that are read (`proximal`). Owns: the layout. Does not own: who is
+like whom (`cloud.graph`), when (`federation`).
 """
 
 from __future__ import annotations
@@ -27,11 +27,7 @@ LARGEST = 2**32
 
 @dataclass(frozen=True)
 class LaidRows:
-    """These are whole tables of `clients` [C], laid out: `values` [C, items, width]; everybody else has `table`.
-
-    For a method in which every row of every client differs from everybody else's after two rounds (GPFedRec as
-    released): there is nothing smaller to keep, and its server has these tables too.
-    """
+    """These are whole tables of `clients` [C]: `values` [C, items, width]; all other clients have `table`."""
 
     table: Tensor
     clients: Tensor
@@ -39,7 +35,6 @@ class LaidRows:
 
     @classmethod
     def first(cls, table: Tensor) -> LaidRows:
-        """Return tables of nobody: everybody has `table`."""
         return cls(table.cpu(), torch.zeros(0, dtype=torch.int64), table.cpu().new_zeros(0, *table.shape))
 
     def rows(self, clients: Clients, items: npt.NDArray[np.integer[Any]]) -> Tensor:
@@ -73,7 +68,6 @@ class LaidRows:
         return {"table": self.table.clone(), "clients": self.clients.clone(), "laid": self.values}
 
     def _slots(self, clients: Clients) -> Tensor:
-        """Return where the table of each client lies; -1: nowhere."""
         order = self.clients.argsort()
         ascending = self.clients[order].numpy()
         at = np.minimum(np.searchsorted(ascending, clients), max(len(ascending) - 1, 0))
@@ -102,10 +96,7 @@ def check_laid(program: LocalProgram, clients: int, clipped: bool, personal: boo
 def laid_out(
     pulls: Mapping[str, Pull], uploads: Uploads, cohort: Clients, shared: Tensors, tables: Mapping[str, Any]
 ) -> dict[str, Tensor]:
-    """Return the cohort's whole tables after a round, [C, items, width] by name.
-
-    `tables` are those they were pulled to. A row that nobody's examples read moved in closed form.
-    """
+    """Return the cohort's whole tables after a round, [C, items, width] by name; unread rows moved in closed form."""
     out = {}
     for name, pull in pulls.items():
         items, slots, values = (part.cpu() for part in uploads.rows[name])

@@ -14,10 +14,7 @@ if TYPE_CHECKING:
 
 
 def torch_device(name: str) -> torch.device:
-    """Return the torch device for auto, cpu or cuda.
-
-    Raises `InputError` for other names, and for cuda where there is none.
-    """
+    """Return the torch device for auto, cpu or cuda. Raises `InputError` for others, and for a missing cuda."""
     import torch
 
     if name not in ("auto", "cpu", "cuda"):

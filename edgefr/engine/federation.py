@@ -1,15 +1,13 @@
 """Federated rounds: who takes part, what leaves each device, what the server makes of it.
 
-    cohort → shards → updates → releases → one streaming sum → (noise) → shared tensors → (temporal mean)
+cohort → shards → updates → releases → one streaming sum → (noise) → shared tensors → (temporal mean)
 
-Where rounds wait for no one a cohort is several groups, one per round its clients started in: each group trains from
-the broadcast of its start, and its updates count less the older that is (FedBuff, Nguyen et al. 2022).
+An asynchronous cohort is several groups, one per round its clients started in: each trains from the broadcast of its
+start, and its updates count less the older that is (FedBuff, Nguyen et al. 2022). For a rule that needs every update
+(`cloud.rules`) all updates are held until the round ends.
 
-For a rule that needs every update (`cloud.rules`) the cohort's updates are all held until the round ends.
-
-Owns: server state, the private tensors of all simulated clients, the order of a round. Does not own: local training
-(backends, executors), what a device lets out (`release`), costs and the clock (`edgefr.fleet`), mechanisms (`privacy`),
-averaging and other rules (`cloud`).
+Owns: server state, private tensors of all simulated clients, the order of a round. Does not own: local training
+(backends, executors), releases (`aggregate`), costs (`edgefr.fleet`), mechanisms (`privacy`), rules (`cloud`).
 """
 
 from __future__ import annotations
@@ -52,9 +50,9 @@ from privacy.plan import Plan
 
 
 def terms_of(aggregation: AggregationSettings, plan: Plan) -> Terms:
-    """Return how devices release for a rule. A fixed bound on the L2 norm is one more clip, so a sum is still enough.
+    """Return how devices release for a rule; a fixed bound on the L2 norm is one more clip.
 
-    Raises `InputError` for noise together with a rule that is not a sum: the noise is made for a clipped sum.
+    Raises `InputError` for noise together with a rule that is not a sum: noise is calibrated to a clipped sum.
     """
     if plan.noise is not None and not aggregation.is_sum:
         raise InputError(f"noise is made for a sum of clipped updates, which rule {aggregation.rule} is not; use mean")
@@ -73,11 +71,10 @@ def terms_of(aggregation: AggregationSettings, plan: Plan) -> Terms:
 class Federation:
     """A federation is a server and its clients, round after round.
 
-    `shared` are the server's tensors; `private` those of all clients, [clients, *shape], on the host. `shard_size`
-    clients are trained per vectorised call; results are summed over blocks of shards, and these sums in order, so a run
-    is the same bit for bit for a given shard size, whoever runs the shards: `backend`, or in this process `executor`
-    (None: as backend `inline` does). `noise`: where noise on sums comes from (None: simulated, with a key that nobody
-    keeps). `keeps`: clients keep the tables of their last round for themselves, to recommend from (`own`).
+    `shared` are the server's tensors; `private` all clients' [clients, *shape], on the host. `shard_size` clients are
+    trained per call; sums are over blocks of shards in order, so a run is the same bit for bit for a given shard size
+    on any `backend` (None: in this process, by `executor`). `noise`: source of noise on sums (None: simulated, with a
+    secret key). `keeps`: clients keep the tables of their last round, to recommend from (`own`).
     """
 
     def __init__(
@@ -120,12 +117,10 @@ class Federation:
 
     @property
     def rule(self) -> Rule:
-        """Return what the server makes of a cohort's updates."""
         rule: Rule = self.aggregation.entry
         return rule
 
     def phases(self, when: str) -> list[Phase]:
-        """Phases of local work of one kind that have anything to do."""
         return [p for p in self.program.phases if p.when == when and p.epochs > 0]
 
     def cohort(self, number: int, population: Clients, size: int) -> Clients:
@@ -186,10 +181,9 @@ class Federation:
         self.counters.seconds += time.perf_counter() - started
 
     def _weights(self, group: Group) -> tuple[float, float]:
-        """Return what a group's updates are multiplied by before they are released, and what their sum is after it.
+        """Return factors of a group's updates before their release, and of their sum after it.
 
-        Noise on a sum of whole steps hides whole steps alone: there an update is weighed before it is rounded. Noise
-        that an upload brings along has hidden it already.
+        Noise on a sum of whole steps needs updates weighed before rounding; with noise on uploads weights follow.
         """
         noise = self.plan.noise
         rounded = noise is not None and noise.step is not None and self.plan.where == "the sum"
@@ -217,7 +211,6 @@ class Federation:
         return each
 
     def events(self, number: int) -> tuple[Event, ...]:
-        """Return what a client of round `number` releases: its update and, where one is sent, a message."""
         if self.plan.prototypes is None or self.transfer is None or not self.transfer.sends(number):
             return (self.plan.event,)
         return self.plan.event, self.plan.prototypes.event
@@ -229,11 +222,9 @@ class Federation:
         return self.plan.prototypes.travels
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shared tensors that rounds train, in the program's order."""
         return {n: self.program.specs[n].shape for n in trained(self.program, self.phases("round"), "shared")}
 
     def _terms(self, number: int, shapes: Mapping[str, tuple[int, ...]]) -> Terms:
-        """Return the terms on which a device may release in a round: the run's, with its projection if there is one."""
         if self.plan.project is None:
             return self.terms
         size = sum(math.prod(shape) for shape in shapes.values())
@@ -244,7 +235,7 @@ class Federation:
     ) -> Iterator[tuple[Clients, ShardAggregate]]:
         """Add `times` the sums of a group's shards to the total; yield who was in each, and what is known.
 
-        On the host that is shard after shard. A device is waited for once, when it has all of them.
+        A device is waited for once, after all shards.
         """
         shards = self.shards(group.clients, work.sampler.train.counts)
         ends, done = {0, *(block.stop for block in blocks(len(shards)))}, 0
@@ -264,10 +255,7 @@ class Federation:
             raise RuntimeError(f"a backend handed back {done} of {len(shards)} shards")
 
     def _take(self, shard: Clients, part: ShardAggregate, group: Group) -> None:
-        """Count what is known of a shard, and put its private tensors back.
-
-        Who was dropped has what it had before the round, as a device that cannot use what it trained.
-        """
+        """Count a shard's facts and put its private tensors back; dropped clients keep theirs."""
         self.counters.dropped += part.dropped
         self.counters.clipped += part.clipped
         self.counters.norms.add(part.norms)
@@ -281,9 +269,9 @@ class Federation:
                 table.leave(group.shared[name], shard, changes)
 
     def _move(self, changed: list[str], total: Accumulator, each: list[tuple[Clients, Uploads]]) -> None:
-        """Move the tensors in `changed` as the rule says; what a client gets of its own is kept until it asks for it.
+        """Move the tensors in `changed` by the rule, and keep clients' own answers until they ask.
 
-        `each` are the uploads by shard, and whose they are, where the rule needs them.
+        `each` are uploads by shard with their clients, where the rule needs them.
         """
         before = {name: self.shared[name] for name in changed}
         tables = [name for name in changed if self.program.specs[name].kind == "rows"]
@@ -314,7 +302,7 @@ class Federation:
     ) -> dict[str, Tensor]:
         """Return all private tensors after the "final" phases of `clients` on their own data; nothing leaves a device.
 
-        `shared`: of the model that they start from (None: the server's tensors as they are).
+        `shared`: of the model that they start from (None: the server's).
         """
         started = time.perf_counter()
         out = self.alone(clients, sampler, context, private, number, shared)
@@ -379,10 +367,8 @@ class Federation:
     ) -> Iterator[tuple[str, npt.NDArray[np.float64]]]:
         """Yield the noise of a round.
 
-        Only the sum is visible here, so the law of the sum is drawn once, for every coordinate.
-
-        Noise on each upload is weighted like the upload; noise on the sum is not, since a client's part of it is
-        bounded by the clip whatever its weight.
+        The sum's law is drawn once per coordinate, since only the sum is visible. Noise on uploads is weighted like
+        them; noise on the sum is not, since the clip bounds every part of it.
         """
         noise = self.plan.noise
         uploads = [(len(group.clients), group.weight) for group in groups if len(group.clients)]

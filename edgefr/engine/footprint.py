@@ -24,7 +24,6 @@ PASSES = 2.0
 """What a step of frozen layers takes, in forward passes: no weight of theirs has a gradient."""
 
 LARGEST_SHARD = 1024
-"""Clients per call beyond which nothing is gained: a call's fixed cost is then a few microseconds each."""
 
 
 def round_work(
@@ -36,11 +35,10 @@ def round_work(
     project: int | None = None,
     told: tuple[int, int] = (0, 0),
 ) -> Work:
-    """Count the work of one round for every client of `cohort` [C]; `newcomers` [C] also fetch the frozen tables once.
+    """Count the work of one round for every client of `cohort` [C]; `newcomers` [C] also fetch the frozen tables.
 
-    Whole shared tensors travel both ways: an upload of touched rows alone would say which items a user had. With
-    `project`, what travels up is a projection of so many values. `told`: the values of a message that a client sends
-    beside its update, and of the answer to it, or of another client's message.
+    Whole shared tensors travel both ways, since touched rows would reveal a user's items. `project`: values of a
+    projected upload. `told`: values of a message beside the update, and of its answer.
     """
     examples = sampler.train.counts[cohort] * (1 + sampler.negatives)
     travel = Travel.of(program, project, told)
@@ -90,12 +88,7 @@ def _epoch(sampler: Sampler | SessionSampler, cohort: Clients, phase: Phase) -> 
 
 
 def flops_per_example(program: LocalProgram, phases: Sequence[Phase]) -> float:
-    """Count the operations of one forward pass of one example.
-
-    Two per weight of each layer, two per value of each vector.
-
-    What a language model's tokens take is counted by `reading_flops`.
-    """
+    """Count the operations of one forward pass of one example, without a language model's (`reading_flops`)."""
     used = read_by(phases)
     return float(
         sum(
@@ -128,8 +121,8 @@ def frozen_bytes(program: LocalProgram) -> float:
 def reading_flops(program: LocalProgram, phases: Sequence[Phase]) -> float:
     """Count the operations of reading one example's text, beyond the first token's share of common tensors.
 
-    Nothing where the phases do not train what reads: then each text has been read once, before. Layers under the
-    trained ones have no backward pass, and count once for every example: more than a device does, which keeps some.
+    0 where the phases do not train what reads, since texts are read once before. Layers under the trained ones have no
+    backward pass, and count once for every example, which is an upper estimate.
     """
     model = program.transformer
     if model is None or not {name for phase in phases for name in phase.trains} & set(model.per_token):
@@ -140,9 +133,9 @@ def reading_flops(program: LocalProgram, phases: Sequence[Phase]) -> float:
 
 
 def reading_bytes(program: LocalProgram, examples: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Count the bytes of a language model's activations for `examples` [...], which the backward pass needs.
+    """Count a language model's activation bytes for `examples` [...]:
 
-    About twice what torch keeps here, and as much as a step takes at its peak.
+    about twice what torch keeps, as at a step's peak.
     """
     model, number = program.transformer, np.asarray(examples, dtype=np.float64)
     if model is None:
@@ -160,10 +153,7 @@ def _trained(program: LocalProgram, phases: Sequence[Phase], examples: npt.NDArr
 
 
 def default_shard_size(program: LocalProgram, batch_size: int, memory_mb: int) -> int:
-    """Return how many clients a vectorised call takes so that a shard takes about `memory_mb`.
-
-    Counted are values, gradients, moments, activations.
-    """
+    """Return how many clients a call takes for about `memory_mb` of values, gradients, moments and activations."""
     dense = sum(spec.size for spec in program.specs.values() if spec.kind == "dense")
     rows = sum(spec.shape[1] for spec in program.specs.values() if spec.kind == "rows") * batch_size
     read = batch_size * (2 if program.needs_history else 1)  # titles: those of the past too, taken for as many again

@@ -18,11 +18,9 @@ Flat = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Model:
-    """These are the tensors of a model:
+    """These are a model's tensors: `shared`, `private` of all clients, clients' own item rows (`tables`).
 
-    `shared` ones, `private` ones of all clients, clients' own item rows (`tables`).
-
-    `replies`: what devices were answered before they recommend, by which sessions are asked about (FCUCR alone).
+    `replies`: answers that devices got before they recommend, which FCUCR alone has.
     """
 
     shared: dict[str, Tensor]
@@ -31,7 +29,6 @@ class Model:
     replies: dict[str, Tensor] = field(default_factory=dict)
 
     def flat(self) -> Flat:
-        """Every tensor by place and name, as a file holds them; nothing is copied."""
         return {
             **{f"shared.{name}": value for name, value in self.shared.items()},
             **{f"private.{name}": value for name, value in self.private.items()},
@@ -52,7 +49,7 @@ class Model:
     def of(
         cls, flat: Mapping[str, Tensor | np.ndarray], program: LocalProgram, device: torch.device | None = None
     ) -> Model:
-        """Return the model whose `flat` tensors (or arrays of a checkpoint) these are; shared ones go to `device`."""
+        """Return the model of `flat` tensors or a checkpoint's arrays; shared ones go to `device`."""
         tensors = {name: torch.as_tensor(value) for name, value in flat.items()}
         shared = part(tensors, "shared.")
         if device is not None:
@@ -63,7 +60,7 @@ class Model:
 
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names start with `prefix`, without it.
+    """Return the tensors whose names start with `prefix`, without it.
 
     >>> sorted(part({"shared.item": torch.zeros(1), "pool": torch.zeros(1)}, "shared."))
     ['item']

@@ -1,7 +1,6 @@
 """The noise of a round's sum comes from a simulation's key or, for real updates, from the system's secure bits.
 
-The two are types of their own, and a federation is given one. Simulated noise repeats with the run's noise key and
-protects nobody who has it; real noise has no key, so it can be drawn neither twice nor by anybody else.
+Simulated noise repeats with the run's noise key and protects nobody against its holder; real noise has no key.
 """
 
 from __future__ import annotations

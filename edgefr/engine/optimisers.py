@@ -37,10 +37,7 @@ def adam(
     epsilon: Factor,
     beta_2: float = BETA_2,
 ) -> None:
-    """Take one Adam step in place (Kingma & Ba, 2015, Alg. 1).
-
-    `size` and `epsilon` are lr and 1e-8 with the bias corrections in them (`edge.optimiser.corrections`).
-    """
+    """Take one Adam step in place (Kingma & Ba, 2015, Alg. 1); `size`, `epsilon` of `edge.optimiser.corrections`."""
     first.lerp_(gradient, 1 - BETA_1)
     second.mul_(beta_2).addcmul_(gradient, gradient, value=1 - beta_2)
     if isinstance(size, Tensor):
@@ -66,9 +63,9 @@ RULES.register(Rule("adam", adam, moments=True))
 
 
 class Optimiser:
-    """This is the state of one phase of local training: moments (Adam) of every trained tensor, fresh at the start.
+    """This is the state of one phase: moments (Adam) of every trained tensor, fresh at the start.
 
-    `shapes` are those of the whole trained tensors, of which a step may concern some rows.
+    `shapes` are those of whole trained tensors, of which a step may concern some rows.
     """
 
     def __init__(self, kind: str, lr: Mapping[str, float], shapes: Mapping[str, Sequence[int]], beta_2: float = BETA_2):
@@ -83,9 +80,9 @@ class Optimiser:
     def step(
         self, name: str, parameter: Tensor, gradient: Tensor, step: Numbers, rows: Tensor | slice = slice(None)
     ) -> None:
-        """Change `parameter` in place; it stands for `rows` of tensor `name`, and `step` is each one's step number.
+        """Change `parameter` in place; it is `rows` of tensor `name`, and `step` is each one's step number.
 
-        Rows that a step does not read keep their value and their moments (as in torch.optim.SparseAdam).
+        Rows that a step does not read keep their value and moments (as in torch.optim.SparseAdam).
         """
         if not self.rule.moments:
             self.rule.step(parameter, gradient, self.lr[name])

@@ -1,8 +1,8 @@
-"""Item rows may belong to one client: what it keeps of a table of its own, and what the server made of one for it.
+"""Item rows may belong to one client: rows of its own table, and rows that the server made for it.
 
-No table per client is laid out that need not be: 877 clients x 24,390 items x 50 values are 4.3 GB, and a client that
-is not through with its first hundred rounds has touched a small part of them. (`engine.laid` has those that need be.)
-Owns: where such rows lie between rounds. Does not own: how they are trained (executors), when (`federation`).
+Whole tables per client are avoided: 877 clients x 24,390 items x 50 values are 4.3 GB, and most rows are never touched
+(`dense_tables` has the exception). Owns: storage of such rows between rounds. Does not own: training (executors), when
+(`federation`).
 """
 
 from __future__ import annotations
@@ -28,11 +28,9 @@ Floats = npt.NDArray[np.float32]
 
 
 class PrivateRows:
-    """This is a table [items, width] per client, of which only rows that were ever written are held.
+    """This is a table [items, width] per client that holds the written rows; others are zeros.
 
-    The others are zeros.
-
-    Values lie in the order in which they came, with room for more; `codes` ascend and say where.
+    Values lie in the order in which they came, with spare room; ascending `codes` say where.
 
     >>> own = PrivateRows(items=10, width=2)
     >>> own.write(np.array([4]), np.array([7]), torch.tensor([[1.0, 2.0]]))
@@ -47,7 +45,6 @@ class PrivateRows:
         self.values = torch.zeros(0, width)
 
     def __len__(self) -> int:
-        """Count the rows held, of all clients together."""
         return len(self.codes)
 
     def rows(self, clients: Clients, items: npt.NDArray[np.integer[Any]]) -> Tensor:
@@ -72,7 +69,6 @@ class PrivateRows:
         self.codes = np.insert(self.codes, where, codes[new])
 
     def copy(self) -> PrivateRows:
-        """Copy the rows, so that the copy goes its own way."""
         return self.of(self.items, self.tensors())
 
     def tensors(self) -> dict[str, Tensor]:
@@ -81,7 +77,6 @@ class PrivateRows:
 
     @classmethod
     def of(cls, items: int, saved: Mapping[str, Any]) -> PrivateRows:
-        """Make the rows of `tensors()`, from tensors or arrays."""
         values = torch.as_tensor(saved["values"]).clone()
         out = cls(items, values.shape[1])
         out.codes, out.places, out.values = np.array(saved["codes"]), np.arange(len(values)), values
@@ -107,11 +102,11 @@ class PrivateRows:
 
 @dataclass(frozen=True)
 class GraphRows:
-    """The server sends each client this of a table: the mean of the clients' tables that are like its own (GPFedRec).
+    """The server sends each client the mean of the tables of clients like it (GPFedRec).
 
-    `table` [items, width] is the next broadcast, and what clients get that were not in the last cohort. The others,
-    `clients` [C], get `before` (the last broadcast) plus `mix` [C, C] times the cohort's changes of it, which are given
-    as `items` [R] ascending, `slots` [R] and `values` [R, width]. No table of theirs is ever laid out.
+    `table` [items, width] is the next broadcast, for clients outside the last cohort. Cohort `clients` [C] get `before`
+    (the last broadcast) plus `mix` [C, C] times the cohort's changes, given as `items` [R] ascending, `slots` [R] and
+    `values` [R, width]. Their tables are never laid out.
     """
 
     table: Tensor
@@ -124,16 +119,12 @@ class GraphRows:
 
     @classmethod
     def first(cls, table: Tensor) -> GraphRows:
-        """Return the rows before any round: everybody gets the first broadcast."""
         none = torch.zeros(0, dtype=torch.int64)
         return cls(table.cpu(), table.cpu(), none, torch.zeros(0, 0), none, none, torch.zeros(0, table.shape[1]))
 
     @classmethod
     def of(cls, table: Tensor, before: Tensor, clients: Clients, mix: Tensor, changes: Rows) -> GraphRows:
-        """Return the answers of a round to its cohort.
-
-        `clients` [C] by slot, their relations `mix`, their `changes`.
-        """
+        """Return the answers of a round to its cohort `clients` [C], by their relations `mix` and `changes`."""
         items, slots, values = (part.cpu() for part in changes)
         order = torch.from_numpy(by_item(items.numpy(), len(table))[0])
         parts = (items[order], slots[order], values[order])
@@ -172,13 +163,12 @@ class GraphRows:
                 out[places[first:last]] += picked @ values[a:b]
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return copies of what is to be saved."""
         return {name: value.clone() for name, value in vars(self).items()}
 
 
 @dataclass(frozen=True)
 class Left:
-    """This is what clients of one shard left of a table: the broadcast `start` they began from, and their changes.
+    """This is what clients of a shard left of a table: the broadcast `start` and their changes.
 
     `codes` [n] (client * items + item) ascend; `values` [n, width] are the changes.
     """
@@ -189,7 +179,6 @@ class Left:
 
     @classmethod
     def of(cls, start: Tensor, shard: Clients, update: RowUpdates) -> Left:
-        """Return what the clients of a shard made of `start`."""
         codes = shard[update.client.cpu().numpy()] * len(start) + update.rows.cpu().numpy()
         order = np.argsort(codes, kind="stable")
         return cls(start.cpu(), codes[order], update.values.cpu()[torch.from_numpy(order)])
@@ -209,7 +198,7 @@ class Left:
 class OwnTables:
     """This is a shared table as each client's last round left it: the broadcast it began from, plus its changes.
 
-    Of no client more is held than the rows it changed. Who never took part has the server's `table` as it is now.
+    Only changed rows are held. Clients that never took part have the server's present `table`.
 
     >>> own = OwnTables(torch.zeros(3, 1), clients=2)
     >>> changes = RowUpdates(torch.tensor([2]), torch.tensor([0]), torch.tensor([[5.0]]))
@@ -251,7 +240,6 @@ class OwnTables:
         return out
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return what is to be saved: shards one after another, each broadcast once."""
         self.forget()
         parts = list(self.left.values())
         starts = list({id(part.start): part.start for part in parts}.values())
@@ -272,7 +260,6 @@ class OwnTables:
 
     @classmethod
     def of(cls, saved: Mapping[str, Any]) -> OwnTables:
-        """Return the tables of `tensors()`, from tensors or arrays."""
         parts = {name: torch.as_tensor(value) for name, value in saved.items()}
         out = cls(parts["table"], len(parts["last"]))
         out.last = parts["last"].numpy().copy()
@@ -285,11 +272,9 @@ class OwnTables:
 
 Own = PrivateRows | GraphRows | OwnTables | LaidRows
 RECEIVED = "received."
-"""Before the name of a shared table: the rows of it that the server made for each client."""
 
 
 def first_tables(program: LocalProgram, shared: Tensors) -> dict[str, Own]:
-    """Return the tables of a program's clients that are not shared, before anybody trained, by name."""
     out: dict[str, Own] = {}
     laid = {pull.to for phase in program.phases for pull in phase.pulls.values()}
     for name, spec in program.specs.items():
@@ -303,10 +288,7 @@ def first_tables(program: LocalProgram, shared: Tensors) -> dict[str, Own]:
 def made_for(
     cohort: Clients, before: Tensor, answer: Answer, name: str, changes: Rows, laid: Tensor | None
 ) -> GraphRows | LaidRows:
-    """Return what the server made of table `name` for each client of a cohort, of their changes of `before`.
-
-    `laid`: of their whole tables instead, where they changed every row.
-    """
+    """Return what the server made of table `name` for each client of a cohort; `laid`: of their whole tables."""
     assert answer.mix is not None
     after = answer.after[name]
     if laid is None:
@@ -316,12 +298,10 @@ def made_for(
 
 
 def tensors_of(tables: Mapping[str, Own]) -> dict[str, Tensor]:
-    """Return tables as tensors by `<name>/<part>`: for checkpoints, and to keep what a round came to."""
     return {f"{name}/{part}": value for name, table in tables.items() for part, value in table.tensors().items()}
 
 
 def tables_of(program: LocalProgram, saved: Mapping[str, Any]) -> dict[str, Own]:
-    """Return the tables of `tensors_of`, from tensors or arrays."""
     out: dict[str, Own] = {}
     for name, spec in program.specs.items():
         parts = {k.removeprefix(f"{name}/"): torch.as_tensor(v) for k, v in saved.items() if k.startswith(f"{name}/")}
@@ -343,7 +323,6 @@ OPENED: Mapping[str, Callable[[int, dict[str, Tensor]], Own]] = {
 def keep_rows(
     tables: Mapping[str, Own], shard: Clients, updates: Mapping[str, RowUpdates], kept: npt.NDArray[np.int64]
 ) -> None:
-    """Put back what the clients in the slots `kept` of a shard made of their private rows."""
     for name, update in updates.items():
         table = tables[name]
         assert isinstance(table, PrivateRows)

@@ -1,13 +1,12 @@
-"""Clients exchange messages through the server: sent beside updates, answered out of what others sent.
+"""Clients exchange messages through the server: sent beside updates, answered from others' messages.
 
-What leaves a device is clipped and noised there, by the run's terms: the server sees single messages, so each brings
-its own noise along, and what is stored, retrieved, fused, relayed and answered is made of that alone.
+Messages are clipped and noised on devices by the run's terms, since the server sees them singly; it stores, fuses,
+relays and answers only those. FCUCR's are prototypes, answered by a knowledge base, in two orders (§4.2). `received`: a
+client sends the prototype of its session by the received encoder, and trains with the answer (FCUCR Alg. 1). `trained`:
+it sends its trained encoder's, and the answer serves the next round (as released, where it also answers a message on
+the client's next session). FedCAR's are relayed to one other client (Eq. 17).
 
-FCUCR's are prototypes, answered by a knowledge base, in two orders (§4.2). `received`: a client sends the prototype of
-its session by the encoder it was handed, and trains with the answer (FCUCR Alg. 1). `trained`: it sends what its
-trained encoder makes of the session, and the answer serves the next round (as released, where it answers one more
-message: of the session that the client meets next). FedCAR's are relayed to one other client (Eq. 17). Owns: when
-messages are sent and where answers go. Does not own: what is answered (`cloud.prototypes`, `cloud.relay`), clip and
+Owns: when messages are sent and where answers go. Does not own: answers (`cloud.prototypes`, `cloud.relay`), clip and
 noise (`privacy.prototypes`).
 """
 
@@ -44,10 +43,10 @@ REPLY = "prototype"
 
 
 class Exchange(ABC):
-    """This is the server's side of messages, with what reaches the clients' private tensors.
+    """This is the server's side of messages, and writes answers to clients' private tensors.
 
-    `terms`: what messages are when they leave a device, and the noise that a device adds to what it receives (as
-    released); `noise` keys what is added on leaving (None: a key that nobody keeps).
+    `terms`: clip and noise of messages, and noise that a device adds to what it receives (as released); `noise` keys
+    noise on leaving (None: a secret key).
     """
 
     purpose: str
@@ -80,7 +79,6 @@ class Exchange(ABC):
         self._sent.append((shard, messages))
 
     def after(self, number: int, private: dict[str, Tensor], sampler: Sampler | SessionSampler) -> None:
-        """Exchange what was sent along after clients have trained in round `number`."""
         sent, self._sent = self._sent, []
         if self.order == "trained" and sent and self.sends(number):
             clients = np.concatenate([shard for shard, _ in sent])
@@ -98,7 +96,7 @@ class Exchange(ABC):
         messages: Tensor,
         sampler: Sampler | SessionSampler,
     ) -> None:
-        """Answer the messages [C, P] of `clients` as they are on their devices, before they leave."""
+        """Answer the messages [C, P] of `clients`, given as they are before they leave the devices."""
 
     def leaving(self, number: int, clients: Clients, messages: Tensor) -> Tensor:
         """Return what leaves the devices of `clients` of their messages [C, P]: each clipped, with its own noise."""
@@ -111,17 +109,16 @@ class Exchange(ABC):
         return torch.from_numpy(left.astype(np.float32))
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint needs."""
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:  # noqa: B027 - most keep nothing
-        """Go on from `state()`."""
+        ...
 
 
 class Relay(Exchange):
-    """This hands every client of a round what another client of it sent, in the private tensor `place`.
+    """This hands every client of a round another client's message, in the private tensor `place`.
 
-    The server's draw of who gets whose is keyed by the secret `noise`, since clients know the seed.
+    The server's draw of pairs is keyed by the secret `noise`, since clients know the seed.
     """
 
     purpose = purposes.MESSAGE_NOISE
@@ -132,7 +129,6 @@ class Relay(Exchange):
         self._left: list[tuple[Clients, Tensor]] = []
 
     def sends(self, number: int) -> bool:
-        """Say that messages are sent in every round."""
         return True
 
     def exchange(
@@ -143,13 +139,11 @@ class Relay(Exchange):
         messages: Tensor,
         sampler: Sampler | SessionSampler,
     ) -> None:
-        """Take what leaves the devices; who sent nothing sound gets nothing either."""
         sent = self.leaving(number, clients, messages)
         sound = _sound(sent)
         self._left.append((clients[sound], sent[torch.from_numpy(sound)].cpu()))
 
     def ended(self, number: int, private: dict[str, Tensor]) -> None:
-        """Hand every client of an aggregation the message of another, whenever the two began."""
         left, self._left = self._left, []
         if not left:
             return
@@ -174,7 +168,6 @@ class Transfer(Exchange):
         self.base, self.order = base, order
 
     def sends(self, number: int) -> bool:
-        """Say whether clients send a prototype in round `number`."""
         return self.base.settings.transfers(number)
 
     def before(
@@ -187,7 +180,6 @@ class Transfer(Exchange):
         sampler: Sampler | SessionSampler,
         device: torch.device,
     ) -> None:
-        """Exchange before clients train in round `number`: order `received`."""
         if self.order == "received" and self.sends(number):
             some, seen = cast(SessionProgram, program), cast(SessionSampler, sampler)
             kept = sequences.dropped(some, self.seed, number, sequences.SENT, clients, device)
@@ -203,11 +195,10 @@ class Transfer(Exchange):
         windows: Windows,
         device: torch.device,
     ) -> Tensor:
-        """Return what clients [C, P] have of the answer when they ask before they are recommended something.
+        """Return the answers [C, P] to clients that ask before a recommendation; the base learns nothing.
 
-        Nothing is added to the base. `number`: of the round that comes next, which keys the noise of a device here as
-        in `edge.exchange.reply_of`. Nobody counts these prototypes, so they leave as they are; `ValueError` where
-        prototypes are clipped.
+        `number`: of the next round, which keys device noise as `edge.exchange.reply_of`. These prototypes are not
+        accounted, so they leave as they are; `ValueError` where prototypes are clipped.
         """
         if self.terms.clip is not None:
             raise ValueError("prototypes that are asked with leave unclipped beside clipped ones")
@@ -244,11 +235,9 @@ class Transfer(Exchange):
         return answers
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint needs."""
         return {"base": self.base.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from `state()`."""
         self.base.restore(state["base"])
 
 

@@ -33,9 +33,9 @@ class Memory(Protocol):
     def replay(
         self, program: LocalProgram, shared: Tensors, private: Tensors, clients: Clients, number: int
     ) -> Replay | None:
-        """The replay of a shard in round `number`: `private` [C, ...] are its clients' tensors, memory included.
+        """Return a shard's replay in round `number`; `private` [C, ...] includes its memory.
 
-        Where every step has a draw of its own it is all that they may replay, without weight.
+        Where every step draws anew: all that clients may replay, without weight.
         """
         ...
 
@@ -45,10 +45,10 @@ class Memory(Protocol):
 
 
 class StepDraws(Protocol):
-    """These are draws of what clients replay in single steps, by the scores that their tensors then give.
+    """These are draws of clients' replay in single steps, by scores of their present tensors.
 
-    `lists` [C, N] are all the items they may replay (-1: none), `labels` [C, N] their predictions; `pool` are the items
-    that are ranked, ascending.
+    `lists` [C, N]: all items they may replay (-1: none), `labels` [C, N] their predictions; `pool`: items ranked,
+    ascending.
     """
 
     @property
@@ -70,18 +70,15 @@ class StepDraws(Protocol):
 class Table(Protocol):
     """This is a `rows` tensor that differs from client to client: `edgefr.engine.tables`."""
 
-    def rows(self, clients: Clients, items: npt.NDArray[np.int64]) -> Tensor:
-        """Return the row of each (client, item) pair: float32 [n, width], on the host."""
-        ...
+    def rows(self, clients: Clients, items: npt.NDArray[np.int64]) -> Tensor: ...
 
 
 @dataclass(frozen=True)
 class LocalWork:
-    """This is the work of one shard: which clients run which phases of a program, on what data, in which round.
+    """This is the work of one shard: clients, phases of a program, data, round.
 
-    `context` holds every client's own past positives for programs that need a history. `round` keys the draws.
-    `memory` adds replayed examples to every batch of "round" phases. `tables` are the rows tensors of the program that
-    are not shared, by name.
+    `context`: every client's own past positives for programs that need a history. `round` keys the draws. `memory` adds
+    replay to every batch of "round" phases. `tables` are the program's private rows tensors, by name.
     """
 
     program: LocalProgram
@@ -104,7 +101,6 @@ class LocalWork:
         return self.memory.replay(self.program, shared, private, clients, self.round)
 
     def draws(self, private: Tensors, clients: Clients) -> StepDraws | None:
-        """Return what draws these clients' replay anew for every step, or None."""
         return None if self.memory is None else self.memory.draws(private, clients, self.round)
 
     def place(self, phase: Phase) -> int:
@@ -122,10 +118,7 @@ class LocalWork:
 
 @dataclass(frozen=True)
 class RowUpdates:
-    """These are the changes of the rows that a shard's clients touched.
-
-    `rows` [R] catalogue numbers, `client` [R] slots, `values` [R, w].
-    """
+    """These are changes of rows: `rows` [R] items, `client` [R] slots, `values` [R, w]."""
 
     rows: Tensor
     client: Tensor
@@ -137,10 +130,9 @@ class Updates:
     """This is what a shard of clients learned, one slot per client.
 
     `dense`: update (delta against the broadcast) of each trained shared tensor, [C, *shape]. `rows`: sparse updates of
-    `rows` tensors. `private`: new values of the trained private tensors, [C, *shape]. `message` [C, P]: prototypes that
-    clients publish beside their updates (None: the program publishes nothing). `tables`: new values of private rows.
-    `left` [C], by table: the share that rows which `rows` does not name have left of their way to where the phase pulls
-    them (`Phase.pulls`).
+    `rows` tensors. `private`: new private tensors, [C, *shape]. `message` [C, P]: prototypes beside updates (None:
+    none). `tables`: new private rows. `left` [C], by table: the share that rows outside `rows` have left of their way
+    to where the phase pulls them (`Phase.pulls`).
     """
 
     dense: dict[str, Tensor]
@@ -153,7 +145,7 @@ class Updates:
     def norms(self, clients: int, order: int) -> Tensor:
         """Return the joint L1 or L2 norm of each client's whole update, float64 [C]; not finite if any value is not.
 
-        All of it is summed in float64: in float32 the norm of a wide row is short by more than a clip allows.
+        Sums are float64: float32 norms of wide rows are short by more than a clip allows.
         """
         power = [
             torch.linalg.vector_norm(v.flatten(1), order, dim=1, dtype=torch.float64).pow(order)
@@ -175,7 +167,6 @@ Executor = Callable[[LocalWork, Tensors, Tensors, Clients], Updates]
 
 
 def without_memory(private: Tensors) -> dict[str, Tensor]:
-    """Return the private tensors that the program knows."""
     return {name: value for name, value in private.items() if not name.startswith(MEMORY)}
 
 

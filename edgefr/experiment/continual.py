@@ -25,13 +25,7 @@ BETWEEN_BLOCKS: Mapping[str, Any] = {
 
 
 class ContinualSettings(BaseModel):
-    """These settings say how knowledge of earlier blocks is kept (F3CRec §4, §5.1).
-
-    The strategy chooses which are used.
-
-    >>> ContinualSettings(kd_weight=0.01).list_size
-    30
-    """
+    """These settings say how knowledge of earlier blocks is kept (F3CRec §4, §5.1)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -73,11 +67,10 @@ class ContinualSettings(BaseModel):
 class Strategy:
     """A strategy is one row.
 
-    `remembers`: what clients keep at the end of a block; `replays`: which of it enters a round (`edge.replay.PICKS`).
-
-    `remembers`: "best" items by their own model (F3CRec Eq. 1), training "errors" (RLP2), or best items of two
-    "proxies" (SPP). `anchored`: a term pulls parameters to those of the previous block (Reg). `server`: values of the
-    experiment's `aggregation` that the strategy asks for.
+    `remembers`: what clients keep at a block's end: "best" items by their own model (F3CRec Eq. 1), training "errors"
+    (RLP2), or best items of two "proxies" (SPP). `replays`: which of it enters a round (`edge.replay.PICKS`).
+    `anchored`: a term pulls parameters to those of the previous block (Reg). `server`: values of `aggregation` that it
+    needs.
     """
 
     name: str
@@ -89,9 +82,7 @@ class Strategy:
 
     @property
     def reads(self) -> frozenset[str]:
-        """Return the settings of `continual` that are this strategy's:
-
-        those of every run over blocks are not among them.
+        """Return the settings of `continual` that this strategy reads beyond those of every run over blocks.
 
         >>> sorted(STRATEGIES["reg"].reads)
         ['reg_weight']

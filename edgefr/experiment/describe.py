@@ -15,7 +15,6 @@ CHOICES = ("method", "backbone", "strategy", "fidelity", "protocol.name")
 
 
 def _leaves(values: Mapping[str, Any], at: str = "") -> dict[str, Any]:
-    """Return the values of nested mappings by dotted name."""
     return dict(_under(values, at))
 
 

@@ -108,7 +108,7 @@ class Experiment(ExperimentFields):
             raise fault("its sensitivity is not that of a clipped sum; with noise use mean", "aggregation", "rule")
 
     def _check_reads(self) -> None:
-        """Refuse a local program that has nothing to read over the protocol, and another's encoder in it."""
+        """Refuse a local program that the protocol gives nothing to read, and another program's encoder in it."""
         reads, pools = self.row.reads, self.protocol.entry.pools
         if self.row.central is not None and not pools:
             mend = " or ".join(name for name, row in PROTOCOLS.items() if row.pools)
@@ -122,7 +122,7 @@ class Experiment(ExperimentFields):
                 raise fault(f"{self.row.name} has its own: drop it, or set {what}={encoder}", "model", "encoder")
 
     def _check_prototypes(self) -> None:
-        """Refuse what prototypes leave no room for in privacy: the server sees each of them."""
+        """Refuse privacy settings that do not cover prototypes, which the server sees singly."""
         sent = self.prototypes
         if sent is None:
             if self.privacy.prototype_clip is not None:
@@ -146,7 +146,7 @@ class Experiment(ExperimentFields):
             raise fault(problem, "knowledge", "replace")
 
     def _check_examples(self) -> None:
-        """Refuse DP-SGD on the device where it is not to be had. Which programs it takes is seen when they are made."""
+        """Refuse DP-SGD on the device where it is not available; programs are checked when they are made."""
         if self.privacy.examples is None:
             return
         if not self.protocol.entry.counts_examples:
@@ -230,7 +230,7 @@ def load_experiment(
 
 
 def _fill_defaults(document: Document, changes: Mapping[str, Any], sources: Mapping[str, str]) -> None:
-    """Put what method, backbone and strategy start from under what the document says; `changes` may choose them."""
+    """Add the defaults of method, backbone and strategy to the document; `changes` may choose them."""
 
     def chosen(field: str, default: str | None = None) -> str:
         return str(changes.get(field, document.values.get(field, default)))
@@ -273,14 +273,14 @@ def _fill_defaults(document: Document, changes: Mapping[str, Any], sources: Mapp
 
 
 def _give_way(aggregation: dict[str, Any], rule: str) -> None:
-    """Take out what the file's strategy asked of the server, and what its rule read, for the new one's `rule`."""
+    """Remove what the file's strategy and rule set in `aggregation`, for the new strategy's `rule`."""
     reads = RULES[rule].settings.model_fields
     for key in ["rule", "itemwise", *(key for key in TemporalMeanSettings.model_fields if key not in reads)]:
         aggregation.pop(key, None)
 
 
 def _drop_unread(values: dict[str, Any]) -> None:
-    """Drop what a method starts from of its model and its server where another setting has it that nothing reads it."""
+    """Drop a method's defaults for its model and server that another setting leaves unread."""
     named = values.get("method") or Experiment.model_fields["method"].default
     own, row = METHODS.get(str(named)), METHODS.get(str(values.get("backbone") or named))
     if own is None or row is None:
@@ -301,20 +301,20 @@ def _drop_unread(values: dict[str, Any]) -> None:
 
 
 def _protocol(changes: Mapping[str, Any], values: Mapping[str, Any], row: Method) -> str:
-    """Return the name of the protocol that is asked for, or that a method has where nobody asks."""
+    """Return the name of the protocol that is asked for, or the method's own."""
     asked = _in_section(changes, values, "protocol", "name")
     own = asked or row.defaults.get("protocol", {}).get("name") or ProtocolSettings.model_fields["name"].default
     return str(own)
 
 
 def _in_section(changes: Mapping[str, Any], values: Mapping[str, Any], section: str, field: str) -> Any:
-    """Return a field of a section after the changes, None where nobody says."""
+    """Return a field of a section after the changes, or None."""
     whole = changes.get(section, values.get(section))
     return changes.get(f"{section}.{field}", whole.get(field) if isinstance(whole, Mapping) else None)
 
 
 def _under(values: dict[str, Any], defaults: Mapping[str, Any]) -> None:
-    """Add what `values` leaves out, section by section. A section of another kind (`name`, `rule`) is left alone."""
+    """Add missing values by section; a section of another kind (`name`, `rule`) is left alone."""
     for key, default in defaults.items():
         own = values.get(key)
         if isinstance(default, Mapping) and isinstance(own, dict):
@@ -325,7 +325,7 @@ def _under(values: dict[str, Any], defaults: Mapping[str, Any]) -> None:
 
 
 def _fill(values: dict[str, Any], path: Sequence[str]) -> None:
-    """Sections on the way to `path` that `values` leaves out get their defaults, so that one field can change."""
+    """Add defaults of missing sections on the way to `path`, so that one field can change."""
     schema: type[BaseModel] = Experiment
     for name in path[:-1]:
         field = schema.model_fields.get(name)
@@ -354,7 +354,7 @@ def described(experiment: Experiment) -> str:
 
 
 def _started(experiment: Experiment | None) -> Experiment:
-    """Return the experiment that somebody gets who makes the same choices alone."""
+    """Return the experiment of someone who makes the same choices alone."""
 
     values = {} if experiment is None else _leaves(experiment.model_dump(include={n.split(".")[0] for n in CHOICES}))
     try:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """This is all that a method may ask of the experiment around its own settings, where it checks them.
+    """This is what a method may read of the experiment around its own settings in a check.
 
-    `name` is that of the local program; `model` are its settings as plain values. `rounds` are those of one stage,
-    `total_rounds` those of all in which updates leave devices; `interval` rounds lie between transfers of prototypes.
+    `name` is the local program's; `model` its settings as plain values. `rounds` are those of a stage, `total_rounds`
+    those of all in which updates leave devices; `interval` rounds lie between transfers of prototypes.
     """
 
     name: str
@@ -46,11 +46,10 @@ class Context:
 
 @dataclass(frozen=True)
 class Central:
-    """This says of a method that it is a central reference: it pools everybody's data, so nothing of it is federated.
+    """A method with this is a central reference, which pools everybody's data.
 
-    `learner` is where a function is that makes what learns (`cloud.references`), as "module:name": (settings, how it
-    draws, prepared data) -> `Reference`, or several turns of one (`edgefr.methods.central.references.Turn`).
-    `batches`: it learns from batches with sampled negatives.
+    `learner` is "module:name" of the function (settings, draws, prepared data) -> `Reference`, or several turns of one
+    (`edgefr.methods.central.references.Turn`). `batches`: it learns from batches with sampled negatives.
     """
 
     learner: str
@@ -61,29 +60,22 @@ class Central:
 class Method:
     """This is one row of the table.
 
-    `build(settings, given)` makes the local program by these settings, which are of the method's own type; it is a
-    function, or where one is, "module:name", so that nothing heavy is imported before it is needed. `ablation` is where
-    a function is that gives the stages before anything is learned, which are then measured.
+    `build(settings, given)` makes the local program, or is "module:name" of the function, so that nothing heavy is
+    imported early; so are `ablation` (the stages before anything is learned), `messages` (what clients send beside
+    updates, by settings and context; None: nothing) and `check` (refuses settings that do not go with others).
 
-    `released_over` goes before `released`, by the name of the protocol: a method's own code has one, and others ported
-    it to another.
+    `defaults` are experiment values that differ from the general ones; stronger are `clients`, by the value of
+    `model.client`, and by fidelity `ours` (recommended), `as_written` (the paper, with its own client) and `released`
+    (the released code; `released_over` by protocol goes first). `stages` name the model after the rounds and after
+    local training (None: there is none).
 
-    `stages` name the model after the rounds and after local training (None: the method has none). `defaults` are
-    experiment values that differ from the general ones; `clients` go before them, by the value of `model.client`,
-    and so do `ours`, `as_written` and `released` by the fidelity: what is recommended, what the paper has beyond
-    defaults (of the paper's own client), and what the released code does. `needs_text`: items are read as text.
-    `reads`: clients learn from sets of items, from sessions in order, or from everything they have in its order, as one
-    sequence. `own_rows`: item rows differ from client to
-    client, which neither bundles nor blocks can hold. `stateless`: clients keep nothing private from one round to the
-    next. `answered`: the server's rule has an answer for each client, as the program reads it. `grams`: clients send
-    changes of a Gram matrix, as the server's rule reads them. `batches`: they learn from batches with sampled
-    negatives, pass after pass, and not from all they have at once. `between_blocks`: what F3CRec's released code does
-    with it as a backbone (values of `continual`), where fidelity is released. `central`: it is no federated method, but
-    a reference that pools everybody's data, and `build` makes what scores (None: it is federated). `ordered`: a
-    client's items are read in the order in which it had them. `messages` says what clients send beside their updates,
-    by settings and context (None: never anything). `check`: a function, or where one is, that refuses settings of
-    the model which do not go with others of an experiment. `whole_catalogue`: tells of `model` whether the loss reads
-    all items, and so no negatives (None: it never does).
+    `needs_text`: items are read as text. `reads`: clients learn from sets of items, from sessions in order, or from all
+    as one sequence. `ordered`: a client's items are read in order. `own_rows`: item rows differ by client, which
+    bundles and blocks cannot hold. `stateless`: clients keep nothing private between rounds. `answered`: the server's
+    rule answers each client. `grams`: clients send changes of a Gram matrix. `batches`: they learn from batches with
+    sampled negatives. `between_blocks`: values of `continual` in F3CRec's released code for it as a backbone.
+    `central`: it is a reference, and `build` makes what scores. `whole_catalogue`: tells of `model` whether the loss
+    reads all items and no negatives (None: never).
     """
 
     name: str
@@ -118,13 +110,12 @@ class Method:
         return self.ordered or self.reads == "sequence"
 
     def released_values(self, protocol: str) -> list[Mapping[str, Any]]:
-        """Return what the released code does over a protocol, the strongest values first; nothing where none has it."""
         return [values for values in (self.released_over.get(protocol, {}), self.released) if values]
 
     def lends(self, to: Method) -> bool:
         """Say whether clients of another method may run this one's program as their backbone.
 
-        What reads sessions lends an encoder, which FCUCR puts in the place of its own, by settings of its own.
+        Programs over sessions lend an encoder to FCUCR, by settings of its own.
         """
         fits = self.reads == to.reads and (self.reads == "items" or self.settings is to.settings)
         return fits and "backbone" not in self.defaults
@@ -140,21 +131,20 @@ class Method:
         return cast("LocalProgram", build(settings, given))
 
     def sent(self, settings: BaseModel, context: Context) -> Prototypes | None:
-        """Return what clients send beside their updates by these settings; None: nothing."""
+        """Return what clients send beside their updates by these settings, or None."""
         found = found_at(self.messages) if isinstance(self.messages, str) else self.messages
         return None if found is None else cast("Prototypes | None", found(settings, context))
 
     def untrained(
         self, settings: BaseModel, given: Given, random_text: torch.Tensor | None, seed: int
     ) -> list[tuple[str, LocalProgram, dict[str, torch.Tensor]]]:
-        """The ablation's stages before anything is learned: name, program and shared tensors of each (maybe none)."""
+        """Return the ablation's stages before anything is learned: name, program and shared tensors of each."""
         if self.ablation is None:
             return []
         return cast("list[Any]", found_at(self.ablation)(settings, given, random_text, seed))
 
 
 def found_at(place: str) -> Callable[..., Any]:
-    """Return the function at "module:name"."""
     module, _, name = place.partition(":")
     return cast("Callable[..., Any]", getattr(importlib.import_module(module), name))
 

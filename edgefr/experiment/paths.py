@@ -1,7 +1,6 @@
-"""An experiment names files of its user; in an experiment file such a name is found from that file's own folder too.
+"""An experiment names files of its user; a name in an experiment file is also looked up from that file's folder.
 
-So a run's experiment.yaml makes the same run again from any folder. Owns: which fields name files.
-Does not own: reading them.
+So a run's experiment.yaml works from any folder. Owns: which fields name files. Does not own: reading them.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ FIELDS = (("data",), ("data_options", "items"), ("encoder", "teacher"), ("encode
 
 
 def found_from(folder: Path, values: dict[str, Any]) -> None:
-    """Rewrite names that are there from a file's `folder` to names from the working folder."""
+    """Rewrite names of files that exist from `folder` to names from the working folder."""
     _rewrite(values, lambda name: os.path.relpath(folder / name) if (folder / name).exists() else name)
 
 
 def named_from(folder: Path, values: dict[str, Any]) -> None:
-    """Rewrite names that are there from the working folder to names from `folder`, for a file in it."""
+    """Rewrite names of files that exist from the working folder to names from `folder`."""
     _rewrite(values, lambda name: os.path.relpath(name, folder) if os.path.exists(name) else name)
 
 
 def without_folders(values: dict[str, Any]) -> None:
-    """Leave only the last part of every name: what an experiment is does not depend on where its files lie."""
+    """Keep only the last part of names: an experiment does not depend on where its files lie."""
     _rewrite(values, lambda name: Path(name).name)
 
 

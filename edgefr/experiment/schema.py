@@ -67,7 +67,6 @@ class ExperimentFields(Section, PublicModel):
 
     @property
     def row(self) -> Method:
-        """Return the row of the table of methods whose local program clients run."""
         return method(self.backbone or self.method)
 
     @property
@@ -99,12 +98,11 @@ class ExperimentFields(Section, PublicModel):
 
     @property
     def prototypes(self) -> Prototypes | None:
-        """Return what clients send beside their updates; None: nothing."""
         return self.row.sent(self.settings, self.context)
 
     @property
     def over_blocks(self) -> ContinualSettings:
-        """Return `continual` with what nobody asked for: as the released code has it where that is what is run."""
+        """Return `continual` with the released code's values for unset fields where that is run."""
         released = self.row.between_blocks if self.fidelity == "released" else {}
         left = [name for name in BETWEEN_BLOCKS if getattr(self.continual, name) is None]
         return self.continual.model_copy(update={name: released.get(name, BETWEEN_BLOCKS[name]) for name in left})
@@ -116,18 +114,18 @@ class ExperimentFields(Section, PublicModel):
 
     @property
     def drawn_negatives(self) -> int:
-        """Return the negatives that clients draw for a positive: none where the loss reads the whole catalogue."""
+        """Return the negatives that clients draw for a positive, 0 where the loss reads the whole catalogue."""
         return 0 if self.learns_from_all else self.negatives
 
     @property
     def learns_from_all(self) -> bool:
-        """Say whether the loss reads the whole catalogue, and so no negatives."""
+        """Say whether the loss reads the whole catalogue instead of negatives."""
         whole = self.row.whole_catalogue
         return whole is not None and whole(self.model)
 
     @property
     def draws_noise(self) -> bool:
-        """Say whether a run draws by its noise key: on updates, on the steps of DP-SGD, or for what it relays."""
+        """Say whether a run draws by its noise key: on updates, in DP-SGD, or for relays."""
         relays = self.prototypes is not None and self.prototypes.through == "relay"
         return self.privacy.law is not None or self.privacy.examples is not None or relays
 

@@ -79,9 +79,7 @@ class StudentSection(Section):
 
 
 class ExportSection(Section):
-    """This section is about variants of the bundles:
-
-    what they may lose, and what a device may spend on a recommendation.
+    """This section is about variants of the bundles: what they may lose, and limits of a recommendation on a device.
 
     Deadline and energy are for one recommendation and, with an encoder, the reading of one new text.
     """

@@ -1,9 +1,8 @@
-"""A setting belongs to what reads it: where nothing does it is refused, and no run writes it down.
+"""A setting that nothing reads is refused, and no run writes it down.
 
-A setting that another one of its own section decides about says so beside its type (`privacy.setting_scope`). This
-table holds the others, which a choice elsewhere in the experiment decides about: protocol, method, strategy,
-prototypes. A value that is no other than the default is let through: it changes nothing, and older files name every
-setting.
+Settings that depend on their own section say so beside their type (`privacy.setting_scope`); this table has those that
+depend on protocol, method, strategy or prototypes. A default value is accepted, since it changes nothing and older
+files name every setting.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Row:
-    """A row says of settings (a section stands for all in it) whose they are and whether an experiment reads them.
+    """A row says whose settings are (a section stands for all in it) and whether an experiment reads them.
 
-    `here` says what the experiment has in the owner's place, and `mend` what to set to have the owner.
+    `here` is what the experiment has in the owner's place, and `mend` what selects the owner.
     """
 
     names: tuple[str, ...]
@@ -189,7 +188,7 @@ ROWS: tuple[Row, ...] = (
 
 
 def unread(experiment: ExperimentFields) -> dict[Path, str]:
-    """Return the settings that nothing reads in this experiment, as far as a section at a time, and why.
+    """Return the settings that nothing reads in this experiment, by section where possible, and why.
 
     Example: ``unread(load_experiment(overrides=["method=fedmf"]))["encoder",]``
     """
@@ -207,7 +206,7 @@ def unread(experiment: ExperimentFields) -> dict[Path, str]:
 
 
 def first_refused(experiment: ExperimentFields) -> tuple[Path, str] | None:
-    """Return the first setting that was set and that nothing reads, and why; None where there is none."""
+    """Return the first setting that was set and that nothing reads, and why, or None."""
     for path, why in unread(experiment).items():
         value, default = _at(experiment, path)
         for changed in _differences(value, default):
@@ -216,7 +215,7 @@ def first_refused(experiment: ExperimentFields) -> tuple[Path, str] | None:
 
 
 def read_values(experiment: ExperimentFields) -> dict[str, Any]:
-    """Return the experiment as plain values, without the settings that nothing reads: what a run writes down."""
+    """Return the experiment as plain values without unread settings, as a run writes it."""
     values = experiment.model_dump()
     for path in unread(experiment):
         at: Any = values
@@ -228,7 +227,6 @@ def read_values(experiment: ExperimentFields) -> dict[str, Any]:
 
 
 def _sections(experiment: ExperimentFields) -> Iterator[tuple[Path, BaseModel]]:
-    """Yield every section of an experiment and its place; the model's settings among them."""
     yield ("model",), experiment.settings
     waiting: list[tuple[Path, BaseModel]] = [((), experiment)]
     while waiting:

@@ -1,7 +1,6 @@
-"""A device class of one's own is added to a fleet file: what is known is given, all else is assumed and says so.
+"""A device class of one's own is added to a fleet file; figures that are not given come from the nearest class.
 
-What nobody gives is taken from the class that is most like it, as an estimate. Owns: the entry, and the file's text
-with it. Does not own: the schema (`spec`), and who is asked.
+Those are marked as estimates. Owns: the entry, and the file's text with it. Does not own: the schema (`spec`).
 """
 
 from __future__ import annotations
@@ -26,10 +25,7 @@ _DEVICES = re.compile(r"^devices:[ \t]*(#.*)?\n", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Known:
-    """This is what has to be known of a device: its memory, MB; its sustained fp32 rate, GFLOP/s; its battery, Wh.
-
-    `battery_wh` is 0 on mains power. The others may be known: memory an app may use, MB, and power at work, W.
-    """
+    """These are a device's memory, MB; fp32 rate, GFLOP/s; battery, Wh (0: mains); an app's MB; active W."""
 
     memory_mb: float
     gflops: float
@@ -52,9 +48,8 @@ class Added:
 def add(path: Path, name: str, known: Known, like: str | None = None) -> Added:
     """Add a class to a fleet file, which begins as the one that ships where there is none.
 
-    `like`: the class that everything else is taken from (None: the nearest by memory and rate, of those that have a
-    battery or of those that have none). Raises `InputError` for a name that is taken or none, figures that are not
-    above 0, and an unknown class.
+    `like`: the class that other figures come from (None: the nearest by memory and rate, of those with or without a
+    battery). Raises `InputError` for a name that is taken or none, figures not above 0, and an unknown class.
     """
     if not re.fullmatch(NAME, name):
         raise InputError(f"a class is named by small letters, digits and _ , got '{name[:60]}'; try my_phone")
@@ -78,7 +73,6 @@ def add(path: Path, name: str, known: Known, like: str | None = None) -> Added:
 
 
 def nearest(spec: FleetFile, known: Known) -> str:
-    """Return the class of a file that is nearest in memory and rate, on a scale of ratios."""
     alike = {n: d for n, d in spec.devices.items() if (d.power.battery_wh is None) == (known.battery_wh == 0)}
 
     def distance(device: Device) -> float:
@@ -141,7 +135,6 @@ def _checked(entry: dict[str, Any], name: str) -> None:
 
 
 def _with_entry(text: str, added: Added, source: Path) -> str:
-    """Return a fleet file's text with the entry first among its classes; comments stay where they are."""
     lines = yaml.safe_dump({added.name: added.entry}, sort_keys=False, allow_unicode=True, width=110)
     found = _DEVICES.search(text)
     if found is None:

@@ -1,7 +1,4 @@
-"""This module knows when a client can be reached, and its charge.
-
-Per-client state is brought up to date when it is looked at.
-"""
+"""This module knows when a client can be reached, and its charge; state is computed when it is asked for."""
 
 from typing import Any
 
@@ -21,9 +18,8 @@ _DAY = 24 * _HOUR
 class AvailabilityProcess:
     """A client has alternating spells on and off the network, lognormal in length.
 
-    On ones follow the hour they start in.
-
-    The spell in which the clock starts is cut at a uniformly random point. Virtual time 0 is midnight.
+    Spells on depend on the hour of their start. The first spell is cut at a uniformly random point. Virtual time 0 is
+    midnight.
     """
 
     def __init__(self, rule: Availability | None, clients: int, seed: int) -> None:
@@ -38,10 +34,7 @@ class AvailabilityProcess:
         self._until = self._length(np.arange(clients), self._spell, zero) * keyed.uniform(first, 1)
 
     def online_until(self, clients: Ids, now: float) -> Floats:
-        """Return when each client's present spell on ends, s; `now` where it is off.
-
-        [C]
-        """
+        """Return when each client's present spell on ends, s [C]; `now` where it is off."""
         if self._rule is None:
             return np.full(len(clients), np.inf)
         behind = clients[self._until[clients] <= now]
@@ -52,13 +45,11 @@ class AvailabilityProcess:
         return np.where(self._spell[clients] % 2 == 1, self._until[clients], now)
 
     def interruptions(self, clients: Ids, now: float, ends: Floats, limit: float) -> tuple[Floats, Floats]:
-        """Return how long each client's work pauses, s, and when it is lost, s from `now` (inf: never).
+        """Return how long each client's work pauses, s, and when it is lost, s from `now` (inf: never); both [C].
 
-        [C]
-
-        `ends` [C, 3]: when download, computing and upload would end without a pause. Transfers have to be
-        uninterrupted. Computing fails when a spell on ends, or goes on in the next one, as the rule says; nothing is
-        looked up beyond `limit` s.
+        `ends` [C, 3]: when download, computing and upload would end without a pause. Transfers must not be interrupted.
+        Computing fails when a spell on ends, or continues in the next one, by the rule; nothing beyond `limit` s is
+        computed.
         """
         pauses = np.zeros(len(clients))
         edge = self.online_until(clients, now) - now  # the end of the spell on in which the work has come so far
@@ -77,10 +68,7 @@ class AvailabilityProcess:
         return pauses, np.where(edge < ends[:, 2] + pauses, edge, np.inf)
 
     def _length(self, clients: Ids, spell: npt.NDArray[np.int32], start: Floats) -> Floats:
-        """Return seconds of each client's spell number `spell`, which began at `start`.
-
-        [C]
-        """
+        """Return seconds [C] of each client's spell number `spell`, which began at `start`."""
         assert self._rule is not None
         rule = self._rule
         hour = (start // _HOUR % 24).astype(np.int64)
@@ -89,17 +77,15 @@ class AvailabilityProcess:
         return mean * _HOUR * np.exp(rule.sigma_ln * z - rule.sigma_ln**2 / 2)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint needs."""
         return {} if self._rule is None else {"spell": self._spell.copy(), "until": self._until.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
         if self._rule is not None:
             self._spell, self._until = state["spell"].copy(), state["until"].copy()
 
 
 class Charge:
-    """The state of charge is full once a day at the client's own hour, then drained by its owner and by rounds.
+    """The charge is full once a day at the client's own hour, then drained by its owner and by rounds.
 
     `capacity_j` [clients] is infinite for devices on mains power.
     """
@@ -113,10 +99,7 @@ class Charge:
         self._day = np.full(len(capacity_j), -1, dtype=np.int32)  # the charge that `spent` was taken from
 
     def level(self, clients: Ids, now: float) -> Floats:
-        """Return the state of charge, 0..1; 1 on mains power.
-
-        [C]
-        """
+        """Return the state of charge [C], 0..1; 1 on mains power."""
         if self._rule is None:
             return np.ones(len(clients))
         day, since = np.divmod(now - self._full_at[clients], _DAY)
@@ -125,10 +108,9 @@ class Charge:
         return np.where(np.isinf(self._capacity[clients]), 1.0, np.maximum(level, 0.0))
 
     def allows(self, clients: Ids, now: float, joules: Floats, seconds: Floats) -> npt.NDArray[np.bool_]:
-        """Say whether each client may spend `joules` in the next `seconds` [C].
+        """Say whether each client may spend `joules` in the next `seconds` [C]:
 
-        It may if it is on its charger for all of them, or keeps at least the least charge, unless only the first will
-        do.
+        on its charger, or above the least charge.
         """
         if self._rule is None:
             return np.ones(len(clients), dtype=bool)
@@ -147,9 +129,7 @@ class Charge:
         self._day[clients] = day
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint needs."""
         return {"spent": self._spent.copy(), "day": self._day.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
         self._spent, self._day = state["spent"].copy(), state["day"].copy()

@@ -29,7 +29,7 @@ class _Record(BaseModel):
 
 
 class Host(_Record):
-    """A host is the machine that measured, one thread of it. Another machine, or other versions, measure anew."""
+    """A host is one thread of the machine that measured; another machine or version is measured anew."""
 
     cpu: str = Field(description="name of the processor")
     cores: int = Field(ge=1, description="cores that the process may use")
@@ -46,10 +46,7 @@ class Host(_Record):
 
 
 class Cost(_Record):
-    """This is one call on the host, in CPU time of one thread.
-
-    `flops` and `traffic_bytes` are counted, not measured.
-    """
+    """This is one call on the host, in CPU seconds of one thread; `flops` and `traffic_bytes` are counted."""
 
     median_ms: Amount
     min_ms: Amount
@@ -71,7 +68,6 @@ class StepWork(_Record):
     width: Above
 
     def work(self) -> Work:
-        """Return one step of this work."""
         from edgefr.fleet.work import Work
 
         return Work(
@@ -101,7 +97,7 @@ class PhaseCost(_Record):
 
 
 class Activity(_Record):
-    """One thing a bundle does, in a fresh process without a memory limit. Null figures: it did not end well."""
+    """A bundle does one activity in a fresh process without a memory limit; null figures: it failed."""
 
     outcome: Outcome
     load_s: Amount | None = Field(None, description="from the start of the process until it is ready, wall seconds")
@@ -166,11 +162,7 @@ class Calibration(_Record):
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Read a calibration file. Raises `InputError` for one that is missing, over 1 MB or not a calibration.
-
-    >>> read_calibration(Path("runs/demo/calibration.json")).host.gflops  # doctest: +SKIP
-    71.3
-    """
+    """Read a calibration file. Raises `InputError` for one that is missing, over 1 MB or not a calibration."""
     try:
         with open(path, "rb") as file:
             raw = file.read(LIMIT + 1)

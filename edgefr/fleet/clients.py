@@ -15,10 +15,9 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Clients:
-    """These arrays [clients] have one entry per client.
+    """These are arrays [clients]: `device` indexes the fleet's classes, `network` its networks.
 
-    `device`: index into the classes of the fleet. `network`: index into the file's networks. `gflops`: the
-    client's own sustained fp32 rate. `rate_factor`: its own bandwidth over its network's median.
+    `gflops`: the client's sustained fp32 rate. `rate_factor`: its bandwidth over its network's median.
     """
 
     device: Indices
@@ -64,10 +63,10 @@ def apportion(shares: list[float], clients: int) -> npt.NDArray[np.int64]:
 def devices_by_activity(
     counts: npt.NDArray[np.int64], rates: Floats, activity: Floats, correlation: float, seed: int
 ) -> Indices:
-    """Draw a class per client: exactly `counts` of each, speed and `activity` tied by a Gaussian copula.
+    """Draw a class per client [clients]: exactly `counts` of each, speed and `activity` tied by a Gaussian copula.
 
-    `correlation` is Spearman's, of activity with a latent continuous speed; it is kept but for what is lost
-    to classes being few (ties). Clients of equal activity are ordered at random. Returns [clients].
+    `correlation` is Spearman's, of activity with a latent continuous speed; ties of few classes lower it. Clients of
+    equal activity are ordered at random.
     """
     ids = np.arange(len(activity))
 

@@ -26,10 +26,10 @@ LOGGED_COHORT = 1000  # larger cohorts leave one event per round, with counts, i
 
 @dataclass(frozen=True)
 class RoundOutcome:
-    """This is the outcome of a round, [C] in cohort order. `seconds`: from its start until the client left it.
+    """This is the outcome of a round, [C] in cohort order; `seconds`: from its start until the client left.
 
-    `failure` holds `Failure` codes; `fetched`: who had downloaded everything; `started` and `ended` are virtual
-    seconds; `events` can be written as JSON lines.
+    `failure` holds `Failure` codes; `fetched`: downloads that ended; `started`, `ended`: virtual s; `events`: JSON
+    lines.
     """
 
     contributed: Flags
@@ -45,16 +45,10 @@ class RoundOutcome:
 class Fleet:
     """The fleet holds simulated devices and its virtual clock, which starts at midnight.
 
-    `activity` [clients]: interactions of each client's user. `classes`: the device classes in use;
-    `device_of` [clients] indexes them. Everything drawn is a function of (`seed`, purpose, round, client).
+    `activity` [clients]: interactions of each client's user. `classes`: the device classes in use; `device_of`
+    [clients] indexes them. Everything drawn is a function of (`seed`, purpose, round, client).
 
     Raises `InputError` for a fleet without clients or activity that is not finite.
-
-    >>> from pathlib import Path
-    >>> from edgefr.fleet import load_fleet
-    >>> fleet = Fleet(load_fleet(Path("devices.yaml")), np.ones(100), seed=0)
-    >>> fleet.over_selected(10), len(fleet.classes), int((fleet.device_of == 0).sum())
-    (13, 13, 1)
     """
 
     def __init__(self, spec: FleetFile, activity: npt.ArrayLike, seed: int) -> None:
@@ -74,18 +68,13 @@ class Fleet:
         return self.spec.rounds.over_selected(wanted)
 
     def online(self, clients: npt.ArrayLike) -> Flags:
-        """Say which of `clients` can be reached now.
-
-        [C]
-        """
         return self._devices.availability.online_until(self._checked(clients), self.now) > self.now
 
     def round(self, number: int, cohort: npt.ArrayLike, work: Work) -> RoundOutcome:
         """Simulate round `number` with the invited `cohort` [C]; the clock moves to its end.
 
-        A lost connection is noticed when it happens, and a client that refuses says so at once. The round
-        closes by the policy of the file (deadline or first_k). Raises `InputError` for clients that do not exist or
-        are invited twice.
+        Clients that refuse or lose the connection are known at once. The round closes by the file's policy (deadline or
+        first_k). Raises `InputError` for clients that do not exist or are invited twice.
         """
         ids = self._checked(cohort)
         started, rules = self.now, self.spec.rounds
@@ -112,11 +101,10 @@ class Fleet:
         return RoundOutcome(failure == Failure.OK, fetched, failure, seconds, joules, started, self.now, events)
 
     def step(self, number: int, order: npt.ArrayLike, ask: Ask, wanted: int) -> StepOutcome:
-        """Simulate round `number` of policy async: until a buffer of updates has arrived. The clock moves to then.
+        """Simulate round `number` of policy async until a buffer of updates has arrived; the clock moves to then.
 
-        Clients are asked in the given `order` [P], each once a round, while fewer are at work than may be; `ask` tells
-        the work of some. Whoever is still at work stays so in the next round. The buffer holds `wanted` updates unless
-        the file says otherwise; neither it nor the number at work exceeds that of the clients.
+        Clients are asked in `order` [P], each once a round, while hands are free; `ask` tells the work of some. Clients
+        at work stay so in the next round. The buffer holds `wanted` updates or as the file says, at most all clients.
         """
         ids = self._checked(order)
         buffer, hands = self.spec.rounds.buffered(wanted, len(ids))
@@ -127,10 +115,7 @@ class Fleet:
         return self._closed(number, out)
 
     def adjourn(self, number: int) -> StepOutcome:
-        """After round `number` of policy async, all that are at work are told to stop, and waiting updates are void.
-
-        With other policies nobody is at work between rounds, and nothing happens.
-        """
+        """Stop all clients at work after round `number` of policy async, and void waiting updates; no-op for others."""
         logged = self._buffered.crowd.at_work <= LOGGED_COHORT
         out = self._buffered.adjourn(number, self.now, logged)
         return self._closed(number, out) if len(out.left) else out
@@ -151,7 +136,6 @@ class Fleet:
         return self._buffered.crowd.busy()
 
     def summary(self) -> dict[str, Any]:
-        """Return what the rounds so far took, in all and by device class, for `summary.json`."""
         clients = np.bincount(self.device_of, minlength=len(self.classes))
         kinds = [kind.name.lower() for kind in Failure]
         head: dict[str, Any] = {"virtual_hours": self.now / 3600, "rounds": self._rounds, "void_rounds": self._void}
@@ -160,12 +144,11 @@ class Fleet:
         return head | summarise(self.spec, self.classes, clients, self._devices.histogram, kinds)
 
     def state_dict(self) -> dict[str, Any]:
-        """Arrays and numbers to go on from; what was drawn once is drawn again from the seed."""
+        """Return a checkpoint; what was drawn once is drawn again from the seed."""
         clock = {"now": self.now, "rounds": self._rounds, "void": self._void, "seq": self._seq}
         return {"clock": clock, **self._devices.state_dict(), "buffered": self._buffered.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()` of a fleet made from the same file, activity and seed."""
         if state["charge"]["spent"].shape != self.device_of.shape:
             raise InputError("this fleet state is of another number of clients; resume with the same data and fleet")
         clock = state["clock"]
@@ -207,7 +190,6 @@ class Fleet:
         return [*found, {"time": self.now, "kind": "closed", "outcomes": _counts(failure)}]
 
     def _closed(self, number: int, out: StepOutcome) -> StepOutcome:
-        """Return the same outcome with its log complete."""
         closed = {"time": out.ended, "kind": "closed", "version": self.version, "outcomes": _counts(out.failure)}
         return replace(out, events=self._numbered(number, [*out.events, closed]))
 
@@ -232,13 +214,12 @@ def _failures(failure: Codes, working: Flags, played: Played, plan: Plan, stops:
 
 
 def _counts(failure: Codes) -> dict[str, int]:
-    """Count the outcomes by name, those that happened."""
     counts = np.bincount(failure, minlength=len(Failure))
     return {kind.name.lower(): int(counts[kind]) for kind in Failure if counts[kind]}
 
 
 def _staleness(counts: npt.NDArray[np.int64]) -> dict[str, float | None]:
-    """Mean, median, 90th percentile and largest age of aggregated updates; `counts` [ages]. None: there were none."""
+    """Return mean, median, 90th percentile and maximum of staleness `counts` [ages]; None without any."""
     total = int(counts.sum())
     if not total:
         return dict.fromkeys(("mean", "p50", "p90", "max"))

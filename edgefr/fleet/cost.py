@@ -1,8 +1,8 @@
 """A round costs a device seconds, joules and megabytes, from its figures and the work asked of it.
 
-Pure functions; every argument is a number or an array, and arrays broadcast. Names carry the units: seconds,
-joules, MB and GB of 1e6 and 1e9 bytes, GFLOP/s of 1e9 operations (a multiply-add counts two), Mbit/s of 1e6
-bits. These are a model's outputs, not measurements: the constants below were fitted on one x86 host.
+Pure functions of numbers or arrays, which broadcast. Names carry the units: seconds, joules, MB and GB of 1e6 and 1e9
+bytes, GFLOP/s of 1e9 operations (a multiply-add counts two), Mbit/s of 1e6 bits. These are a model's outputs, not
+measurements: the constants below were fitted on one x86 host.
 """
 
 from typing import Literal
@@ -28,9 +28,7 @@ _STATE_BYTES = {"sgd": 4.0, "adam": 12.0}  # per trained parameter: gradient, an
 
 
 def efficiency(width: Value) -> Array:
-    """Return the share of the sustained SGEMM rate that training reaches at hidden width `width`.
-
-    It is fitted on two shapes.
+    """Return the share of the sustained SGEMM rate that training reaches at hidden width `width`, fitted on two shapes.
 
     >>> efficiency([64, 128, 220, 312, 768]).round(3).tolist()
     [0.12, 0.12, 0.155, 0.19, 0.19]
@@ -54,9 +52,7 @@ def transformer_activation_bytes(layers: int, hidden: int, heads: int, batch: in
 
 
 def compute_seconds(flops: Value, bytes_touched: Value, gflops: Value, copy_gbs: Value, width: Value) -> Array:
-    """Return the seconds of forward and backward of one step:
-
-    bound by arithmetic or by reading and writing `bytes_touched`.
+    """Return the seconds of forward and backward of a step, bound by arithmetic or by `bytes_touched`.
 
     Copy rates count each byte once although it is read and written, so traffic runs at twice `copy_gbs`.
     """
@@ -65,9 +61,7 @@ def compute_seconds(flops: Value, bytes_touched: Value, gflops: Value, copy_gbs:
 
 
 def optimiser_seconds(trained: Value, copy_gbs: Value, optimiser: Optimiser, passes: Value = 1) -> Array:
-    """Return the seconds of the optimiser's memory traffic.
-
-    `passes` is 1 for a fused update and 4 for one operator at a time.
+    """Return the seconds of the optimiser's memory traffic; `passes` is 1 for a fused update, 4 for single operators.
 
     >>> float(optimiser_seconds(14.25e6, 1.30, "adam").round(4))
     0.1535
@@ -88,10 +82,7 @@ def inference_parts(flops: Value, weight_bytes: Value, gops: Value, copy_gbs: Va
 
 
 def inference_seconds(flops: Value, weight_bytes: Value, gops: Value, copy_gbs: Value) -> Array:
-    """Return the seconds of one forward pass at fp32 or int8 rate `gops`.
-
-    It is bound by arithmetic or by reading the weights.
-    """
+    """Return the seconds of a forward pass at rate `gops`, bound by arithmetic or by reading the weights."""
     return np.maximum(*inference_parts(flops, weight_bytes, gops, copy_gbs))
 
 
@@ -119,7 +110,7 @@ def transfer_seconds(transferred_bytes: Value, mbps: Value, rtt_ms: Value) -> Ar
 def training_memory_mb(
     runtime_mb: Value, resident: Value, trained: Value, activation_bytes: Value, optimiser: Optimiser
 ) -> Array:
-    """Return the resident memory of fp32 training: runtime, weights, gradients, optimiser state, activations, slack.
+    """Return the resident MB of fp32 training: runtime, weights, gradients, optimiser state, activations, slack.
 
     `resident` and `trained` count parameters.
     """

@@ -1,10 +1,8 @@
-"""The crowd knows whom rounds ask next, who is at work since when, and whose uploads wait.
+"""The crowd knows whom rounds ask next, who is at work since when, and whose uploads wait, for policy async.
 
-It is for rounds that wait for no one.
+order of the round → `Queue` → at work (a heap of when each leaves) → upload waits → aggregate
 
-    order of the round → `Queue` → at work (a heap of when each leaves) → upload waits → aggregate
-
-Owns: these three sets. Does not own: what happens to a client (`devices`), when a round ends (`buffered`).
+Owns: these three sets. Does not own: what happens to a client (`devices`), when a round ends (`fedbuff`).
 """
 
 from __future__ import annotations
@@ -26,12 +24,9 @@ PLANNED_AHEAD = 64  # clients whose work is planned in one call, so that asking 
 
 @dataclass(frozen=True)
 class Task:
-    """This is one client's work from being asked to leaving:
+    """This is one client's work: `seconds` after `started` (virtual s), with outcome `failure`; `plan` has one row.
 
-    `seconds` after `started` (virtual s), with outcome `failure`.
-
-    `round`: in which it was asked, `version`: aggregates made by then, `serial`: its place among all tasks; `plan` has
-    one row.
+    `round`: in which it was asked, `version`: aggregates made by then, `serial`: its place among all tasks.
     """
 
     client: int
@@ -45,7 +40,6 @@ class Task:
 
     @property
     def leaves(self) -> float:
-        """Return the virtual second at which the client leaves."""
         return self.started + self.seconds
 
 
@@ -56,15 +50,13 @@ def rows(plan: Plan, index: npt.ArrayLike) -> Plan:
 
 
 def stacked(plans: Sequence[Plan]) -> dict[str, npt.NDArray[Any]]:
-    """Return the columns of many plans, one after the other."""
     return {f.name: np.concatenate([getattr(plan, f.name) for plan in plans]) for f in fields(Plan)}
 
 
 class Queue:
-    """A queue holds the clients of a round in the order in which they are asked, each once, with plans and dropouts.
+    """A queue holds a round's clients in the order in which they are asked, each once, with plans and dropouts.
 
-    `plan(ids)` gives a plan and when each walks away, s from its start. It is called for `PLANNED_AHEAD` clients at
-    least.
+    `plan(ids)` gives a plan and when each walks away, s from its start; it takes at least `PLANNED_AHEAD` clients.
     """
 
     def __init__(self, order: Ids, plan: Callable[[Ids], tuple[Plan, Floats]]) -> None:
@@ -86,7 +78,7 @@ class Queue:
                 return self._ids[index], rows(self._planned[0], index), self._planned[1][index]
 
     def _fill(self, count: int, able: Callable[[Ids], npt.NDArray[np.bool_]]) -> bool:
-        """Plan the next clients; whether there were any."""
+        """Plan the next clients; return whether there were any."""
         while self._next < len(self._order):
             some = self._order[self._next : self._next + max(count, PLANNED_AHEAD)]
             self._next += len(some)
@@ -109,7 +101,6 @@ class Crowd:
 
     @property
     def at_work(self) -> int:
-        """Return how many clients are at work."""
         return len(self._tasks)
 
     @property
@@ -123,11 +114,9 @@ class Crowd:
         return self._heap[0][0] if self._heap else None
 
     def busy(self) -> Ids:
-        """Return the clients that cannot be asked: at work, or with an upload that waits."""
         return np.array([*self._tasks, *(task.client for task in self.waiting)], dtype=np.int64)
 
     def enter(self, task: Task) -> None:
-        """A client starts its work."""
         self._tasks[task.client] = task
         heapq.heappush(self._heap, (task.leaves, task.serial, task.client))
 
@@ -136,20 +125,19 @@ class Crowd:
         return self._tasks.pop(heapq.heappop(self._heap)[2])
 
     def aggregate(self, most: int) -> list[Task]:
-        """Take the first `most` uploads that wait; they make a new version. The next task counts from it."""
+        """Take the first `most` waiting uploads for a new version, which the next task starts from."""
         taken, self.waiting = self.waiting[:most], self.waiting[most:]
         self.version += 1
         return taken
 
     def dismiss(self) -> tuple[list[Task], list[Task]]:
-        """Everybody at work in order of their start, and all that wait; nobody is left."""
+        """Return clients at work in order of their start, and waiting uploads; nobody is left."""
         working = sorted(self._tasks.values(), key=lambda task: task.serial)
         waiting = self.waiting
         self.waiting, self._tasks, self._heap = [], {}, []
         return working, waiting
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint needs."""
         tasks = [*self.waiting, *sorted(self._tasks.values(), key=lambda task: task.serial)]
         numbers = {"version": self.version, "serial": self.serial, "waiting": len(self.waiting)}
         if not tasks:
@@ -161,7 +149,6 @@ class Crowd:
         return {**numbers, "tasks": columns, "plan": stacked([task.plan for task in tasks])}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
         self.dismiss()
         self.version, self.serial = int(state["version"]), int(state["serial"])
         if "tasks" not in state:

@@ -1,7 +1,7 @@
 """The fleet's devices are asked to take part: what it would take, who refuses, who walks away, what it costs.
 
-Owns: what is drawn once and kept (devices, speeds, networks), charge and availability, counts. Does not own: rounds,
-or for whom the server waits (`clock`, `buffered`).
+Owns: devices, speeds and networks (drawn once), charge and availability, counts. Does not own: rounds and their policy
+(`clock`, `fedbuff`).
 """
 
 from __future__ import annotations
@@ -63,10 +63,7 @@ _LOST_IN = np.array([Failure.DOWNLOAD, Failure.CLIENT, Failure.UPLOAD], dtype=np
 
 
 class Devices:
-    """This holds the devices of all clients and what they have spent.
-
-    Everything drawn is a function of (`seed`, purpose, round, client).
-    """
+    """This holds all clients' devices and their use; draws are functions of (`seed`, purpose, round, client)."""
 
     def __init__(self, spec: FleetFile, classes: list[str], activity: Floats, seed: int) -> None:
         self._seed = seed
@@ -79,19 +76,14 @@ class Devices:
         self._dropout, self._deadline = spec.fleet.dropout, spec.rounds.deadline_s
 
     def plan(self, number: int, ids: Ids, work: Work) -> tuple[Plan, Floats]:
-        """Plan round `number` on each client, and when it walks away.
-
-        That is s from its start, at a random point of its work, or never (inf). [C]
-        """
+        """Plan round `number` on each client, and when it walks away, s from its start or inf: [C]."""
         plan = make_plan(self._figures, self._clients, ids, work, self._seed, number)
         keys = keyed.fold(keyed.key(self._seed, purposes.DROPOUT, number), ids)
         leaves = keyed.uniform(keys, 0) < self._dropout
         return plan, np.where(leaves, keyed.uniform(keys, 1) * plan.ends[:, 2], np.inf)
 
     def asked(self, ids: Ids, plan: Plan, walks: Floats, now: float) -> tuple[Codes, Floats, Plan]:
-        """Say who refuses at `now` and why, when those who start are lost, and what they will do.
-
-        Codes (OK: starts), s from `now`, and plans with the pauses they make; all [C].
+        """Say who refuses at `now` and why, when those who start are lost (s), and their plans with pauses; all [C].
 
         A client has to be there for the whole of its work, not only when it ends.
         """
@@ -114,7 +106,6 @@ class Devices:
         return joules
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint needs; what was drawn once is drawn again from the seed."""
         return {
             "availability": self.availability.state_dict(),
             "charge": self.charge.state_dict(),
@@ -122,7 +113,6 @@ class Devices:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
         self.availability.load_state_dict(state["availability"])
         self.charge.load_state_dict(state["charge"])
         self.histogram.load_state_dict(state["histogram"])

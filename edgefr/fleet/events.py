@@ -13,9 +13,9 @@ STAGES = ("downloaded", "trained", "uploaded", "lost")
 
 @dataclass(frozen=True)
 class Played:
-    """A round was played: who `uploaded`, who was `lost` [C], and when it `closed`, s from its start.
+    """This is a round's end: who `uploaded`, who was `lost` [C], and when it `closed`, s from its start.
 
-    Clients that are neither were still at work. `full`: it closed because enough had uploaded.
+    All others were still at work. `full`: it closed because enough had uploaded.
     """
 
     uploaded: Flags
@@ -27,9 +27,8 @@ class Played:
 def play(ends: Floats, stops: Floats, working: Flags, deadline: float, enough: int | None, at_least: int = 0) -> Played:
     """Run a round until nobody is at work, `enough` have uploaded, or the deadline.
 
-    `ends` [C, 3]: seconds from the start at which each stage would end; `stops` [C]: when the client is lost
-    (inf: never); `working` [C]: who started. Fewer than `at_least` uploads keep the round open until the
-    deadline. Simultaneous events run in the order of the cohort.
+    `ends` [C, 3]: seconds at which each stage would end; `stops` [C]: when the client is lost (inf: never); `working`
+    [C]: who started. Fewer than `at_least` uploads keep the round open until the deadline. Ties are in cohort order.
     """
     uploaded, lost = np.zeros(len(ends), dtype=bool), np.zeros(len(ends), dtype=bool)
     uploads, closed = 0, 0.0

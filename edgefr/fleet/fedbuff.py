@@ -1,8 +1,8 @@
-"""Policy async runs rounds that wait for no one in particular (FedBuff, Nguyen et al. 2022, Algorithm 1).
+"""Policy async runs rounds that wait for no particular client (FedBuff, Nguyen et al. 2022, Algorithm 1).
 
-As many clients as may be are at work at any time, each from the model of its start; a round ends when a buffer of
-uploads has arrived, whoever they are from. Owns: when a round ends, who replaces whom, what is on record of both.
-Does not own: devices and their costs (`devices`), models and weights (`edgefr.simulation.participation`).
+A fixed number of clients is at work, each from the model of its start; a round ends with a full buffer of uploads.
+Owns: when a round ends, replacements, and the record of both. Does not own: devices and their costs (`devices`), models
+and weights (`edgefr.simulation.participation`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Ask = Callable[[Ids], Work]
 class StepOutcome:
     """This is the outcome of one round with a buffer.
 
-    `clients`, `rounds`, `versions`, `staleness` [K]: whose updates make the aggregate in order of arrival, the round
-    each started in, how many aggregates there were then, and how many there have been since (K = 0: the round is void).
-    `left`, `failure`, `seconds`, `energy_j` [L]: invitations whose outcome was decided, refusals included; `fetched`:
-    which of them had downloaded everything. `started` and `ended` are virtual seconds.
+    `clients`, `rounds`, `versions`, `staleness` [K]: the aggregate's updates in order of arrival, with the round each
+    started in, aggregates by then, and aggregates since (K = 0: the round is void). `left`, `failure`, `seconds`,
+    `energy_j` [L]: decided invitations, refusals included; `fetched`: downloads that ended. `started`, `ended`: virtual
+    s.
     """
 
     clients: Ids
@@ -50,7 +50,7 @@ class StepOutcome:
 
 @dataclass
 class Minutes:
-    """This is what happens in a round until it is put on record. `barred` [clients]: who is not asked."""
+    """This is a round's record until it ends; `barred` [clients]: who is not asked."""
 
     number: int
     barred: Flags
@@ -62,16 +62,13 @@ class Minutes:
     decided: list[Task] = field(default_factory=list)  # with their outcomes
 
     def log(self, time: float, kind: str, client: int | None = None, **more: Any) -> None:
-        """Note an event; those of single clients are left out of large rounds."""
+        """Note an event; large rounds leave out those of single clients."""
         if self.logged or client is None:
             self.events.append({"time": time, "kind": kind, "client": client, **more})
 
 
 class Buffered:
-    """This is the asynchronous server of a fleet in virtual time.
-
-    `staleness` counts aggregated updates by their age.
-    """
+    """This is the asynchronous server of a fleet in virtual time; `staleness` counts aggregated updates by age."""
 
     def __init__(self, rules: Rounds, devices: Devices) -> None:
         self._rules, self._devices = rules, devices
@@ -79,10 +76,10 @@ class Buffered:
         self.staleness = np.zeros(rules.max_staleness + 1, dtype=np.int64)
 
     def step(self, number: int, now: float, order: Ids, ask: Ask, buffer: int, hands: int, logged: bool) -> StepOutcome:
-        """Round `number` from `now` until `buffer` uploads wait, with `hands` clients at work while there are any.
+        """Run round `number` from `now` until `buffer` uploads wait, with up to `hands` clients at work.
 
-        When nobody is at work nor left to be asked, the round ends with what there is: enough of it makes an aggregate
-        all the same; less waits on, and the round is void, after its deadline at the earliest.
+        If nobody is at work nor left to be asked, the round ends: enough uploads make an aggregate, fewer wait on, and
+        the round is void, after its deadline at the earliest.
         """
         crowd, started = self.crowd, now
         minutes = Minutes(number, np.zeros(len(self._devices.device_of), dtype=bool), logged)
@@ -113,7 +110,7 @@ class Buffered:
         )
 
     def adjourn(self, number: int, now: float, logged: bool) -> StepOutcome:
-        """End round `number`: all that are at work are told to stop, and what waits is thrown away."""
+        """End round `number`: clients at work are told to stop, and waiting uploads are dropped."""
         minutes = Minutes(number, np.zeros(0, dtype=bool), logged)
         working, waiting = self.crowd.dismiss()
         for task in working:
@@ -125,7 +122,7 @@ class Buffered:
         return self._on_record(minutes, [], now, now)
 
     def _invite(self, minutes: Minutes, queue: Queue, now: float, hands: int) -> None:
-        """Ask clients until as many as may be are at work, or nobody is left."""
+        """Ask clients until enough are at work, or nobody is left."""
         while (free := hands - self.crowd.at_work) > 0:
             found = queue.take(free, lambda ids: ~minutes.barred[ids])
             if found is None:
@@ -146,17 +143,14 @@ class Buffered:
                 minutes.log(now, "invited", client, version=version)
 
     def _ends(self, plan: Plan, stops: Floats) -> tuple[Floats, Codes]:
-        """Return how long each client that starts is at work, s, and how that ends (OK: with an upload).
-
-        [C]
-        """
+        """Return how long each client that starts is at work, s, and its outcome (OK: an upload); both [C]."""
         limit, done = self._rules.deadline_s, plan.ends[:, 2]
         failure = np.where(stops <= limit, lost_in(plan.ends, stops), np.uint8(Failure.DEADLINE))
         uploads = (done <= stops) & (done <= limit)
         return np.minimum(np.minimum(done, stops), limit), np.where(uploads, np.uint8(Failure.OK), failure)
 
     def _leave(self, minutes: Minutes, now: float) -> None:
-        """The next client leaves: its upload waits, comes too late, or there is none."""
+        """Let the next client leave: its upload waits, is too late, or does not exist."""
         task = self.crowd.leave()
         minutes.gone.append(task)
         age = self.crowd.version - task.version
@@ -199,17 +193,14 @@ class Buffered:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint needs."""
         return {"crowd": self.crowd.state_dict(), "staleness": self.staleness.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
         self.crowd.load_state_dict(state["crowd"])
         self.staleness = state["staleness"].copy()
 
 
 def _columns(tasks: Sequence[Task]) -> tuple[Ids, Plan | None, Floats]:
-    """Clients, plans and seconds of some tasks; no plan where there are none."""
     ids = np.array([task.client for task in tasks], dtype=np.int64)
     seconds = np.array([task.seconds for task in tasks], dtype=np.float64)
     return ids, Plan(**stacked([task.plan for task in tasks])) if tasks else None, seconds

@@ -11,10 +11,9 @@ _LOW, _HIGH = np.log(1e-6), np.log(1e13)  # bins are 1.1 % wide: no quantile is 
 
 
 class Histogram:
-    """Adds up rounds: clients by outcome, and histograms (on a log scale) of what the rounds took.
+    """Histograms (on a log scale) and outcome counts of rounds.
 
-    `outcomes` [classes, kinds] counts invitations by how they ended; `totals` [classes, quantities] are exact
-    sums.
+    `outcomes` [classes, kinds] counts invitations; `totals` [classes, quantities] are exact sums.
     """
 
     def __init__(self, classes: int, kinds: int) -> None:
@@ -54,7 +53,6 @@ class Histogram:
         return {name: float(f"{v:.4g}") for name, v in zip(("p10", "p50", "p90"), means, strict=True)}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint needs."""
         return {
             "outcomes": self.outcomes.copy(),
             "totals": self.totals.copy(),
@@ -63,6 +61,5 @@ class Histogram:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state_dict()`."""
         self.outcomes, self.totals = state["outcomes"].copy(), state["totals"].copy()
         self._counts, self._sums = state["counts"].copy(), state["sums"].copy()

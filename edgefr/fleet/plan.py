@@ -53,8 +53,7 @@ class Figures:
 class Plan:
     """A plan is a round on each client, uninterrupted; arrays [C] in cohort order.
 
-    `ends` [C, 3]: seconds from the start at which download, compute and upload end. `work_s`: compute at full
-    speed.
+    `ends` [C, 3]: seconds at which download, compute and upload end. `work_s`: compute at full speed.
     """
 
     ends: Floats

@@ -12,9 +12,9 @@ from privacy.table import Table
 class Policy:
     """A round policy has a name; `about` says in a report how its rounds end.
 
-    `waits`: a round is about one cohort, which is invited together (`clock.Fleet.round`); else clients are at work at
-    any time and a round ends with a full buffer of their uploads (`buffered.Buffered`). `enough(wanted)`: uploads with
-    which a round of a policy that waits closes before its deadline (None: only when nobody is at work any more).
+    `waits`: a round invites one cohort together (`clock.Fleet.round`); else clients work at any time and a round ends
+    with a full buffer (`fedbuff.Buffered`). `enough(wanted)`: uploads that close a waiting round before its deadline
+    (None: it waits for all).
     """
 
     name: str

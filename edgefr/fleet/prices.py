@@ -1,8 +1,7 @@
 """A bundle is priced on a device class without a simulation, by the models that a simulation uses.
 
-A recommendation, a new text and a round of learning take time, energy, memory and bytes. Owns: which work of a bundle
-is priced, and over which devices of a class. Does not own: the cost model (`edgefr.fleet`), or the counts of a bundle's
-work (`edgefr.fleet.calibrations.work`).
+Owns: which work of a bundle is priced (a recommendation, a text, a round), and over which devices of a class. Does not
+own: the cost model (`edgefr.fleet`), counts of work (`edgefr.fleet.calibrations.work`).
 """
 
 from __future__ import annotations
@@ -45,10 +44,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Price:
-    """This is what one thing that a device does takes: p10, p50 and p90 over devices of the class, and the evidence.
-
-    `memory_mb`: at its peak. `fits`: whether the class gives an app that much.
-    """
+    """These are an activity's p10, p50, p90 over devices, with evidence; `fits`: in the class's app memory."""
 
     what: str
     seconds: Floats
@@ -60,7 +56,6 @@ class Price:
     evidence: dict[str, str] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        """Return it as plain values."""
         three = {
             name: dict(zip(("p10", "p50", "p90"), values.tolist(), strict=True))
             for name, values in (("seconds", self.seconds), ("energy_j", self.joules))
@@ -88,7 +83,6 @@ class Prices(Brief):
     assumed: Sequence[str]
 
     def record(self) -> dict[str, Any]:
-        """Return them as plain values."""
         return {
             "bundle": self.bundle,
             "class": self.device,
@@ -100,7 +94,6 @@ class Prices(Brief):
 
     @property
     def sheet(self) -> Sheet:
-        """Return the table of the prices."""
         rows = [
             {
                 "what": price.what,
@@ -117,7 +110,6 @@ class Prices(Brief):
         return Sheet(title, rows, ["what", "RAM MB", "known from: time, energy, RAM"])
 
     def brief(self) -> list[Any]:
-        """Return the table and what was assumed."""
         return [self.sheet.first(COLUMNS), *self.assumed]
 
 
@@ -155,7 +147,7 @@ def cost_of(
 
 
 def _fleet_of_one(devices: Path, name: str, own: Path | None) -> FleetFile:
-    """Return a fleet of one class: of the file, or with the figures of a file of one's own."""
+    """Return a fleet of one class: of the file, or with the figures of one's own file."""
     spec = load_fleet(devices)
     if own is None:
         if name not in spec.devices:
@@ -194,7 +186,6 @@ def _prices(bundle: Bundle, path: str, spec: FleetFile, name: str, interactions:
 
 
 def _worst(inputs: dict[str, str]) -> str:
-    """Return the weakest kind of the figures that a quantity rests on."""
     order = list(EVIDENCE.values())
     return max((kind for kinds in inputs.values() for kind in kinds.split(", ")), key=order.index)
 

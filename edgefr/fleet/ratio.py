@@ -1,19 +1,16 @@
-"""A device's step follows from a host's step that was measured.
+"""A device's step time is derived from a measured host step.
 
-Arithmetic and memory traffic scale by ratios of their own.
+Arithmetic and memory traffic scale by ratios of their own: a Raspberry Pi 4 computes a tenth as fast as an x86 core but
+copies half as fast. The split of the measured time is taken from the analytic model (`fleet.cost`) with the host's
+measured rates:
 
-A Raspberry Pi 4 computes a tenth as fast as an x86 core but copies half as fast, so one ratio is wrong for one of the
-two. How much of the measured time is which is not measured: it is taken from the analytic model (`fleet.cost`), whose
-terms for the same work, with the host's own measured rates, are the weights:
+arithmetic   operations / (efficiency x rate), and the fixed cost of a step, which is dispatch
+memory       the optimiser's traffic, and forward and backward where the host is bound by reading and writing
 
-    arithmetic   operations / (efficiency x rate), and the fixed cost of a step, which is dispatch
-    memory       the optimiser's traffic, and forward and backward where the host is bound by reading and writing
+t_device = t_host x [(1 - m) x G_host / G_device + m x bw_host / bw_device],  m = memory / (arithmetic + memory)
 
-    t_device = t_host x [(1 - m) x G_host / G_device + m x bw_host / bw_device],  m = memory / (arithmetic + memory)
-
-The model's constants so decide the split alone; how long a step takes is measured. What this cannot know: the host ran
-one thread, and a class's rate is that of all the cores it may use, so a device whose runtime keeps to one core takes
-longer by up to their number; and rates of large matrix products say little of small ones.
+Limits: the host ran one thread, while a class's rate is of all cores that it may use, so a device whose runtime keeps
+to one core is slower by up to their number; rates of large products say little of small ones.
 """
 
 from __future__ import annotations
@@ -35,29 +32,23 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Stack:
-    """This is what the analytic model has to know of the software.
-
-    `overhead_ms` is the fixed cost of a step on the host of the fit; `optimiser_passes` says how often the optimiser
-    walks through memory.
-    """
+    """These are a step's fixed ms on the fit's host, and the optimiser's passes through memory."""
 
     overhead_ms: float
     optimiser_passes: float
 
 
 def stack_of(spec: FleetFile) -> Stack:
-    """Return the software that a fleet runs."""
     runtime = spec.runtimes[spec.fleet.stack]
     return Stack(runtime.step_overhead_ms.v, runtime.optimiser_passes.v)
 
 
 @dataclass(frozen=True)
 class MeasuredSteps:
-    """These training steps were measured on a host, by device class [classes].
+    """These are training steps measured on a host, by device class [classes].
 
-    Fixed ms and ms per example of a step; the peak memory of the process in MB; whether it ran within what the class
-    gives an app (where the file has changed that since, whether the peak is within it). `upload_bytes` of a round tell
-    models apart.
+    Fixed ms and ms per example; peak MB of the process; whether it ran within the class's app memory (where the file
+    changed that since, whether the peak fits). `upload_bytes` of a round tell models apart.
     """
 
     host: Host
@@ -69,7 +60,7 @@ class MeasuredSteps:
 
     @classmethod
     def of(cls, calibration: Calibration, app_mb: Mapping[str, float]) -> MeasuredSteps:
-        """The rows of the classes of `app_mb`, each of which must have been measured."""
+        """Return the rows of the classes of `app_mb`, each of which must have been measured."""
         lines, peaks, fits, uploads = [], [], [], []
         for name, limit in app_mb.items():
             found = calibration.learning(name)
@@ -104,7 +95,6 @@ class StepTime:
 
     @property
     def total(self) -> Floats:
-        """Return the seconds of the step."""
         return self.arithmetic + self.memory
 
     @property
@@ -114,9 +104,9 @@ class StepTime:
 
 
 def analytic_step(work: Work, gflops: npt.ArrayLike, copy_gbs: npt.ArrayLike, stack: Stack) -> StepTime:
-    """The model's training step of `work` where rates are `gflops` and `copy_gbs`.
+    """Return the model's training step of `work` at rates `gflops` and `copy_gbs`.
 
-    A weight in use costs a multiply-add per example, so rows of a resident table that no example reads cost nothing.
+    A weight in use costs a multiply-add per example; rows of a table that no example reads cost nothing.
     """
     forward = np.asarray(work.flops_per_example, dtype=np.float64)
     weights = np.minimum(np.asarray(work.resident_parameters), forward / 2)
@@ -139,12 +129,7 @@ def scaled_seconds(
     gflops: npt.ArrayLike,
     copy_gbs: npt.ArrayLike,
 ) -> Floats:
-    """Return the seconds on a device of what took `host_seconds` on the host, `memory_share` of it memory traffic.
-
-    >>> host = Host(cpu="x", cores=1, python="3", numpy="2", onnxruntime="1", gflops=100.0, copy_gbs=8.0)
-    >>> float(scaled_seconds(1.0, 0.25, host, gflops=10.0, copy_gbs=4.0))
-    8.0
-    """
+    """Return the seconds on a device of `host_seconds` on the host, `memory_share` of it memory traffic."""
     share = np.asarray(memory_share, dtype=np.float64)
     ratio = (1.0 - share) * host.gflops / np.asarray(gflops) + share * host.copy_gbs / np.asarray(copy_gbs)
     return np.asarray(np.asarray(host_seconds) * ratio)
@@ -158,10 +143,7 @@ def host_ratio_step(
     copy_gbs: npt.ArrayLike,
     stack: Stack,
 ) -> Floats:
-    """Return the seconds of a training step of `work` on devices, from the host's measured line.
-
-    The line is (fixed ms, ms per example).
-    """
+    """Return the seconds of a step of `work` on devices, from the host's measured line (fixed ms, ms per example)."""
     fixed, each = (np.asarray(value, dtype=np.float64) for value in line)
     on_host = 1e-3 * (fixed + each * np.asarray(work.examples_per_step))
     share = analytic_step(work, host.gflops, host.copy_gbs, stack).memory_share
@@ -169,10 +151,7 @@ def host_ratio_step(
 
 
 def both_modes(spec: FleetFile, name: str) -> tuple[float, float] | None:
-    """Return milliseconds of the measured step on a middling device of a class:
-
-    (analytic, host-ratio); None: not measured.
-    """
+    """Return ms of the measured step on a middling device of a class, (analytic, host-ratio); None: not measured."""
     known = spec.cost.calibration
     found = None if known is None else known.learning(name)
     line = None if found is None else found.line()

@@ -203,8 +203,6 @@ class Rounds(FleetPart):
     def buffered(self, wanted: int, clients: int) -> tuple[int, int]:
         """Return how many updates make an aggregate of policy async, and how many of `clients` are at work at a time.
 
-        An aggregate has `wanted` updates unless the file says otherwise.
-
         >>> Rounds(policy="async", buffer=4).buffered(10, 5)
         (4, 5)
         """
@@ -232,7 +230,6 @@ class CostModel(FleetPart):
 
     @property
     def measured(self) -> bool:
-        """Say whether a host measured what steps take."""
         return {"analytic": False, "host-ratio": True}[self.mode]
 
 
@@ -264,7 +261,6 @@ class FleetFile(FleetPart, PublicModel):
         return self
 
     def _not_calibrated(self) -> tuple[str, str]:
-        """Return what host-ratio is missing, and the field to blame."""
         known = self.cost.calibration
         if not self.cost.measured:
             return "", ""

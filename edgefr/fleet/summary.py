@@ -14,7 +14,7 @@ from edgefr.fleet.spec import FleetFile
 def summarise(
     spec: FleetFile, classes: list[str], clients: npt.NDArray[np.int64], histogram: Histogram, kinds: list[str]
 ) -> dict[str, Any]:
-    """Counts, spreads (p10/p50/p90 per client and round) and evidence; plain JSON values.
+    """Return counts, spreads (p10/p50/p90 per client and round) and evidence as plain JSON values.
 
     Seconds, energy and bytes are of the clients that started; memory is of all that were invited.
     """
@@ -35,7 +35,6 @@ def summarise(
 
 
 def _part(histogram: Histogram, kinds: list[str], device: int | None) -> dict[str, Any]:
-    """Return the figures of one class, or of the whole fleet."""
     outcomes = histogram.outcomes.sum(axis=0) if device is None else histogram.outcomes[device]
     totals = histogram.totals.sum(axis=0) if device is None else histogram.totals[device]
     summed = {f"total_{name}": float(v) for name, v in zip(QUANTITIES, totals, strict=True) if name != "memory_mb"}
@@ -51,8 +50,7 @@ def _part(histogram: Histogram, kinds: list[str], device: int | None) -> dict[st
 def evidence(spec: FleetFile, name: str) -> dict[str, dict[str, str]]:
     """Return, for each simulated quantity of a device class, the kinds of figure it rests on.
 
-    A quantity is no better than its weakest input. Peak memory measured on a host is a proxy for a device's. Bytes are
-    not listed: they are counted, not modelled.
+    A quantity is no better than its weakest input; a host's peak memory is a proxy. Bytes are counted, so not listed.
     """
     device, runtime = spec.devices[name], spec.runtimes[spec.fleet.stack]
     measured = spec.cost.measured
@@ -78,10 +76,7 @@ def evidence(spec: FleetFile, name: str) -> dict[str, dict[str, str]]:
 
 
 def cost_modes(spec: FleetFile, classes: list[str]) -> dict[str, Any]:
-    """Return the mode of the step times and, where a host measured, both modes' ms.
-
-    They are of the measured step on a middling device.
-    """
+    """Return the mode of the step times and, where a host measured, both modes' ms of a middling device's step."""
     both = {name: both_modes(spec, name) for name in classes}
     steps = {
         name: {"analytic_ms": found[0], "host_ratio_ms": found[1], "ratio": found[1] / found[0]}

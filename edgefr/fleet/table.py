@@ -4,13 +4,7 @@ from edgefr.fleet.spec import Figure, FleetFile
 
 
 def table(spec: FleetFile) -> list[dict[str, str]]:
-    """Return one row of text per device class, in the order of the file; the keys are the column titles.
-
-    >>> from pathlib import Path
-    >>> from edgefr.fleet import load_fleet
-    >>> table(load_fleet(Path("devices.yaml")))[0]["fp32 GFLOP/s"]
-    '8 (2.5-10.5)'
-    """
+    """Return one row of text per device class, in the order of the file; the keys are the column titles."""
     rows = []
     for name, device in spec.devices.items():
         memory, compute, power = device.memory, device.compute, device.power

@@ -15,18 +15,13 @@ Amount = int | float | npt.NDArray[np.generic]
 class Work:
     """This is a round's work per client: each amount is one number for the cohort or an array [C], in its order.
 
-    `steps` optimiser steps of `examples_per_step` examples; `flops_per_example` operations of one forward
-    pass; `trained_parameters` change, `resident_parameters` are in memory (trained ones included);
-    `activation_bytes` are kept for the backward pass; `bytes_down` and `bytes_up` travel, of the latter
-    `message_bytes` in a message beside the update. `passes` is the cost of forward and backward in forward
-    passes: 3, or 2 where the weights are frozen and only gradients of activations are needed (LoRA). `width`
-    is the hidden width, which decides how near to its peak rate a device computes (small layers: 128).
+    `steps` optimiser steps of `examples_per_step` examples; `flops_per_example` of one forward pass;
+    `trained_parameters` change, `resident_parameters` are in memory (trained ones included); `activation_bytes` are
+    kept for the backward pass; `bytes_down`, `bytes_up` travel, of the latter `message_bytes` in a message. `passes`:
+    forward and backward in forward passes, 3, or 2 where frozen weights need no gradients (LoRA). `width`: hidden
+    width, which decides the share of the peak rate (small layers: 128).
 
     Raises `InputError` for a negative amount, one that is not finite, or a `passes` or `width` of zero.
-
-    >>> Work(steps=50, examples_per_step=8, flops_per_example=1e5, trained_parameters=50_000,
-    ...      resident_parameters=200_000, activation_bytes=1e5, bytes_down=4e5, bytes_up=2e5).optimiser
-    'sgd'
     """
 
     steps: Amount

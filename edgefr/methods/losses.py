@@ -20,8 +20,8 @@ from privacy import keyed
 def bce(scores: Tensor, batch: Batch, of: str = "scores") -> Tensor:
     """Return the binary cross-entropy of scores against the batch's labels, mean over a client's examples.
 
-    `of` "probabilities": of the scores' sigmoids, as torch.nn.BCELoss takes it. A sigmoid that is rounded to 1 (in
-    float32 from a score of 17 on) has no gradient left, so a negative that is far on the wrong side teaches nothing.
+    `of` "probabilities" takes the scores' sigmoids, as torch.nn.BCELoss does: from a score of 17 on (float32) a
+    negative on the wrong side has no gradient.
     """
     return BCE[of](scores, batch.label, batch.weight)
 
@@ -49,7 +49,7 @@ def scores_of(program: LocalProgram, tensors: Tensors, batch: Batch) -> Tensor:
 
 
 def learning(program: LocalProgram, settings: ObjectiveSettings) -> None:
-    """Give a program what its objective learns itself: phases of rounds that train what is shared train that too."""
+    """Add to a program the shared numbers that its objective learns, in every phase that trains shared tensors."""
     own = settings.objective.learns
     if not own:
         return
@@ -72,10 +72,10 @@ def first_of(settings: ObjectiveSettings) -> dict[str, Tensor]:
 
 
 def worth(scores: Tensor, batch: Batch, settings: ObjectiveSettings, tensors: Tensors) -> Tensor:
-    """Return what scores [..., n] of a batch cost by the objective, the mean over a client's examples or positives.
+    """Return the objective's loss of scores [..., n], the mean over a client's examples or positives.
 
-    TransFR Eq. 6 and F3CRec's recommendation loss sum over the examples; the mean differs by the factor |D_u|, which
-    would otherwise let a client's learning rate grow with its activity.
+    TransFR Eq. 6 and F3CRec sum over examples, which differs by the factor |D_u|: a learning rate would grow with
+    activity.
     """
     if settings.objective.learns:
         scale, offset = (batch.own(tensors[name]).squeeze(-1) for name in (LOG_SCALE, OFFSET))
@@ -87,10 +87,7 @@ def worth(scores: Tensor, batch: Batch, settings: ObjectiveSettings, tensors: Te
 
 
 def form_of(settings: ObjectiveSettings, rows: str, weight: str, **own: str) -> Form | None:
-    """Return the form of scores from these tensors that are judged by the objective (`worth`).
-
-    None where the objective learns something itself, or its negatives stand for more than themselves.
-    """
+    """Return the form of scores from these tensors for this objective; None where it learns, or weighs negatives."""
     if settings.objective.learns or settings.negative_weight != 1:
         return None
     rounded = isinstance(settings, RoundedSettings) and settings.bce_of == "probabilities" and settings.loss == "bce"
@@ -99,7 +96,7 @@ def form_of(settings: ObjectiveSettings, rows: str, weight: str, **own: str) -> 
 
 
 def compared(positive: Tensor, negative: Tensor, batch: Batch, settings: ObjectiveSettings) -> Tensor:
-    """Return what positives [..., P] cost beside their negatives [..., P, k], the mean over a client's positives."""
+    """Return the loss of positives [..., P] against their negatives [..., P, k], the mean over a client's positives."""
     assert batch.pairs is not None
     assert settings.objective.compared is not None
     over = settings.temperature
@@ -125,10 +122,7 @@ def mlp_shapes(name: str, widths: Sequence[int]) -> dict[str, tuple[int, ...]]:
 
 
 def init_mlp(seed: int, name: str, widths: Sequence[int], gain: float = 2.0) -> dict[str, Tensor]:
-    """Draw He-normal weights (variance gain / fan-in), zero biases.
-
-    The keyed draws depend on `seed` and `name` alone.
-    """
+    """Draw He-normal weights (variance gain / fan-in), keyed by `seed` and `name`; biases are zero."""
     out: dict[str, Tensor] = {}
     for tensor, shape in mlp_shapes(name, widths).items():
         values = np.zeros(shape, np.float32)

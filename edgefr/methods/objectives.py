@@ -1,8 +1,7 @@
-"""An objective says what a client's scores of positives and negatives are worth: cross-entropy, BPR, softmax.
+"""An objective is the loss of a client's scores of positives and negatives: cross-entropy, BPR, softmax.
 
-One objective, one registered object; a method takes its name as `model.loss`. Owns: objectives and where they may run.
-Does not own: how scores come about (a program's `score`), which negatives are drawn (`edge.sampling`). The table is
-here without torch, so that names can be checked before anything heavy is imported.
+A method takes its name as `model.loss`. Owns: objectives and where they may run. Does not own: scores (a program's
+`score`), draws of negatives (`edge.sampling`). The table is here without torch, so that names can be checked early.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ Compared = Callable[["Tensor", "Tensor"], "Tensor"]
 
 @dataclass(frozen=True)
 class Objective:
-    """An objective has a name. `compared`: each positive's loss; None: examples are judged one by one, by their labels.
+    """`compared` is each positive's loss; None: examples are judged one by one, by their labels.
 
-    `citation` says whose it is. `learns`: shared numbers of its own, 0 at first, which rounds train.
+    `learns`: shared numbers of its own, 0 at first, which rounds train.
     """
 
     name: str
@@ -103,7 +102,6 @@ class ObjectiveSettings(Settings):
 
     @property
     def objective(self) -> Objective:
-        """Return what the scores are worth."""
         return OBJECTIVES[self.loss]
 
 
@@ -118,10 +116,7 @@ class RoundedSettings(ObjectiveSettings):
 
 
 def check(context: Context) -> None:
-    """Refuse, by `edgefr.config.validation.fault`, losses that compare where there is nothing to compare with.
-
-    And losses that learn numbers of their own where what is replayed, or noised, knows nothing of these.
-    """
+    """Refuse, by `fault`, losses that compare without negatives, or learn numbers that replay or noise do not cover."""
     if OBJECTIVES[context.model["loss"]].learns:
         if context.privacy.examples is not None:
             raise fault("privacy.examples is for losses of one example that learn nothing themselves", "model", "loss")

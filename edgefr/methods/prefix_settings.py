@@ -11,11 +11,7 @@ from privacy.setting_scope import Settings, named_in
 
 
 class PrefixSettings(Settings):
-    """A program of prefixes has item vectors of unit length, a window, an Adam and a loss.
-
-    >>> PrefixSettings().dim
-    50
-    """
+    """A program of prefixes has item vectors of unit length, a window, an Adam and a loss."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

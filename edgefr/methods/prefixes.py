@@ -1,10 +1,9 @@
 """Some programs over sessions encode every prefix of a window on its own, as the originals do with cut sessions.
 
-    item rows → unit vectors → prefixes [T, L] → the method's encoder → K vectors each → scores of items
+item rows → unit vectors → prefixes [T, L] → the method's encoder → K vectors each → scores of items
 
-Where a backbone of FCUCR reads a window once and predicts at every position, a session encoder sees all items of a
-prefix from all others, and how far each is from its end. So a round encodes L prefixes and a recommendation one: the
-same lines, with another number of prefixes. Owns: prefixes, the item table, the loss. Does not own: encoders.
+A session encoder sees all items of a prefix, and their distance from its end. So a round encodes L prefixes and a
+recommendation one, by the same code. Owns: prefixes, the item table, the loss. Does not own: encoders.
 """
 
 from __future__ import annotations
@@ -38,15 +37,13 @@ SMALLEST = 1e-12
 
 @dataclass(frozen=True)
 class Prefixes:
-    """These are T prefixes of a window of L positions: all that it has, or the longest alone.
+    """These are T prefixes of a window of L positions: every one, or the longest alone.
 
-    What is made of every position of every prefix is made of P pairs, of a prefix and a position that it reaches:
-    those after its end are left out. So a client's matrices are applied to all of its prefixes in one product.
-
-    `x` [..., L, d]: item vectors of unit length, zeros at padding. `real` [..., L]: 1 where there is an item.
-    `seen` [..., T, L]: 1 where it is in the prefix; a prefix that has none sees its own padding, so that means and
-    softmaxes of nothing stay numbers. `same` [..., L, L]: 1 where two positions have one item. `of` and `at` [P]: each
-    pair's prefix and position; `away` [P]: how many items of the prefix came after, 0 for the newest.
+    Values of positions are computed for P pairs of a prefix and a position in it, so that one product serves all
+    prefixes. `x` [..., L, d]: unit item vectors, zeros at padding. `real` [..., L]: 1 where there is an item. `seen`
+    [..., T, L]: 1 for positions in the prefix; an empty prefix sees its padding, so that means stay numbers. `same`
+    [..., L, L]: 1 where two positions have one item. `of` and `at` [P]: each pair's prefix and position; `away` [P]:
+    items of the prefix after it.
     """
 
     x: Tensor
@@ -93,10 +90,9 @@ class Prefixes:
 
 
 def prefixes(rows: Tensor, real: Tensor, every: bool) -> Prefixes:
-    """Make the prefixes of a window whose items have these rows [..., L, d]; the longest alone without `every`.
+    """Make the prefixes of a window of item rows [..., L, d]; without `every` the longest alone.
 
-    A device's graph is told the rows of a window and not its numbers, so two positions have the same item where their
-    rows agree in every value.
+    Two positions have the same item where their rows are equal, since a device's graph has no item numbers.
 
     >>> made = prefixes(torch.tensor([[9.0], [4.0], [8.0], [4.0]]), torch.tensor([0.0, 1.0, 1.0, 1.0]), True)
     >>> made.seen.int().tolist()
@@ -124,7 +120,6 @@ def prefixes(rows: Tensor, real: Tensor, every: bool) -> Prefixes:
 
 
 def _pairs(length: int, every: bool) -> tuple[Ints, Ints, Ints]:
-    """Return the prefix and the position of every pair, and how many items of the prefix came after: [P] each."""
     ends = np.arange(length) if every else np.arange(length)[-1:]
     of, at = np.nonzero(np.arange(length) <= ends[:, None])
     return of, at, ends[of] - at
@@ -151,10 +146,7 @@ def mean_of(x: Tensor, seen: Tensor) -> Tensor:
 
 
 class PrefixProgram(SessionProgram):
-    """A client learns, from each prefix of its session, the item that came next. Item table and encoder are shared.
-
-    An item's vector is read at unit length wherever it is read, and scored so.
-    """
+    """A client learns to predict the next item from each prefix; item table and encoder are shared."""
 
     inner = False
 
@@ -173,20 +165,14 @@ class PrefixProgram(SessionProgram):
 
     @abstractmethod
     def intents(self, tensors: Tensors, made: Prefixes, training: bool) -> Tensor:
-        """Return what a prefix is made into: K vectors of some width each, [..., T, K, w].
-
-        `tensors` are the encoder's, by their own names. `training`: it is to be learned from, not to recommend.
-        """
+        """Return K vectors of a prefix, [..., T, K, w]; `training`: for a loss, not to recommend."""
 
     @abstractmethod
     def match(self, intents: Tensor, vectors: Tensor) -> Tensor:
         """Return how well items [..., n, d] go with what a prefix was made into [..., K, w]: [..., n]."""
 
     def beside(self, made: Prefixes, intents: Tensor, targets: Tensor, batch: Window) -> Tensor | None:
-        """Return what each client's loss has beside the prediction, [...]; None: nothing.
-
-        `targets` [..., T, d] are the vectors of what the prefixes are to predict.
-        """
+        """Return what each client's loss adds to the prediction, [...], or None; `targets` are [..., T, d]."""
         return None
 
     def encoder(self, tensors: Tensors) -> dict[str, Tensor]:
@@ -204,7 +190,6 @@ class PrefixProgram(SessionProgram):
         return unit(batch.rows(tensors["item"]))
 
     def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
-        """Return what the whole window is made into, [..., K, w]."""
         window = batch.history
         assert isinstance(window, Window)
         made = prefixes(window.rows(tensors["item"]), window.label, every=False)

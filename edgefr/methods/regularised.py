@@ -22,13 +22,12 @@ KNOWN = PREVIOUS + "known"
 class Anchored(LocalProgram):
     """`program` with `weight` x the mean squared deviation from the previous block added to its loss.
 
-    Every tensor X of the program gets a twin `previous.X` of the same place and kind, which no phase trains. The loss
-    of a phase of rounds counts the tensors that the phase trains, and local training after them is pulled nowhere: of
-    tables the rows of the client's examples (mean over examples and width), of others the mean over their values. A row
-    of zeros in a twin table means that the item has no past and pulls nothing; nor does any tensor of a client whose
-    `previous.known` is 0. So zeros everywhere, the first values, change nothing.
+    Every tensor X has a twin `previous.X` of the same place and kind, which no phase trains. A phase of rounds counts
+    the tensors that it trains: of tables the rows of the client's examples (mean over examples and width), of others
+    all values. A twin row of zeros pulls nothing, nor does any tensor of a client whose `previous.known` is 0, so zeros
+    everywhere change nothing.
 
-    Only training needs the twins: export the wrapped `program`.
+    Export the wrapped `program`: only training needs the twins.
 
     >>> from edgefr.methods.fedmf.program import FedMF
     >>> from edgefr.methods.fedmf.settings import FedMFSettings
@@ -85,13 +84,11 @@ class Anchored(LocalProgram):
         return total
 
     def _rows(self, name: str, tensors: Tensors, batch: Batch) -> Tensor:
-        """Return the mean squared deviation of the rows that the clients' examples read, summed over clients."""
         past = batch.rows(tensors[PREVIOUS + name])
         deviation = (batch.rows(tensors[name]) - past).square().mean(-1)
         return batch.mean(deviation * (past != 0).any(-1) * batch.own(tensors[KNOWN]).squeeze(-1))
 
     def _values(self, name: str, tensors: Tensors, batch: Batch) -> Tensor:
-        """Return the mean squared deviation of a tensor that a client holds whole, summed over clients."""
         deviation = (tensors[name] - tensors[PREVIOUS + name]).square().flatten(-len(self.specs[name].shape)).mean(-1)
         return (deviation * tensors[KNOWN].squeeze(-1)).sum()
 
@@ -99,11 +96,10 @@ class Anchored(LocalProgram):
 def anchors(
     shared: Tensors, private: Tensors, known_clients: Tensor, known_rows: Tensors | None = None
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Values of `Anchored`'s own tensors at the start of a block: (shared ones, private ones), copies.
+    """Return `Anchored`'s own tensors at the start of a block, (shared, private), as copies.
 
-    `shared` and `private` [clients, ...] are the model that the previous block ended with; twins among them (of the
-    block before) are passed over. `known_clients` bool [clients]: took part in an earlier block. `known_rows` bool
-    [items] by table: the item existed in an earlier block; the others pull nothing (a table not named: all did).
+    `shared` and `private` [clients, ...] are the previous block's last model; its twins are ignored. `known_clients`
+    bool [clients]: took part earlier. `known_rows` bool [items] by table: existed earlier (a table not named: all).
 
     >>> table, user = torch.ones(3, 2), torch.ones(2, 2)
     >>> tables, own = anchors({"item": table}, {"user": user}, torch.tensor([True, False]))

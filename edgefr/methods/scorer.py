@@ -20,14 +20,9 @@ RATE_OF_VECTORS = 170
 
 
 def init_scorer(seed: int, width: int, clients: int) -> dict[str, Tensor]:
-    """Draw uniformly in ±1/sqrt(width), as torch.nn.Linear:
+    """Draw `scorer.weight` [clients, width], `scorer.bias` [clients, 1] uniformly in ±1/sqrt(width).
 
-    `scorer.weight` [clients, width], `scorer.bias` [clients, 1].
-
-    All clients start from one copy, as in the literature's code, where the server hands out the first model.
-
-    >>> {name: tuple(value.shape) for name, value in init_scorer(0, 4, clients=3).items()}
-    {'scorer.weight': (3, 4), 'scorer.bias': (3, 1)}
+    All clients start from one copy, as in the literature's code.
     """
     bound = 1 / math.sqrt(width)
     draws = keyed.generator(seed, purposes.INIT_SCORER).uniform(-bound, bound, width + 1)
@@ -44,8 +39,5 @@ def init_linear(seed: int, name: str, wide: int, narrow: int) -> dict[str, Tenso
 
 
 def linear_scores(batch: Batch, weight: Tensor, vectors: Tensor, constant: Tensor) -> Tensor:
-    """Return weight · vector + constant for every example: [..., n].
-
-    `weight` stands beside the examples (`batch.own`), `vectors` are [..., n, d], `constant` is a client's own [..., 1].
-    """
+    """Return weight · vector + constant for every example [..., n]; `vectors` are [..., n, d], `constant` [..., 1]."""
     return inner(weight, vectors) + batch.own(constant).squeeze(-1)

@@ -23,11 +23,10 @@ SLOPE = 0.2
 
 @dataclass(frozen=True)
 class SessionGraph:
-    """These are the graphs of T prefixes of a window of L positions, as P pairs of a prefix and a position see them.
+    """These are graphs of T prefixes of a window of L positions, for P pairs of a prefix and a position.
 
-    `nodes` [..., T, L]: 1 where a position is the first with its item, and the prefix sees it. The others are [..., L,
-    P], of every position from that of each pair: `itself`: 1 where the two have one item; `after` and `before`: how
-    often its item came in the prefix right after the pair's, and right before it.
+    `nodes` [..., T, L]: 1 where a position is the first with its item. [..., L, P] from each pair's position to all:
+    `itself`: 1 for the same item; `after` and `before`: how often its item follows or precedes the pair's.
     """
 
     nodes: Tensor
@@ -63,9 +62,9 @@ def relations(of: SessionGraph) -> Tensor:
 
 
 def levels(made: Prefixes, of: SessionGraph) -> Tensor:
-    """Return edges by weight, [..., 4, L, P]: by quarters, how many of an item's neighbours an item is.
+    """Return edges by weight, [..., 4, L, P]:
 
-    Neighbours are counted as often as they stood beside it. An item is to itself of the highest level.
+    quarters of an item's share of neighbours; an item itself is in the highest.
     """
     beside = (of.after + of.before) * (1 - of.itself) * made.among(of.nodes)
     every = beside.sum(-2, keepdim=True)
@@ -76,10 +75,9 @@ def levels(made: Prefixes, of: SessionGraph) -> Tensor:
 
 
 def attention(made: Prefixes, vectors: Tensor, kinds: Tensor, weight: Tensor) -> Tensor:
-    """Return how much pairs take of every position, [..., L, P]: GCE-GNN Eq. 6-7, a vector for each kind of edge.
+    """Return GCE-GNN's attention of pairs on positions, [..., L, P] (Eq. 6-7), with a vector per kind of edge.
 
-    `vectors` [..., 4, d], `kinds` [..., 4, L, P]; `weight` [..., T, L]: how much a position counts as a node, 0 for
-    none.
+    `vectors` [..., 4, d], `kinds` [..., 4, L, P]; `weight` [..., T, L]: how much a position counts as a node, or 0.
     """
     asked = (made.x.unsqueeze(-3) * vectors.unsqueeze(-2)).flatten(-3, -2)  # [..., 4 L, d]
     scores = torch.matmul(asked, made.x.transpose(-1, -2)).unflatten(-2, kinds.shape[-3:-1])

@@ -31,8 +31,7 @@ class Intervals:
 def intervals(parts: Sequence[Part], generator: np.random.Generator, resamples: int = RESAMPLES) -> Intervals:
     """Return the mean over parts of each part's mean over users, with its percentile interval (Efron, 1979).
 
-    Users are drawn again with replacement from all users of all parts, each with everything that was measured of it,
-    so that users who are in several parts (blocks of a stream) do not count as several.
+    Users are resampled from all parts' users with all their values, so that users of several parts count once.
 
     >>> found = intervals([(np.arange(50), np.full((50, 1), 0.25))], np.random.default_rng(0))
     >>> found.low.tolist(), found.mean.tolist(), found.high.tolist()
@@ -61,7 +60,7 @@ def _weights(users: int, resamples: int, generator: np.random.Generator) -> Floa
 
 
 def _means(weights: Floats, places: Sequence[npt.NDArray[np.int64]], parts: Sequence[Part]) -> Floats:
-    """Return the statistic of each resample, [resamples, c]; a part of which nobody was drawn keeps its mean."""
+    """Return the statistic of each resample, [resamples, c]; a part without users keeps its mean."""
     out = []
     for place, (_, values) in zip(places, parts, strict=True):
         own = weights[:, place]

@@ -1,10 +1,9 @@
 """These metrics say what a model learns and what it keeps over blocks.
 
-a(t, s) is its performance after block t on block s's test.
-
-`performance` is lower-triangular: row t holds a(t, 0) .. a(t, t); what a full square holds above the diagonal is not
-read. A cell that nobody could be tested on is NaN and is left out of every mean; a mean of nothing is NaN. `first` is
-the first block that counts: 0 all of them, 1 without the base block, as F3CRec's averages over D1 .. D3 (Table 2).
+a(t, s) is its performance after block t on block s's test. `performance` is lower-triangular: row t holds a(t, 0) ..
+a(t, t), and values above the diagonal are ignored. Cells without users are NaN and left out of means; an empty mean is
+NaN. `first` is the first block that counts: 0 all, 1 without the base block, as F3CRec's averages over D1 .. D3 (Table
+2).
 """
 
 from __future__ import annotations
@@ -27,8 +26,6 @@ the user has had so far. Never the items that are asked for."""
 def learning_average(performance: Performance, first: int = 0) -> float:
     """Return LA: the mean of a(i, i), how well each block is learned when it comes.
 
-    In [0, 1] for the metrics of this room.
-
     >>> learning_average([[0.3], [0.1, 0.2], [0.1, 0.1, 0.4]], first=1)
     0.30000000000000004
     """
@@ -37,7 +34,7 @@ def learning_average(performance: Performance, first: int = 0) -> float:
 
 
 def retained_average(performance: Performance, first: int = 0) -> float:
-    """Return RA: the mean over blocks s of a(T, s), what the last model, after block T, still knows of every block.
+    """Return RA: the mean over blocks s of a(T, s), what the last model still knows of every block.
 
     >>> retained_average([[0.3], [0.1, 0.2], [0.1, 0.1, 0.4]], first=1)
     0.25
@@ -56,12 +53,9 @@ def harmonic_mean(learned: float, retained: float) -> float:
 
 
 def forgetting(performance: Performance, first: int = 0) -> float:
-    """Return the mean over blocks s < T of what was lost:
+    """Return the mean over blocks s < T of the best a(t, s), s <= t < T, less a(T, s).
 
-    the best a(t, s) before the last block, s <= t < T, less a(T, s).
-
-    Below 0 where later blocks helped (Chaudhry et al. 2018). A block counts if its a(T, s) and one of the earlier
-    values are numbers.
+    Below 0 where later blocks helped (Chaudhry et al. 2018). Blocks without numbers on both sides do not count.
 
     >>> forgetting([[0.5], [0.25, 0.2], [0.375, 0.1, 0.4]])
     0.1125
@@ -72,11 +66,9 @@ def forgetting(performance: Performance, first: int = 0) -> float:
 
 
 def degradation(before: float, after: float) -> float:
-    """Return the share of its performance on a block that a model lost:
+    """Return (a(0,0) - a(1,0)) / a(0,0), the share of its performance that a model lost (F3CRec §5.3.2, Table 4).
 
-    (a(0,0) - a(1,0)) / a(0,0) (F3CRec §5.3.2, Table 4).
-
-    NaN where there was nothing to lose, and where either is NaN.
+    NaN where a(0,0) is 0, and where either is NaN.
 
     >>> degradation(0.25, 0.0625)
     0.75

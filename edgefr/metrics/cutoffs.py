@@ -1,7 +1,6 @@
 """Metrics at a cut-off k are registered objects, each with its formula, made of the ranks of held-out items.
 
-Those that are made of the recommended lists themselves stand in `edgefr.simulation.evaluation.beyond`, in the same
-table.
+Metrics of recommended lists are in `edgefr.simulation.evaluation.beyond`, in the same table.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Found:
-    """This is what lists of length k found, per row of held-out items, [n] each: what a metric is made of.
+    """These are hits of lists of length k, per row of held-out items [n], which metrics are made of.
 
-    `hits`: held-out items within the k best; `dcg`: their gains, 1 / log2(1 + rank), added up; `counts`: held-out items
-    (at least 1: rows without any are NaN whatever a metric says); `ideal`: the largest DCG that min(k, counts) hits
-    can reach. `ranks`: of every held-out item, 1 is best.
+    `hits`: held-out items within the k best; `dcg`: their summed gains, 1 / log2(1 + rank); `counts`: held-out items
+    (at least 1: empty rows are NaN for every metric); `ideal`: the largest DCG of min(k, counts) hits. `ranks`: of
+    every held-out item, 1 is best.
     """
 
     k: int
@@ -38,7 +37,7 @@ class Found:
     ranks: Ragged
 
     def sums(self, values: Values) -> Values:
-        """Return the sums, row by row, of a value for every held-out item of which those within the k best count."""
+        """Return, by row, the sums of a value of held-out items within the k best."""
         inside = self.ranks.values <= self.k
         return np.bincount(self.ranks.rows[inside], values[inside], len(self.ranks)).astype(np.float64, copy=False)
 
@@ -52,7 +51,7 @@ class Found:
 
     @cached_property
     def precisions(self) -> Values:
-        """Return for every held-out item the share of held-out items in the list that ends with it."""
+        """Return for every held-out item the precision of the list that ends with it."""
         row, rank = self.ranks.rows, self.ranks.values
         order = np.lexsort((rank, row))
         out = np.empty(len(rank))
@@ -62,9 +61,9 @@ class Found:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric has a name, which is written with its cut-off ("NDCG@10"); `of` is its value per row, float64 [n].
+    """A metric is named with its cut-off ("NDCG@10"); `of` is its value per row of `Found`, float64 [n].
 
-    `of` is handed what lists `Found`. `named`: it is measured where `evaluation.metrics` names it, and else always.
+    `named`: it is measured only if `evaluation.metrics` names it.
     """
 
     name: str
@@ -84,13 +83,13 @@ METRICS.register(Metric("MAP", lambda found: found.sums(found.precisions) / foun
 
 
 def of_ranks(named: Sequence[str]) -> dict[str, Metric]:
-    """Return the metrics that are made of ranks: those measured always, and of the others those that are named."""
+    """Return the metrics of ranks: those measured always, and those named."""
     entries = {name: metric for name, metric in METRICS.items() if type(metric) is Metric}
     return {name: metric for name, metric in entries.items() if name in named or not metric.named}
 
 
 def metrics_at(ks: Sequence[int], named: Sequence[str] = ()) -> list[str]:
-    """Return the names of all that is made of ranks at these cut-offs: what is measured always, and what is named.
+    """Return the names of metrics of ranks at these cut-offs: those measured always, and those named.
 
     >>> metrics_at([10])
     ['HR@10', 'NDCG@10', 'Recall@10']
@@ -101,10 +100,8 @@ def metrics_at(ks: Sequence[int], named: Sequence[str] = ()) -> list[str]:
 def at_cutoffs(ranks: Ragged, ks: Sequence[int], named: Sequence[str] = ()) -> dict[str, Values]:
     """Return metrics at every k per row from the ranks (1 is best) of its held-out items, float64 [n].
 
-    Those that are measured always, and of the others those `named`.
-
-    NDCG divides by the best DCG that min(k, held-out items) hits can reach, Recall by the number of held-out items
-    (F3CRec §5.1). Rows without held-out items are NaN. Raises `InputError` for cut-offs that are not whole or below 1.
+    NDCG divides by the best DCG of min(k, held-out items) hits, Recall by the number of held-out items (F3CRec §5.1).
+    Rows without held-out items are NaN. Raises `InputError` for cut-offs that are not whole or below 1.
 
     >>> at_cutoffs(Ragged.from_lists([[1, 30]], np.int64), [20])["Recall@20"].tolist()
     [0.5]
@@ -126,6 +123,5 @@ def at_cutoffs(ranks: Ragged, ks: Sequence[int], named: Sequence[str] = ()) -> d
 
 
 def check_cutoffs(ks: Sequence[int]) -> None:
-    """Raise `InputError` unless every k is a whole number of at least 1."""
     if not len(ks) or any(int(k) != k or k < 1 for k in ks):
         raise InputError(f"metrics need whole cut-offs k of at least 1, for example [10, 20]; got {list(ks)}")

@@ -16,9 +16,8 @@ Ints = npt.NDArray[np.int64]
 class Groups:
     """These are the values of users by group, arrays [groups].
 
-    `users`, their `mean` (NaN: nobody) and its standard error `error` (NaN with fewer than two users). `p_equal`:
-    probability of means at least as different if the groups were alike (one-way analysis of variance; NaN where it is
-    not defined).
+    `users`, their `mean` (NaN: nobody) and its standard `error` (NaN below two users). `p_equal`: p of one-way analysis
+    of variance (NaN where it is not defined).
     """
 
     users: Ints
@@ -62,9 +61,7 @@ def _p_equal(users: Ints, mean: Floats, squares: Floats) -> float:
 
 
 def rank_correlation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
-    """Return Spearman's correlation of two columns [n], ties sharing their mean rank.
-
-    It is NaN where one of them is constant.
+    """Return Spearman's correlation of two columns [n], ties sharing their mean rank; NaN where one is constant.
 
     >>> rank_correlation([1, 2, 2, 9], [0.1, 0.4, 0.4, 0.5])
     1.0

@@ -1,7 +1,7 @@
-"""One way of doing things is compared with another on the same users: how far apart, how surely, and how large that is.
+"""Two ways are compared on the same users: difference, significance and effect size.
 
 Owns: the comparison of one pair, and of a family of pairs whose p-values are corrected together. Does not own: whose
-values these are, which of them may be compared, and the tests themselves (`bootstrap`, `significance`).
+values these are, and the tests themselves (`bootstrap`, `significance`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Apart:
-    """This says how far one is above another: the mean over so many users, its 95 % interval, p, and effect sizes.
+    """This is a mean difference over users, its 95 % interval, p, and effect sizes.
 
-    `p`: Wilcoxon's signed-rank test, `p_holm`: corrected for the family it is of (NaN before). `d`: Cohen's d of paired
+    `p`: Wilcoxon's signed-rank test, `p_holm`: corrected for its family (NaN before). `d`: Cohen's d of paired
     differences; `r`: the matched-pairs rank-biserial correlation.
     """
 
@@ -40,10 +40,7 @@ class Apart:
 
     @property
     def side(self) -> int:
-        """Return 1 for one above the other, -1 for one below it, 0 where the two are not told apart.
-
-        They are where both say so: the corrected test, and the interval of the mean, which has the direction.
-        """
+        """Return 1 or -1 where both the corrected test and the mean's interval show a direction, else 0."""
         if not self.p_holm < LEVEL or not (self.low > 0 or self.high < 0):
             return 0
         return 1 if self.mean > 0 else -1
@@ -52,8 +49,7 @@ class Apart:
 def apart(parts: Sequence[Part]) -> list[Apart]:
     """Compare by users' differences, a column each: [n, c] of the users of every part (blocks of a stream).
 
-    The mean is that over parts of the mean over users. Tests and effect sizes take one difference per user, its mean
-    over the parts that have the user, so that nobody counts as several. Every call draws the same users again.
+    The mean is over parts of means over users; tests take each user's mean over parts. Every call draws the same users.
 
     >>> (found,) = apart([(np.arange(12), np.full((12, 1), 0.25))])
     >>> found.users, found.mean, round(found.p, 4), found.r

@@ -14,9 +14,8 @@ from edgefr.metrics.groups import ranks
 def paired_t(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     """Return the two-sided p of the paired t-test on values per seed or block: F3CRec's test (§5.2, Table 2).
 
-    `first[i]` and `second[i]` were measured on the same thing. Pairs with a NaN are left out. NaN with fewer than two
-    pairs; where all differences are the same, 1.0 if they are 0 and 0.0 otherwise. A small p of few pairs says little:
-    blocks of one run are not independent. Raises `ValueError` when the two are not of one length.
+    Pairs with a NaN are left out. NaN with fewer than two pairs; for equal differences 1.0 if they are 0, else 0.0.
+    Blocks of one run are not independent. Raises `ValueError` for different lengths.
 
     >>> round(paired_t([0.3, 0.5, 0.4], [0.2, 0.3, 0.35]), 4)
     0.1181
@@ -39,7 +38,7 @@ def paired_t(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
 def wilcoxon(differences: npt.ArrayLike) -> float:
     """Return the two-sided p of Wilcoxon's signed-rank test on paired differences, as of users (Wilcoxon, 1945).
 
-    Differences of 0 say nothing and are left out. 1.0 where there are no others; NaN where one is no number.
+    Differences of 0 are left out. 1.0 where there are no others; NaN with a NaN.
 
     >>> round(wilcoxon([0.1, 0.2, 0.3, 0.4, 0.5, 0.0]), 4)
     0.0625
@@ -58,7 +57,7 @@ def wilcoxon(differences: npt.ArrayLike) -> float:
 def cohen_d(differences: npt.ArrayLike) -> float:
     """Return Cohen's d of paired differences: their mean over their standard deviation (n - 1).
 
-    0 where nothing differs; NaN with fewer than two, and where all differ by the same.
+    0 where nothing differs; NaN with fewer than two, and for equal differences.
 
     >>> round(cohen_d([0.1, 0.2, 0.3]), 9), cohen_d([0.0, 0.0])
     (2.0, 0.0)
@@ -75,8 +74,7 @@ def cohen_d(differences: npt.ArrayLike) -> float:
 def rank_biserial(differences: npt.ArrayLike) -> float:
     """Return the matched-pairs rank-biserial correlation, in [-1, 1], which goes with Wilcoxon's test (Kerby, 2014).
 
-    It is the share of the ranks of differences above 0 less that of those below; differences of 0 are left out. 0.0
-    where there are no others; NaN where one is no number.
+    It is the rank share of differences above 0 less that of those below; 0.0 without differences; NaN with a NaN.
 
     >>> rank_biserial([0.1, 0.2, 0.3, -0.4]), rank_biserial([0.0])
     (0.2, 0.0)

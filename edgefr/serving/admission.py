@@ -1,9 +1,10 @@
 """The gate of a server decides whose request it is, before anything is read, charged or waited for.
 
 A request is refused unless an enrolled key that is not revoked has signed it, for this start of the server, within
-`CLOCK_S` of its time, with a nonce above that key's last one; and a key that asks too often waits. A replay, a request
-in somebody else's name and a stranger's all end here. So does whatever a peer's bytes raise while they are read.
-Owns: these refusals. Does not own: whose key it is (`keys`), how many bytes are read (`bodies`).
+`CLOCK_S` of its time, with a nonce above that key's last one; a key that asks too often waits. So replays, forged names
+and strangers are refused, and so is any error while a peer's bytes are read.
+
+Owns: these refusals. Does not own: keys (`keys`), sizes of bodies (`bodies`).
 """
 
 from __future__ import annotations
@@ -38,10 +39,7 @@ class Refused(Exception):
 
 @dataclass
 class Gate:
-    """This lets devices' requests in.
-
-    `session`: of this start of the server, drawn anew each time, so that what was signed before it is worth nothing.
-    """
+    """This lets devices' requests in; `session` is drawn at each start, which voids earlier signatures."""
 
     keys: Keys
     session: str = field(default_factory=lambda: secrets.token_hex(16))
@@ -65,7 +63,7 @@ class Gate:
         return user, signed
 
     def stranger(self, method: str, path: str, header: str) -> Signed:
-        """Return what a device that is not enrolled yet has signed: that it has the key. Raises `Refused`."""
+        """Return what a device without enrolment has signed, as proof of its key. Raises `Refused`."""
         signed = self._read(header)
         self._check(signed, method, path)
         return signed
@@ -95,9 +93,9 @@ class Gate:
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Refuse the peer whose bytes raise anything while they are read inside; `what` they are not.
+    """Refuse the peer where reading its bytes raises anything; `what` names what they should be.
 
-    This is the one place that says so, for every message: a list of what reading may raise has always one too few.
+    Every message uses it, since a list of possible errors would be incomplete.
     """
     try:
         yield

@@ -1,7 +1,7 @@
-"""Bodies of requests are read within bounds: what its head says is checked first, and of one key one is read at a time.
+"""Bodies of requests are read within bounds: the head is checked first, and of one key one is read at a time.
 
-Owns: how many bytes of a body are read and kept. Does not own: whether one is expected at all, and how long it may be
-(`broker`), whose it is (`gate`), how long a connection lasts (`connections`).
+Owns: how many bytes of a body are read and kept. Does not own: whether one is expected, and its length (`broker`),
+whose it is (`admission`), how long a connection lasts (`connections`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Bodies:
     under_way: dict[str, asyncio.Task[bytes]] = field(default_factory=dict)
 
     async def read(self, request: Request, signed: Signed, limit: int) -> bytes:
-        """Return the body that was signed. Raises `Refused`.
+        """Return the signed body. Raises `Refused`.
 
-        One of the same key that is still being read is given up for it: a device sends one at a time, and one whose
-        connection broke comes again before the server has heard of that.
+        It replaces an unfinished body of the same key: a device sends one at a time, and may return before the server
+        notices a broken connection.
         """
         bound(request, limit)
         before = self.under_way.get(signed.key)
@@ -52,7 +52,7 @@ class Bodies:
 
 
 def bound(request: Request, limit: int) -> None:
-    """Refuse a body of unknown length, or too long, before any of it is read."""
+    """Refuse a body of unknown or excessive length before any of it is read."""
     length = request.headers.get("content-length", "")
     if not (length.isascii() and length.isdigit() and len(length) < 16) or "transfer-encoding" in request.headers:
         raise Refused(NO_LENGTH, "say how long the body is")
@@ -61,7 +61,7 @@ def bound(request: Request, limit: int) -> None:
 
 
 async def discarded(request: Request) -> None:
-    """Read on a little after a refusal: closed on bytes that nobody read, a connection loses what was sent."""
+    """Read on a little after a refusal: closing on unread bytes would lose the answer."""
     left = DISCARDED
     with suppress(TimeoutError, ClientDisconnect, RuntimeError):
         async with asyncio.timeout(LINGER_S):

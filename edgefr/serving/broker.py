@@ -1,7 +1,7 @@
 """The round broker stands between a server and its devices: one round lies open, takes releases, and closes.
 
 Owns: which round is open and for whom, what was taken, what is refused and why. Does not own: HTTP (`server`), what a
-round is made of (`backend`).
+round is made of (`devices`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ UNKNOWN = 404
 
 @dataclass(frozen=True)
 class Counts:
-    """The round broker counts releases taken, requests refused, and bytes of releases and of updates.
-
-    `too_long`: releases among the refused that are longer than clip and noise can make them.
-    """
+    """These are releases taken, refused requests, bytes; `too_long`: refused beyond clip and noise."""
 
     uploads: int = 0
     refused: int = 0
@@ -37,23 +34,20 @@ class Counts:
     bytes_down: int = 0
 
 
-def _nobody() -> None:
-    """Do nothing: nobody hears."""
+def _nobody() -> None: ...
 
 
-def _nowhere(device: str, number: int, content: bytes) -> None:
-    """Keep a release in memory alone."""
+def _nowhere(device: str, number: int, content: bytes) -> None: ...
 
 
 class RoundBroker:
     """This hands rounds to devices and takes their releases, from any number of threads.
 
-    `bundles`: the bundle of every device that is known, by its user's name; `learning`: how all of them learn; `items`:
-    size of the catalogue, which no client has more interactions than.
+    `bundles`: the bundle of every device by its user's name; `learning`: how all of them learn; `items`: size of the
+    catalogue, which bounds a client's interactions.
 
-    One thread opens rounds and collects; others ask for tasks and submit releases, and wait for what `heard` tells:
-    it is called whenever a round opens, or the last has ended. `keep` is called with a release before its device is
-    told that it was taken.
+    One thread opens rounds and collects; others ask for tasks and submit releases. `heard` is called when a round
+    opens, or the last has ended. `keep` is called with a release before its device is told that it was taken.
     """
 
     def __init__(self, bundles: Mapping[str, str], learning: Learning, items: int):
@@ -83,10 +77,10 @@ class RoundBroker:
         resting: Collection[str] = (),
         sealed: SealedRound | None = None,
     ) -> None:
-        """Open a round for the devices in `cohort`. `updates`, by bundle, take them to where they start.
+        """Open a round for the devices in `cohort`; `updates`, by bundle, take them to its start.
 
-        `resting` are told that it goes on without them. `sealed`: what their uploads are summed by, masked; nothing is
-        taken in the clear then.
+        `resting` devices are told that it continues without them. `sealed` sums masked uploads; plain ones are refused
+        then.
         """
         with self._changed:
             self._task, self._updates = Task(number, b"", done=False), updates
@@ -97,7 +91,7 @@ class RoundBroker:
         self.heard()
 
     def put_back(self, contents: Mapping[str, bytes]) -> None:
-        """Take releases of the open round again that were taken before the server was killed."""
+        """Take releases of the open round that were taken before the server was killed."""
         with self._changed:
             task = self._task
             assert task is not None
@@ -111,7 +105,7 @@ class RoundBroker:
                 self._changed.notify_all()
 
     def collect(self, timeout_s: float, tell: Tell = untold) -> dict[str, ClientUpdate]:
-        """Wait for the whole cohort, no longer than `timeout_s`, and close the round; the releases by device.
+        """Close the round when the whole cohort has answered or after `timeout_s`; return the releases by device.
 
         `tell` hears how many are there.
         """
@@ -129,7 +123,7 @@ class RoundBroker:
             return self._arrived
 
     def close(self) -> frozenset[str]:
-        """End the round, if one is open; the devices that took up its work. No other can take it up from now on."""
+        """End the round, if one is open; return the devices that took up its work."""
         with self._changed:
             self._cohort, sealed = frozenset(), self._sealed
         if sealed is not None:
@@ -137,7 +131,7 @@ class RoundBroker:
         return frozenset(self._started)
 
     def finish(self, number: int, updates: Mapping[str, bytes], grace_s: float) -> None:
-        """No more rounds: `updates` are the last word. Waits until all that ever asked have theirs, or `grace_s`."""
+        """Send `updates` as the last word; wait until all that ever asked have theirs, or `grace_s`."""
         with self._changed:
             self._task, self._updates = Task(number, b"", done=True), updates
             self.heard()
@@ -148,7 +142,7 @@ class RoundBroker:
     def task(self, device: str, after: int) -> Task | None:
         """Return the open round, if it is above `after` and the device is in its cohort; else None.
 
-        Whoever has to rest is given the round without its content.
+        Resting devices get it without content.
         """
         self._know(device)
         with self._changed:
@@ -166,7 +160,6 @@ class RoundBroker:
             return None
 
     def handed(self, device: str, task: Task) -> None:
-        """Count a task whose content has left the server."""
         with self._changed:
             self.counts = replace(self.counts, bytes_down=self.counts.bytes_down + len(task.content))
             if task.done:
@@ -174,20 +167,20 @@ class RoundBroker:
                 self._changed.notify_all()
 
     def in_the_clear(self, device: str) -> None:
-        """Raise `Refused` where no release is taken: nothing of one is read then."""
+        """Raise `Refused` before reading where no plain release is taken."""
         self._know(device)
         if self._sealed is not None:
             raise Refused(CONFLICT, "uploads of this round are summed under masks (POST /sum), and none is taken here")
 
     def expects(self, device: str, number: int, digest: bytes) -> None:
-        """Raise `Refused` where no release of this digest can be taken: nothing of one is read then."""
+        """Raise `Refused` before reading where no release of this digest can be taken."""
         self.in_the_clear(device)
         with self._changed:
             if self._taken.get(device) != (number, digest):
                 self._in_time(device, number)
 
     def expects_step(self, device: str, number: int, step: Step, digest: bytes) -> int:
-        """Return how many bytes a device may send now in a step. Raises `Refused` where nothing of it is read."""
+        """Return how many bytes a device may send now in a step. Raises `Refused` where nothing is expected."""
         return self._sum(device, number).expects(device, step, digest)
 
     def take_step(self, device: str, number: int, step: Step, content: bytes) -> None:
@@ -199,7 +192,7 @@ class RoundBroker:
                 self.counts = replace(counts, uploads=uploads, bytes_up=counts.bytes_up + len(content))
 
     def step_ended(self, device: str, number: int, step: Step) -> bool:
-        """Say whether a step of a secure sum has ended. Raises `Refused` where it goes on without this device."""
+        """Say whether a step of a secure sum has ended. Raises `Refused` where it continues without this device."""
         return self._sum(device, number).ended(device, step)
 
     def step(self, device: str, number: int, step: Step) -> bytes | None:
@@ -207,7 +200,7 @@ class RoundBroker:
         return self._sum(device, number).answer(device, step)
 
     def told_step(self, content: bytes) -> None:
-        """Count what a step came to, which has left the server."""
+        """Count a step's result that was sent."""
         with self._changed:
             self.counts = replace(self.counts, bytes_down=self.counts.bytes_down + len(content))
 
@@ -219,7 +212,7 @@ class RoundBroker:
             return self._sealed
 
     def submit(self, device: str, number: int, content: bytes) -> None:
-        """Take a device's release of the open round; the same one again is no fault. Raises `Refused`."""
+        """Take a device's release of the open round; a repeated one is no fault. Raises `Refused`."""
         self.in_the_clear(device)
         digest = hashlib.sha256(content).digest()
         with self._changed:
@@ -251,7 +244,7 @@ class RoundBroker:
         self._arrived[device] = release
 
     def _all_kept(self) -> None:
-        """Wait until what is being kept is there; the caller has the lock."""
+        """Wait until releases that are being kept are on the disk; the caller has the lock."""
         self._changed.wait_for(lambda: not self._keeping)
 
     def _in_time(self, device: str, number: int) -> None:
@@ -262,7 +255,6 @@ class RoundBroker:
             raise Refused(CONFLICT, f"another release of round {number} was taken from this device")
 
     def prometheus(self) -> str:
-        """Return the counts in the text format of Prometheus."""
         with self._changed:
             counts, task = asdict(self.counts), self._task
             left = self._cohort - self._arrived.keys() if self._sealed is None else self._sealed.waiting
@@ -272,7 +264,6 @@ class RoundBroker:
         return "\n".join(lines) + "\n"
 
     def refuse(self) -> None:
-        """Count a refusal."""
         with self._changed:
             self.counts = replace(self.counts, refused=self.counts.refused + 1)
 

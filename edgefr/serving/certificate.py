@@ -1,7 +1,7 @@
-"""A server that has no other certificate makes one, once for a run, which it signs itself and whose key is known.
+"""A server without another certificate makes one, once for a run, which it signs itself.
 
-RUN/private/tls has it and its key. Nobody vouches for it: the digest of its public key is in every one-time code that
-`edgefr enrol` prints, and a device that came with such a code talks to the holder of that key and to nobody else.
+RUN/private/tls has it and its key. The digest of its public key is in every one-time code of `edgefr enrol`, and a
+device that enrolled by such a code talks to the holder of that key alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ YEARS = 20  # devices look at the key alone
 
 
 def own(run: Path) -> tuple[Path, Path]:
-    """Return the files of a run's own certificate and its key, which are made when they are first asked for."""
+    """Return the files of a run's own certificate and key, which are made at the first call."""
     certificate, key = run / FOLDER / CERTIFICATE, run / FOLDER / KEY
     if not certificate.exists():
         (run / FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)

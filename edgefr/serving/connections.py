@@ -1,9 +1,8 @@
-"""Connections of a server are bounded in number and time, whoever opens them: uvicorn's protocol with limits.
+"""Connections of a server are bounded in number and time: uvicorn's protocol with limits.
 
-A connection counts from when it is accepted, before any handshake, and is young until an enrolled key has signed a
-request on it. Young ones have `SILENCE_S`, and of too many the oldest is cut: slow sockets keep nobody out. Every
-connection has one request, and ends after `REQUEST_S`. Owns: when a connection is taken and cut. Does not own: requests
-(`pages`).
+A connection counts from its acceptance, before any handshake, and is young until an enrolled key has signed a request
+on it. Young ones have `SILENCE_S`, and of too many the oldest is cut, so slow sockets block nobody. Every connection
+has one request, and ends after `REQUEST_S`. Owns: when a connection is taken and cut. Does not own: requests (`pages`).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _ended = _TLS._on_handshake_complete
 
 
 def _told_why(protocol: Any, error: BaseException | None) -> None:
-    """End a TLS handshake; of one that failed the peer is told why, which asyncio leaves unsent."""
+    """End a TLS handshake; send the alert of a failed one, which asyncio does not."""
     if error is not None:
         with suppress(OSError, AttributeError):
             protocol._process_outgoing()
@@ -50,7 +49,6 @@ class Visit:
     clocks: tuple[asyncio.TimerHandle, ...] = ()
 
     def cut(self) -> None:
-        """End it at once, also within a handshake."""
         self.crowd.young.pop(self, None)
         if self.transport is not None:
             self.transport.abort()
@@ -58,37 +56,36 @@ class Visit:
             self.opening.cancel()
 
     def known(self) -> None:
-        """An enrolled key has asked: it is young no more."""
         self.crowd.young.pop(self, None)
 
     def silent(self) -> None:
-        """Its time to ask is over."""
+        """Cut a connection that has not asked in time."""
         if self in self.crowd.young:
             self.cut()
 
     def ended(self) -> None:
-        """It is closed, and counts no more."""
+        """Count a closed connection no more."""
         for clock in self.clocks:
             clock.cancel()
         self.crowd.young.pop(self, None)
         self.crowd.all.discard(self)
 
     def opened(self, opening: asyncio.Task[Any]) -> None:
-        """Its handshake is over; one that failed is closed."""
+        """Note the end of a handshake; a failed one closes the connection."""
         if opening.cancelled() or opening.exception() is not None:
             self.ended()
 
 
 @dataclass
 class Crowd:
-    """These are the connections of a server: `young` ones in the order they came, and how many there may be at all."""
+    """These are a server's connections: `young` ones in order of arrival, and the most in all."""
 
     most: int
     all: set[Visit] = field(default_factory=set)
     young: dict[Visit, None] = field(default_factory=dict)
 
     def joined(self) -> Visit | None:
-        """Count one more; where that is one too many, the oldest young one is cut. None: there is no room for it."""
+        """Count one more; the oldest young one is cut if that is too many. None: there is no room."""
         if len(self.all) >= self.most or len(self.young) >= MOST_YOUNG:
             if not self.young:
                 return None
@@ -112,12 +109,11 @@ class Guarded(H11Protocol):
         self.visit.transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count it no more."""
         self.visit.ended()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP; where an answer is under way or was given already, end the connection."""
+        """Refuse what is no HTTP; during or after an answer end the connection."""
         if self.cycle is None:
             super().send_400_response(msg)
         else:
@@ -125,7 +121,7 @@ class Guarded(H11Protocol):
 
 
 class Uvicorn(uvicorn.Server):
-    """This is uvicorn with at most `most` connections, counted as they are accepted; its pages hear when it stops."""
+    """This is uvicorn with at most `most` connections, counted at acceptance; its pages hear when it stops."""
 
     def __init__(self, config: uvicorn.Config, pages: Any, most: int):
         super().__init__(config)
@@ -133,7 +129,6 @@ class Uvicorn(uvicorn.Server):
         self.accepting: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen on sockets that are bound already."""
         self.pages.loop = asyncio.get_running_loop()
         self.servers = []
         SSLProtocol.max_size = READ_BYTES
@@ -145,7 +140,7 @@ class Uvicorn(uvicorn.Server):
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer whoever waits, and stop."""
+        """Answer waiting requests, and stop."""
         self.pages.stopping = True
         self.pages.wake()
         for one in self.accepting:
@@ -157,7 +152,7 @@ class Uvicorn(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _accept(self, sock: socket.socket) -> None:
-        """Take connections one by one, so that each is counted before the next is taken."""
+        """Take connections one by one, so that each is counted before the next."""
         loop = asyncio.get_running_loop()
         while True:
             try:

@@ -1,9 +1,9 @@
-"""A server hands out the bundles that its devices hold: the manifest with its signature, and files by their digest.
+"""A server sends the bundles of its devices: the manifest with its signature, and files by their digest.
 
-Each user is given the bundle of the own device's class and nothing else; a bundle that carries simulated users is given
-to nobody. What lies on the disk is sent as it is, since a device checks all of it.
+A user gets the bundle of the own device's class alone; a bundle with simulated users is sent to nobody. Files are sent
+as they are, since a device checks all of them.
 
-Owns: who is given which bytes. Does not own: requests (`pages`), what a device takes (`edge.fetch`).
+Owns: who gets which bytes. Does not own: requests (`pages`), a device's checks (`edge.fetch`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Part:
         return f"bytes {self.start}-{self.stop - 1}/{self.size}"
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield its bytes, read as they are sent; fewer where the file was cut on the disk."""
+        """Yield its bytes as they are read; fewer where the file was cut on the disk."""
         at = self.start
         while at < self.stop and (piece := await asyncio.to_thread(self._read, at)):
             at += len(piece)
@@ -66,7 +66,6 @@ class Parcel:
 
     @classmethod
     def of(cls, bundle: Bundle) -> Parcel:
-        """Make it of a bundle that was checked."""
         content, signature = canonical(bundle.manifest), bundle.root / SIGNATURE
         if signature.exists():
             content = with_seal(content, signature.read_bytes())
@@ -82,7 +81,6 @@ class Delivery:
 
     @classmethod
     def of(cls, bundles: Iterable[tuple[Bundle, Iterable[str]]]) -> Delivery:
-        """Make it of bundles, each with the users whose devices hold it."""
         return cls({user: parcel for bundle, users in bundles for parcel in [Parcel.of(bundle)] for user in users})
 
     def manifest(self, user: str) -> bytes:
@@ -90,9 +88,9 @@ class Delivery:
         return self._parcel(user).manifest
 
     def part(self, user: str, digest: str, asked: str | None) -> Part:
-        """Return what a header `Range` (None: there is none) asks for of a file of a user's bundle.
+        """Return the part of a bundle's file for a header `Range` (None: all).
 
-        Raises `Refused` for a file that the bundle does not have, and for a range that is none of it.
+        Raises `Refused` for unknown files and ranges.
         """
         found = self._parcel(user).files.get(digest)
         if found is None:
@@ -109,7 +107,7 @@ class Delivery:
 
     @property
     def _said(self) -> str:
-        """Say which bundles there are: of a class and never of a user."""
+        """Return the classes of bundles, without users."""
         classes = sorted({parcel.device_class for parcel in self.parcels.values()})
         return f"this server has no bundle for this device: it has those of {', '.join(classes) or 'no class'}"
 

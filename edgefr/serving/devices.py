@@ -1,8 +1,7 @@
 """This backend has real devices train its shards: rounds become deltas, their releases become what a round sums.
 
-Nothing private arrives here, and the server needs no one's interactions. Owns: rounds as tasks, releases as sums, and
-what becomes of clients that do not answer. Does not own: where devices start (`origin`), the round broker (`broker`),
-the server's rule and noise (`Federation`).
+The server needs no interactions. Owns: rounds as tasks, releases as sums, clients without an answer. Does not own:
+where devices start (`origin`), the round broker (`broker`), the server's rule and noise (`Federation`).
 """
 
 from __future__ import annotations
@@ -38,15 +37,13 @@ GRACE_S = 30.0  # how long devices are given to fetch the last word
 
 @dataclass
 class Devices(Backend):
-    """The backend of real devices takes what they upload for a shard's updates.
+    """The backend of real devices takes their uploads as a shard's updates.
 
-    A client that has not answered `timeout_s` after its round began is left out of it, as one that dropped out; they
-    are counted in `missing`, by round. `ledger`: of the lineage, in which every round is written down before it is
-    offered (None: in tests of a round alone). Of a round with fewer answers than `min_answers` nothing is published:
-    the tensors stay as they are, and it is counted in `withheld`. `answers`: releases of the open round on the disk.
-    `sums`: uploads are summed under masks, on these terms; `given_up` says by round why a sum stayed closed.
-    `buffering`: rounds wait for nobody in particular, on these terms; `taken` are the open one's uploads by client.
-    `progress` is told what an open round waits for.
+    A client without an answer after `timeout_s` is dropped from the round, and counted in `missing`. `ledger`: of the
+    lineage, where a round is written before it is offered (None: in tests of one round). A round with fewer answers
+    than `min_answers` publishes nothing and is counted in `withheld`. `answers`: releases of the open round on the
+    disk. `sums`: terms of masked sums; `given_up` says by round why one stayed closed. `buffering`: terms of
+    asynchronous rounds; `taken` are the open one's uploads by client. `progress` shows what an open round waits for.
     """
 
     broker: RoundBroker
@@ -66,7 +63,7 @@ class Devices(Backend):
     progress: Progress | None = None
 
     def invite(self, number: int, cohort: Clients) -> Clients:
-        """Return those of a cohort who may release once more; the others are told that it goes on without them."""
+        """Return those of a cohort who may release once more; others rest."""
         admitted = cohort if self.ledger is None else self.ledger.open(number, cohort)
         self.open = self.ledger is not None
         self.resting = [self.origins.users[client] for client in np.setdiff1d(cohort, admitted).tolist()]
@@ -76,9 +73,9 @@ class Devices(Backend):
         return admitted
 
     def gather(self, number: int, population: Clients, shared: Tensors) -> list[Group]:
-        """Return whose uploads make a round that waits for nobody in particular, by the round they started in.
+        """Return whose uploads make an asynchronous round, by the round they started in.
 
-        Whoever asks is written down before it is given work, and an upload counts less the older it is.
+        Clients are recorded before they get work; older uploads count less.
         """
         broker, how = self.broker, self.buffering
         assert isinstance(broker, BufferedBroker)
@@ -108,7 +105,7 @@ class Devices(Backend):
         return groups
 
     def resume(self) -> None:
-        """Go on with the work that devices took up in rounds that wait for nobody, and the uploads that are there."""
+        """Continue work and uploads of asynchronous rounds."""
         if not isinstance(self.broker, BufferedBroker) or self.ledger is None or self.answers is None:
             return
         since = self.ledger.round + 1 - self.broker.terms.max_staleness
@@ -120,7 +117,6 @@ class Devices(Backend):
         self.broker.resume(found, contents)
 
     def close(self) -> None:
-        """End the round that is open, if one is: who took up its work is charged, whatever became of it."""
         started = self.broker.close()
         if self.ledger is not None and self.open:
             clients = {user: client for client, user in self.origins.users.items()}
@@ -135,11 +131,11 @@ class Devices(Backend):
 
     @property
     def summed(self) -> list[tuple[int, int]]:
-        """Return whose uploads are in the sum of a round that waits for nobody, each with the round it started in."""
+        """Return the clients in the sum of an asynchronous round, with the round each started in."""
         return [(client, one.round) for client, one in sorted(self.taken.items())]
 
     def closed(self, run: Running) -> None:
-        """A round is done, its tensors are put on the disk, and it is closed: the callback of the loop."""
+        """Close a round whose tensors are on the disk: the callback of the loop."""
         if self.ledger is not None and self.open:
             self.ledger.keep(run.stage.before + run.position.round, run.federation, self.summed)
         self.close()
@@ -153,7 +149,6 @@ class Devices(Backend):
     def releases(
         self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[ShardAggregate]:
-        """Yield one release per shard, in order; `private` is not looked at."""
         if work.memory is not None:
             raise ValueError("what devices replay is in their own memory")
         users = {self.origins.users[client]: client for shard in shards for client in shard.tolist()}
@@ -177,7 +172,7 @@ class Devices(Backend):
             yield released([upload for upload in found if upload is not None], self.origins.learning, terms)
 
     def _summed(self, number: int, terms: SumTerms, shared: Tensors, users: list[str], shards: int) -> ShardAggregate:
-        """Return the sum of a round that its devices seal: of all its shards, whose parts nobody knows."""
+        """Return the masked sum of a round's shards, whose parts are unknown."""
         stands = self.origins.bundle
         sealed = SealedRound(stands, number, terms, users, self.min_answers, told=self.origins.mixed)
         self.broker.open(number, self.origins.update(number - 1, shared), users, self.resting, sealed)
@@ -198,10 +193,9 @@ class Devices(Backend):
 
 
 def released(uploads: Sequence[Upload], learning: Learning, terms: Terms) -> ShardAggregate:
-    """Return the partial sum of some devices' releases, under the terms that the simulator releases with.
+    """Return the partial sum of some devices' releases, under the simulator's terms.
 
-    Devices have clipped already, and clipping twice changes nothing; one that says that it had diverged (`dropped`)
-    sends nothing to be summed, and counts like a simulated client that was dropped.
+    Clipping again changes nothing; a device that diverged (`dropped`) counts like a simulated client that was dropped.
     """
     terms = replace(terms, joint=None)  # where there is a projection, the devices have done it
     if learning.release.own_noise is not None:  # which is as long as it is, and says nothing of what it hides
@@ -219,7 +213,7 @@ def released(uploads: Sequence[Upload], learning: Learning, terms: Terms) -> Sha
 
 
 def in_tensors(whole: torch.Tensor, learning: Learning) -> dict[str, torch.Tensor]:
-    """Return vectors [C, values] by tensor, [C, *shape]: every row of a table is there, touched or not."""
+    """Return vectors [C, values] by tensor, [C, *shape], with all rows of tables."""
     if learning.release.project is not None:
         return {SHORT: whole}
     shared = [learning.tensor(name) for name in learning.trained("round", "shared")]
@@ -228,7 +222,7 @@ def in_tensors(whole: torch.Tensor, learning: Learning) -> dict[str, torch.Tenso
 
 
 def updates_of(uploads: Sequence[Upload], learning: Learning) -> Updates:
-    """Releases of at least one device as a shard's updates, a slot per device; no private tensors."""
+    """Return releases of at least one device as a shard's updates, without private tensors."""
     shared = [learning.tensor(name) for name in learning.trained("round", "shared")]
     dense, rows, at = {}, {}, 0
     whole = torch.from_numpy(np.stack([upload.update for upload in uploads]))

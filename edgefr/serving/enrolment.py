@@ -1,6 +1,6 @@
 """The roll of a served run says which users may take part: they get codes, and their keys are revoked.
 
-Owns: who is given a code, and what is said of their devices. Does not own: codes and keys themselves (`keys`).
+Owns: who gets a code, and messages about devices. Does not own: codes and keys (`keys`).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Roll:
         return users
 
     def revoke(self, users: Sequence[str]) -> None:
-        """Take the keys and open codes of users away. Raises `InputError` for a user that the run does not have."""
+        """Revoke users' keys and open codes. Raises `InputError` for a user that the run does not have."""
         for name in self._known(users):
             self.keys.revoke(name)
 
     def issue(self, users: Sequence[str] | None, days: float, cert: Path | None) -> tuple[list[str], list[str]]:
-        """Return a line with a code for each user (None: all without a key), and lines about their device classes.
+        """Return a line with a code per user (None: all without a key), and lines about device classes.
 
         `cert`: the server's certificate, if it is not the one made for the run.
         """
@@ -53,7 +53,7 @@ class Roll:
 
 
 def told(users: Sequence[str], classes: Mapping[str, str], bundles: Path) -> Iterator[str]:
-    """Say which class of device users have, a line for each class, and which of them have no bundle to fetch."""
+    """Return a line per class of device of these users, and which users have no bundle to fetch."""
     for kind in sorted({classes.get(user, "") for user in users}):
         own = [user for user in users if classes.get(user, "") == kind]
         whose = ", ".join(own) if len(own) <= NAMED else f"{', '.join(own[:NAMED])} and {len(own) - NAMED} more"

@@ -1,13 +1,13 @@
-"""Rounds that wait for nobody in particular: whoever asks takes up work, and a round closes with a buffer of uploads.
+"""Asynchronous rounds: a device that asks gets work, and a round closes with a buffer of uploads.
 
-    asks ─► written down as started ─► the round's tensors ─► upload, some rounds later ─► waits ─► in a sum, or too old
+asks ─► written down as started ─► the round's tensors ─► upload, some rounds later ─► waits ─► in a sum, or too old
 
-As many devices as may be are at work at any time, each from the tensors of the round it started in (FedBuff, Nguyen et
-al. 2022, Algorithm 1); one that is done is replaced by the next that asks. A release is of the round its device started
-in, and of no other; it is in one sum at most, of a round up to `max_staleness` later.
+A fixed number of devices is at work, each from the tensors of the round it started in (FedBuff, Nguyen et al. 2022,
+Algorithm 1); one that is done is replaced by the next that asks. A release is of the round its device started in, and
+is in one sum at most, of a round up to `max_staleness` later.
 
-Owns: who is at work since when, which uploads wait, when a round has enough. Does not own: what a device is charged and
-what is on the disk (`ledger`, `answers`), weights in the sum (`devices`).
+Owns: who is at work since when, which uploads wait, when a round has enough. Does not own: charges and files (`ledger`,
+`releases`), weights (`devices`).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ LOOK_S = 1.0  # between looks at who has been at work too long
 
 @dataclass(frozen=True)
 class Buffering:
-    """These are the terms of rounds that wait for nobody, as the fleet's policy async has them.
+    """These are the terms of asynchronous rounds, as the fleet's policy async has them.
 
-    A round closes with `buffer` uploads, while `hands` devices are at work; one that is t rounds old counts
-    (1 + t)^-`power`, and none is older than `max_staleness`.
+    A round closes with `buffer` uploads, while `hands` devices are at work; one of age t counts (1 + t)^-`power`, and
+    none is older than `max_staleness`.
     """
 
     buffer: int
@@ -45,23 +45,18 @@ class Buffering:
 
     @classmethod
     def of(cls, rules: Rounds, cohort: int, clients: int) -> Buffering | None:
-        """Return what a fleet's file says for so many clients; None where its rounds wait for their cohort.
-
-        >>> Buffering.of(Rounds(policy="async", buffer=4, concurrency=6), 10, 20)
-        Buffering(buffer=4, hands=6, power=0.5, max_staleness=10)
-        """
+        """Return a fleet file's terms for so many clients; None for synchronous rounds."""
         if rules.waits:
             return None
         return cls(*rules.buffered(cohort, clients), rules.staleness_power, rules.max_staleness)
 
     def weight(self, staleness: int) -> float:
-        """Return what an upload counts that is so many rounds old (FedBuff §5.1)."""
         return float((1.0 + staleness) ** -self.power)
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """This is an upload that is in no sum yet: whose, the round its device started in, and what it sent."""
+    """This is an upload in no sum yet: whose, the round its device started in, and its content."""
 
     device: str
     round: int
@@ -69,7 +64,7 @@ class Waiting:
 
 
 class BufferedBroker(RoundBroker):
-    """This hands out rounds that wait for nobody: `terms` say how many are at work, and when a round has enough."""
+    """This hands out asynchronous rounds; `terms` say how many are at work, and when a round has enough."""
 
     def __init__(
         self,
@@ -92,7 +87,7 @@ class BufferedBroker(RoundBroker):
     # --- the rounds' side -----------------------------------------------------------------------------------------
 
     def resume(self, started: Mapping[str, int], contents: Mapping[str, bytes]) -> None:
-        """Go on where a server was killed: who had started in which round, and the uploads that lay on the disk."""
+        """Continue after a kill: who had started in which round, and the uploads on the disk."""
         for device, number in started.items():
             content = contents.get(device)
             if content is None:
@@ -109,7 +104,6 @@ class BufferedBroker(RoundBroker):
         resting: Collection[str] = (),
         sealed: SealedRound | None = None,
     ) -> None:
-        """Open a round for whoever of `cohort` asks; of those at work, who started in it before are in it still."""
         with self._changed:
             here = [device for device, (began, _) in self._at_work.items() if began == number]
             self._may, self._left = frozenset(cohort), {one.device for one in self._waiting}
@@ -118,10 +112,9 @@ class BufferedBroker(RoundBroker):
     def gather(
         self, timeout_s: float, fewest: int, started: Callable[[list[str]], None], tell: Tell = untold
     ) -> list[Waiting]:
-        """Hand out work until the buffer is full or `timeout_s` have gone by; the uploads that make the round's sum.
+        """Hand out work until the buffer is full or after `timeout_s`; return the uploads of the round's sum.
 
-        `started` is told of devices before they hear of their work. Fewer uploads than `fewest` are no sum: they wait.
-        `tell` hears how many are there.
+        `started` is told of devices before they get work. Fewer uploads than `fewest` wait. `tell` hears the count.
         """
         until, said = self._clock() + timeout_s, (-1, -1)
         while True:
@@ -150,13 +143,13 @@ class BufferedBroker(RoundBroker):
 
     @property
     def _ended(self) -> bool:
-        """Say whether the round has all it waits for: a full buffer, or nobody is at work nor may be any more."""
+        """Say whether the buffer is full, or nobody is or may be at work."""
         return len(self._waiting) >= self.terms.buffer or not (self._at_work or self._may - self._left)
 
     def _next(self, patience_s: float) -> list[str]:
-        """Return who takes up work now: those that ask, first come, while fewer are at work than may be.
+        """Return who gets work now: those that ask, in order, while fewer are at work than may be.
 
-        Who has been at work for longer than `patience_s` holds up nobody; its upload is taken all the same.
+        A device at work beyond `patience_s` no longer counts, but its upload is taken.
         """
         now = self._clock()
         free = self.terms.hands - sum(now - since < patience_s for _, since in self._at_work.values())
@@ -164,7 +157,7 @@ class BufferedBroker(RoundBroker):
         return there[: max(free, 0)]
 
     def _free(self, device: str) -> bool:
-        """Say whether a device may start in the open round. One that asks anew has given up what it started before."""
+        """Say whether a device may start in the open round; asking again gives up its earlier start."""
         began = self._at_work.get(device, (-1, 0.0))[0]
         return device in self._may and device not in self._left | self._keeping and began < self._number
 
@@ -179,7 +172,7 @@ class BufferedBroker(RoundBroker):
         return taken
 
     def old(self) -> list[Waiting]:
-        """Return the uploads that waited until they were too old for any sum, since this was asked last."""
+        """Return the uploads that became too old since the last call."""
         with self._changed:
             found, self._old = self._old, []
             return found
@@ -187,7 +180,7 @@ class BufferedBroker(RoundBroker):
     # --- the devices' side ----------------------------------------------------------------------------------------
 
     def task(self, device: str, after: int) -> Task | None:
-        """Return the open round once it is this device's turn, as `RoundBroker.task`; until then it is known to ask."""
+        """Return the open round at the device's turn, as `RoundBroker.task`; until then it is queued."""
         self._know(device)
         with self._changed:
             if self._task is not None and not self._task.done and self._number > after:
@@ -202,13 +195,12 @@ class BufferedBroker(RoundBroker):
         return super().task(device, after)
 
     def _add(self, device: str, release: ClientUpdate) -> None:
-        """Have an upload wait for a sum."""
         self._at_work.pop(device)
         self._left.add(device)
         self._waiting.append(Waiting(device, release.round, release))
 
     def _in_time(self, device: str, number: int) -> None:
-        """Raise `Refused` for a round that the device has not started in, has uploaded of, or that is too old."""
+        """Raise `Refused` for a round that the device did not start, has uploaded, or that is too old."""
         if self._task is None or self._task.done or self._at_work.get(device, (-1, 0.0))[0] != number:
             raise Refused(CONFLICT, f"this device is not at work in round {number}")
         if self._number - number > self.terms.max_staleness:

@@ -1,10 +1,9 @@
-"""A user leaves: what a server has of a person is deleted, and it is said what cannot be.
+"""A user leaves: a server's data of the person is deleted, and what remains is reported.
 
-The order matters: the key is refused first, and the name goes last, so that a call that was cut off is made again. The
-ledger counts on under the client's number, which nobody can trace to a name any more. What was released cannot be taken
-back, so an epsilon that forgot it would promise more than is kept, also to the others.
+The key is refused first and the name goes last, so that an interrupted call can be repeated. The ledger continues under
+the client's number, which no longer leads to a name. Releases cannot be taken back, so their epsilon still counts.
 
-Owns: what of a person lies where in a run. Does not own: keys (`keys`), releases on the disk (`answers`), the ledger
+Owns: where a person's data lie in a run. Does not own: keys (`keys`), releases on the disk (`releases`), the ledger
 (`edgefr.simulation.runs.lineage`).
 """
 
@@ -27,9 +26,9 @@ from privacy.files import write_atomic, write_json
 
 @dataclass(frozen=True)
 class Left:
-    """This is what forgetting came to: the name that is left, and the served rounds that the client took part in.
+    """This is the result of forgetting: the remaining pseudonym, and the served rounds of the client.
 
-    `bundles`: folders of the run that hold bundles with users, this one among them.
+    `bundles`: folders of the run that hold bundles with this user.
     """
 
     pseudonym: str
@@ -38,7 +37,7 @@ class Left:
 
     @property
     def kept(self) -> list[str]:
-        """Return what cannot be taken back, or is kept for a reason, a line each."""
+        """Return a line for each thing that is kept or cannot be taken back."""
         return [
             f"what {self.rounds} served rounds learned of them is in the server's tensors, and on all devices that "
             "have these: training takes nothing back",
@@ -54,10 +53,10 @@ class Left:
 
 
 def forget(run: Run, user: str) -> Left:
-    """Delete what a run has of a user: keys, codes, releases on the disk, rows of metrics, lines of the log, the name.
+    """Delete a run's data of a user: keys, codes, releases on the disk, rows of metrics, lines of the log, the name.
 
-    A server that is at work refuses the key from the next request on. Raises `InputError` for a user who is unknown,
-    or forgotten already.
+    A running server refuses the key from the next request on. Raises `InputError` for a user who is unknown or
+    forgotten.
     """
     names = json.loads((run.path / CHECKPOINT / "names.json").read_text(encoding="utf-8"))
     users: list[str] = names["users"]

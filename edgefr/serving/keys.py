@@ -1,11 +1,11 @@
 """A run knows the keys of its devices, which codes were given out, which key each enrolled, and which are revoked.
 
-RUN/private/keys.jsonl has a line for whatever happens: `Issued`, `Enrolled`, `Revoked`. It only grows, but for users
-who leave (`edgefr forget`): their lines are taken out, and one without their name says so. A served run reads what is
-new while it is at work. Codes are kept as digests. A client has one key at a time, and what it has
-released is counted by client (`edgefr.simulation.runs.lineage`): a new key goes on with the ledger of the one before.
+RUN/private/keys.jsonl has a line per event: `Issued`, `Enrolled`, `Revoked`. It only grows, except for users who leave
+(`edgefr forget`): their lines are replaced by one without their name. A served run reads new lines while it works.
+Codes are kept as digests. A client has one key at a time, and releases are counted by client, so a new key continues
+the ledger.
 
-Owns: that file. Does not own: signatures (`edge.identity`), which requests are refused (`gate`).
+Owns: that file. Does not own: signatures (`edge.identity`), refusals (`admission`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Enrolled(Record):
 
 
 class Revoked(Record):
-    """Whatever key and open code a user had are nothing any more."""
+    """A user's key and open code are void."""
 
     kind: Literal["revoked"] = "revoked"
     user: str
@@ -68,7 +68,7 @@ class Revoked(Record):
 
 
 class Forgotten(Record):
-    """Somebody has left: all lines on that user are gone, and nobody enrols under the name that is left."""
+    """All lines on a user are gone, and nobody enrols under the pseudonym."""
 
     kind: Literal["forgotten"] = "forgotten"
     user: str = Field(description="pseudonym that stands in place of the user's name")
@@ -104,16 +104,15 @@ class Keys:
 
     @property
     def path(self) -> Path:
-        """Return where the lines are."""
         return self.run / FILE
 
     def user_of(self, key: str) -> str | None:
-        """Return whom a key stands for; None for one that is unknown, was replaced or is revoked."""
+        """Return the user of a key; None for one that is unknown, replaced or revoked."""
         self.look()
         return self.users.get(key)
 
     def issue(self, users: Sequence[str], days: float = 7.0) -> dict[str, str]:
-        """Give out a code for each of these users, good for so many days; an earlier one is good no more."""
+        """Issue a code for each of these users, valid for so many days; an earlier one is void."""
         until, codes = int(time.time() + days * DAY), {user: secrets.token_hex(SECRET) for user in users}
         with self._writing() as append:
             for user in self.forgotten.intersection(users):
@@ -122,10 +121,10 @@ class Keys:
         return codes
 
     def enrol(self, code: str, key: str, wait_s: float = WAIT_S) -> str:
-        """Enrol a key; the user it stands for. The same key may come with its code again: its answer was lost.
+        """Enrol a key; return its user. The same key may repeat its code, if its answer was lost.
 
-        Raises `CodeRefused` for a code that is unknown, used or too old, and a key that stands for somebody already;
-        `InputError` where another process writes for longer than `wait_s`.
+        Raises `CodeRefused` for a code that is unknown, used or expired, and a key that is taken; `InputError` where
+        another process writes for longer than `wait_s`.
         """
         digest = _digest(code)
         self.look()
@@ -137,7 +136,7 @@ class Keys:
             return user
 
     def _enrols(self, digest: str, key: str) -> tuple[str, bool]:
-        """Return the user that a key would stand for with a code, and whether it does not yet."""
+        """Return the user of a key by a code, and whether the enrolment is new."""
         with self.lock:
             before = self.used.get(digest)
             if before is not None and before.key == key and self.users.get(key) == before.user:
@@ -157,7 +156,7 @@ class Keys:
             append(Revoked(user=user, at=int(time.time())))
 
     def forget(self, user: str, pseudonym: str) -> None:
-        """Take out all that is known of a user, whose key is refused from then on; `pseudonym` stays, and no key."""
+        """Remove a user's lines and refuse the key from then on; `pseudonym` stays."""
         with self._writing():
             lines = [_LINE.validate_json(line) for line in self._read(0).splitlines()]
             left = [line for line in lines if line.user not in (user, pseudonym)]
@@ -193,11 +192,11 @@ class Keys:
             return content[: content.rfind(b"\n") + 1]
 
     def _is_another(self) -> bool:
-        """Say whether another file lies where the lines were: somebody was forgotten."""
+        """Say whether the file was replaced because somebody was forgotten."""
         return self.file is None or os.fstat(self.file.fileno()).st_ino != self.path.stat().st_ino
 
     def _begin_anew(self) -> None:
-        """Forget what was read, and hold the file that is there now: while it is held, no other has its number."""
+        """Forget what was read, and hold the present file open, so that its inode is not reused."""
         if self.file is not None:
             self.file.close()
         self.file, self.size = open(self.path, "rb"), 0  # noqa: SIM115 - held for as long as these keys are
@@ -218,7 +217,7 @@ class Keys:
 
     @contextmanager
     def _writing(self, wait_s: float = WAIT_S) -> Iterator[Callable[..., None]]:
-        """Hold the file against other processes and threads; what is appended inside is on the disk afterwards."""
+        """Lock the file against other processes and threads; what is appended inside is on the disk afterwards."""
         with self.turn:
             handle = _held(self.run / LOCK, wait_s)
             try:

@@ -1,21 +1,20 @@
-"""Real devices that go on with a run go on with its lineage: rounds are counted and charged before they are offered.
+"""Real devices that continue a run continue its lineage: rounds are counted and charged before they are offered.
 
-A round is on the disk before any device hears of it, and counts its whole cohort while it is open. The order is always
+A round is on the disk before any device hears of it, and counts its whole cohort while it is open. The order is
 
-    round opened → devices asked → sum and noise → tensors on the disk → round closed → the next
+round opened → devices asked → sum and noise → tensors on the disk → round closed → the next
 
-and the next server of the same bundle goes on where one was killed: a round that is open is offered to the same cohort
-again, from the same tensors, with the releases that lie on the disk (`answers`); one whose sum is there is over. Its
-whole cohort is charged then, since nobody can tell any more who took up work. An open round is burnt, charged and never
-opened again, where it was a secure sum, which died with the server, or where the next server asks other devices,
-collects uploads in another way, or adds other noise. Else a client is charged when it took up work,
-whether its release arrived or not, and whoever would exceed the budget sits out, as in a simulation.
+and the next server of the bundle continues after a kill: an open round is offered to the same cohort from the same
+tensors, with the releases on the disk; one whose sum exists is over, and charges its whole cohort, since takers of work
+are unknown. An open round is burnt (charged and never opened again) if it was a secure sum, or if the next server asks
+other devices, collects uploads differently, or adds other noise. Otherwise a client is charged when it takes up work,
+and clients without budget sit out, as in a simulation.
 
-A sum has the noise that all its uploads were charged for when their work was written down. How much that is follows
-from the rounds that a server is started for, where an epsilon is shared out among them: a server that is started for
-others takes up no round, and sums no upload, that another noise was charged for.
+A sum has the noise that all its uploads were charged for. That noise depends on the number of rounds a server is
+started for, where an epsilon is shared among them: a server for another number takes up no round, and sums no upload,
+that was charged for other noise.
 
-Owns: that order. Does not own: the file (`edgefr.simulation.runs.lineage`), what a release costs (`privacy`).
+Owns: that order. Does not own: the file (`edgefr.simulation.runs.lineage`), costs of releases (`privacy`).
 """
 
 from __future__ import annotations
@@ -57,12 +56,11 @@ BEFORE, KNOWN = "previous", "known"  # tables as the block before left them, and
 
 @dataclass
 class ServingLedger:
-    """This is what the clients of `run` have released, in its rounds and in all served ones, kept by `journal`.
+    """This is the clients' releases in a run and all its served rounds, kept by `journal`.
 
-    `begun`: the lineage's first line; `ledger`: None where nothing is guaranteed; `plan`: how much noise there is;
-    `bundle`: of the devices that are asked; `collecting`: how their uploads reach the server; `buffered`: rounds
-    wait for nobody in particular; `block`: of time that rounds are in. `resumed`: the round that a killed server left,
-    which goes on; `lost`: the line that ends the one that does not, until it is written down.
+    `begun`: the lineage's first line; `ledger`: None without a guarantee; `plan`: the noise; `bundle`: of the devices;
+    `collecting`: how uploads reach the server; `buffered`: rounds are asynchronous; `block`: of time. `resumed`: an
+    unfinished round that continues; `lost`: the line that ends one that does not, until it is written.
     """
 
     run: Run
@@ -88,9 +86,9 @@ class ServingLedger:
         collecting: Collecting = SEEN,
         buffered: bool = False,
     ) -> ServingLedger:
-        """Go on from the end of a lineage; nothing is written yet.
+        """Continue from the end of a lineage; nothing is written yet.
 
-        Raises `InputError` for a run whose files are not those it began with.
+        Raises `InputError` for a run whose files changed since its beginning.
         """
         empty = ledger_for(run.experiment.privacy, plan, clients)
         total = None if empty is None else _own(run, empty)
@@ -113,13 +111,13 @@ class ServingLedger:
 
     @property
     def round(self) -> int:
-        """Return the number of the last round that is over; the next one has the number above it."""
+        """Return the number of the last finished round."""
         return self.journal.lineage.over or self.begun.round
 
     def check(self, clients: Clients, rounds: int, settings: PrivacySettings) -> None:
-        """Raise `InputError` where `rounds` more would cost one of `clients` more than the epsilon that is promised.
+        """Raise `InputError` where `rounds` more would cost one of `clients` more than the promised epsilon.
 
-        With a budget whoever has spent it sits out, and it is raised where that is everybody.
+        With a budget spent clients sit out, and it is raised only if all have.
         """
         if self.ledger is None:
             return
@@ -153,13 +151,13 @@ class ServingLedger:
         return float(ahead.epsilon(clients).max(initial=0.0))
 
     def settle(self) -> None:
-        """Write down what ends the round that a killed server left, where it does not go on."""
+        """Write the line that ends a killed server's round, where it does not continue."""
         if self.lost is not None:
             self.journal.append(self.lost)
             self.lost = None
 
     def open(self, number: int, cohort: Clients) -> Clients:
-        """Return those of a round's cohort who may release once more; on the disk all of them already did."""
+        """Return those of a round's cohort who may release once more; the lineage counts all of them."""
         if self.resumed is not None and not self.buffered:  # it is on the disk already
             return np.array(self.resumed.clients, np.int64)
         may = np.ones(len(cohort), np.bool_) if self.ledger is None else self.ledger.admit(cohort, *self._events)
@@ -175,15 +173,14 @@ class ServingLedger:
         return cohort[may]
 
     def start(self, clients: list[int]) -> None:
-        """Write down that these too are offered the open round, which waits for nobody in particular."""
+        """Write that these clients too are offered the open asynchronous round."""
         assert self.journal.lineage.open is not None
         self.journal.append(Started(round=self.journal.lineage.open.round, clients=clients))
 
     def started(self, since: int) -> dict[int, int]:
-        """Return who is at work in rounds that wait for nobody, from round `since` on, with the round it started in.
+        """Return who is at work in asynchronous rounds from `since` on, with the round of the last start.
 
-        Of several the last counts; one whose upload is in a sum is done, and one that was charged for other noise than
-        there is now is given up.
+        Clients in a sum are done; those charged for other noise are given up.
         """
         events = {opened.round: opened.event for opened, _ in self.journal.lineage.rounds}
         found: dict[int, int] = {}
@@ -196,10 +193,10 @@ class ServingLedger:
         return {c: number for c, number in found.items() if number >= since and events[number] == self.event}
 
     def keep(self, number: int, federation: Federation, summed: Sequence[tuple[int, int]] = ()) -> None:
-        """Put the server's tensors after a round on the disk, with all that its next step depends on.
+        """Write the server's tensors after a round with all that its next step needs.
 
-        `summed`: of a round that waits for nobody, whose uploads of which rounds are in them. Raises `RuntimeError`,
-        before anything is kept, for tensors that have other noise than was charged.
+        `summed`: clients and rounds in an asynchronous sum. Raises `RuntimeError` first where the noise is not the
+        charged one.
         """
         self._check_noise(federation.plan, summed)
         kept = {} if federation.optimiser is None else federation.optimiser.state()
@@ -219,7 +216,7 @@ class ServingLedger:
             flush_folder(self.path.parent)
 
     def _check_noise(self, plan: Plan, summed: Sequence[tuple[int, int]]) -> None:
-        """Raise `RuntimeError` unless the open round, and all whose uploads are in its sum, were charged for `plan`."""
+        """Raise `RuntimeError` unless the open round and all summed uploads were charged for `plan`."""
         assert self.journal.lineage.open is not None
         numbers = {self.journal.lineage.open.round, *(number for _, number in summed)}
         for opened, _ in self.journal.lineage.rounds:
@@ -227,7 +224,7 @@ class ServingLedger:
                 raise RuntimeError(f"the sum has another noise than round {opened.round} was charged for")
 
     def close(self, started: Iterable[int], summed: Sequence[tuple[int, int]] = ()) -> None:
-        """The round is over: charge those who took up its work. What is on the disk are the tensors after it."""
+        """Close the round and charge those who took up its work; its tensors are on the disk."""
         opened, clients = self.journal.lineage.open, sorted(started)
         assert opened is not None
         if self.resumed is not None or self.buffered:  # nobody can tell who took it up before, or all of them did
@@ -239,9 +236,9 @@ class ServingLedger:
         self.journal.append(Closed(round=opened.round, clients=clients, tensors=tensors, burnt=False, summed=pairs))
 
     def restore(self, federation: Federation) -> None:
-        """Put a federation where the lineage's last closed round left it, in the block of time that is open.
+        """Set a federation to the lineage's last closed round, in the open block of time.
 
-        What a rule looks back at in a block is there where that round was in the same one.
+        Tensors that a rule looks back at are set if that round was in the same block.
         """
         if self.journal.lineage.tensors is None:
             return
@@ -263,11 +260,10 @@ class ServingLedger:
 
     @property
     def path(self) -> Path:
-        """Return where the server's tensors are."""
         return self.run.path / FOLDER / SHARED
 
     def report(self) -> dict[str, Any] | None:
-        """Return, for the summary, what the worst client has spent in the whole lineage, and who sat out."""
+        """Return the summary's worst spent epsilon in the lineage, and who sat out."""
         return None if self.ledger is None else ledger_report(self.ledger, self.journal.lineage.seen)
 
     @property
@@ -286,7 +282,7 @@ def _own(run: Run, empty: Ledger) -> Ledger:
 
 
 def _beginning(run: Run, clients: int, ledger: Ledger | None) -> Begun:
-    """Return what a lineage of the run begins with."""
+    """Return the first line of the run's lineage."""
     terms = None
     if ledger is not None:
         budget = ledger.budget if math.isfinite(ledger.budget) else None
@@ -304,11 +300,10 @@ def _beginning(run: Run, clients: int, ledger: Ledger | None) -> Begun:
 def _left_open(
     journal: Journal, bundle: str, event: Event | None, collecting: Collecting, buffered: bool
 ) -> tuple[Opened | None, Closed | None]:
-    """Return the round that a killed server left open, or the line that ends it where these devices cannot go on.
+    """Return the round that a killed server left open, or the line that ends it where these devices cannot continue.
 
-    One whose tensors are on the disk is closed. One of another bundle is burnt, one that was charged for another
-    `event`, one whose uploads came or were waited for otherwise, and one that was sealed: masked uploads are worth
-    nothing without what their devices had in memory. Raises `InputError` where the tensors are not the lineage's.
+    It is closed if its tensors are on the disk. It is burnt if its bundle, `event` or way of collecting differs, or if
+    it was sealed, since devices held its keys in memory. Raises `InputError` for tensors that are not the lineage's.
     """
     lineage, path = journal.lineage, journal.run / FOLDER / SHARED
     for left in path.parent.glob(".*.part"):  # of a server that was killed while it wrote

@@ -1,15 +1,14 @@
 """A link stands between each rehearsing device and the server, on this host, and fails as the fleet says.
 
-A device has an address of its own, and what it asks there is passed on as it is: signatures hold, and neither side
-knows of the link. A round's failures are these:
+A device has an address of its own, and requests pass unchanged, so signatures hold. A round's failures are these:
 
-    refused, no network, lost while downloading   the device hears of no task until the round is over
-    lost while computing                          its process is killed when it has its task, and started again
-    lost while uploading                          the connection is cut, and the release held until the round is over
-    late                                          the release is held until the round is over
-    none                                          the release is held for as long as the fleet says, on a scaled clock
+refused, no network, lost while downloading   the device hears of no task until the round is over
+lost while computing                          its process is killed when it has its task, and started again
+lost while uploading                          the connection is cut, and the release held until the round is over
+late                                          the release is held until the round is over
+none                                          the release is held for as long as the fleet says, on a scaled clock
 
-Owns: those failures, bytes of each device. Does not own: what becomes of a client (`twin`), processes (`processes`).
+Owns: those failures, bytes of each device. Does not own: a client's fate (`shadow`), processes (`processes`).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ NO_TASK = f"HTTP/1.1 {WAIT} No Content\r\nConnection: close\r\n\r\n".encode()
 
 @dataclass(frozen=True)
 class Request:
-    """This is a request as it came: `raw` is all of it, `number` what its path says of a round."""
+    """This is a request as it came, `raw`; `number` is the round in its path."""
 
     method: str
     path: str
@@ -55,8 +54,7 @@ class Traffic:
 class Links:
     """These are the links of some devices to the server at `url`, from `start` to `stop`.
 
-    `fates` by round and device; `scale`: real seconds of a virtual one; `first`: number of the first round; `kill` ends
-    a device's process.
+    `fates` by round and device; `scale`: real seconds per virtual one; `first`: first round; `kill` ends a process.
     """
 
     url: str
@@ -120,7 +118,7 @@ class Links:
         await _write(writer, (await self._passed_on(request.raw))[2])
 
     async def _task(self, device: str, request: Request, writer: asyncio.StreamWriter) -> None:
-        """A device asks for the round above `request.number`; it hears of none that it has no part in."""
+        """Answer a device that asks for the round above `request.number`; it hears only of its own rounds."""
         self.asked.add(device)
         until = time.monotonic() + HELD_S
         while self._away(device, await self._ahead(request.number)):
@@ -140,7 +138,7 @@ class Links:
             self.kill(device)
 
     async def _release(self, device: str, request: Request, writer: asyncio.StreamWriter) -> None:
-        """A device sends a release, which arrives when its fate says, or after the round is over."""
+        """Deliver a device's release at the time of its fate, or after the round."""
         fate, until = self._fate(request.number, device), time.monotonic() + HELD_S
         due = self.opened.get(request.number, 0.0) + self.scale * fate.seconds
         if fate.failure == Failure.UPLOAD and (request.number, device) not in self.gone:
@@ -161,11 +159,11 @@ class Links:
         return self.fates.get((number, device), Fate())
 
     def _away(self, device: str, number: int) -> bool:
-        """Say whether a device hears nothing of a round: it is absent, or was lost in it while it computed."""
+        """Say whether a device hears nothing of a round: absent, or lost while computing."""
         return self._fate(number, device).failure in ABSENT or (number, device) in self.gone
 
     async def _ahead(self, after: int) -> int:
-        """Return the round above `after` that a device would be given, now or when it opens."""
+        """Return the round above `after` that a device would get, now or when it opens."""
         number, waiting = await self._now()
         return number if number > after and waiting else max(number + 1, self.first)
 
@@ -173,13 +171,13 @@ class Links:
         return await self._now() == (number, True)
 
     async def _now(self) -> tuple[int, bool]:
-        """Return the server's last round, and whether it waits for anybody in it."""
+        """Return the server's last round, and whether it still waits."""
         said = _body((await self._passed_on(f"GET {METRICS} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode(), True))[2])
         lines = dict(line.split(" ", 1) for line in said.decode().splitlines() if not line.startswith("#"))
         return int(lines["edgefr_round"]), int(lines["edgefr_waited_for"]) > 0
 
     async def _passed_on(self, raw: bytes, ours: bool = False) -> tuple[int, int | None, bytes]:
-        """Ask the server; the status of its answer, the round it names, and all of it."""
+        """Forward a request; return the status, the round in the answer, and the whole answer."""
         parts = urlsplit(self.url)
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
         try:

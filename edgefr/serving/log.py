@@ -1,16 +1,15 @@
-"""A server writes down what happens, one JSON object a line: `at` (unix seconds), `event`, and what an event tells.
+"""A server writes events, one JSON object a line: `at` (unix seconds), `event`, and what an event tells.
 
-    listening    url, rounds                 enrolled     user
-    opened       round, asked, sat_out       taken        user, round, bytes
-    closed       round, charged, burnt       refused      status, method, path, why
-    stopped
+listening    url, rounds                 enrolled     user
+opened       round, asked, sat_out       taken        user, round, bytes
+closed       round, charged, burnt       refused      status, method, path, why
+stopped
 
-Nothing of a device's data is in it, no address, key, code or query; users by the names that the operator has. Of
-refusals a minute has `MOST_REFUSALS`, and then one line with how many more there were: strangers fill no disk. Every
-line is written by itself, so the file may be moved away at any time. Whoever writes holds the lock beside the file, so
-that no line is lost while another process takes out those on a user.
+It has no device data, address, key, code or query; users have the operator's names. Refusals are limited to
+`MOST_REFUSALS` a minute and a line with the rest, so strangers cannot fill the disk. Lines are written singly, so the
+file may be moved at any time; writers hold its lock, so that removing a user's lines loses none.
 
-Owns: the file and its lines. Does not own: what happens.
+Owns: the file and its lines. Does not own: events.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Log:
     refusals: int = 0
 
     def write(self, event: str, **told: Any) -> None:
-        """Add a line. A disk that is full keeps nobody from working: the line is lost."""
+        """Add a line; it is lost if the disk is full."""
         with self.lock:
             self._add(event, told)
 
@@ -65,7 +64,7 @@ class Log:
                 self._add("refused", told)
 
     def round(self, line: Line) -> None:
-        """Add what a lineage has written down."""
+        """Add a line of a lineage."""
         if isinstance(line, Opened):
             self.write("opened", round=line.round, asked=len(line.clients), sat_out=len(line.refused))
         elif isinstance(line, Closed):
@@ -87,7 +86,7 @@ class Log:
 
 
 def without(path: Path, user: str) -> None:
-    """Take the lines on a user out of a log, also while a server writes it. Raises `InputError` if it cannot."""
+    """Remove a user's lines from a log, also while a server writes it. Raises `InputError` if it cannot."""
     if not path.exists():
         return
     try:
@@ -104,7 +103,7 @@ def without(path: Path, user: str) -> None:
 
 @contextmanager
 def _held(path: Path) -> Iterator[None]:
-    """Keep other processes from writing a log while inside; its lock is a file of its own, since it is replaced."""
+    """Lock a log by a separate file, since the log itself is replaced."""
     handle = hold(path.with_name(f"{path.name}.lock"), WAIT_S)
     try:
         yield

@@ -1,10 +1,10 @@
-"""An honest upload reaches as far as its clip and what the noise of its device adds, beyond reasonable doubt.
+"""An honest upload is bounded by its clip and its device's noise, beyond reasonable doubt.
 
-Under local trust the server sees a clipped vector under noise and can clip it no more; whoever sends a longer one would
-move the sum as far as it likes. So it takes none that is longer, as a whole or in any one value, than the clip and a
-quantile of the noise: an honest upload passes but for a chance of 2e-12.
+Under local trust the server sees a clipped vector under noise and cannot clip it; a longer one would move the sum at
+will. So uploads beyond the clip and a quantile of the noise are refused, in norm or any value: an honest one passes but
+for a chance of 2e-12.
 
-Owns: that comparison. Does not own: the noise's quantiles (`privacy.mechanism`), clipping where no noise is on it
+Owns: that comparison. Does not own: quantiles (`privacy.mechanism`), clipping without noise
 (`edgefr.engine.aggregate`).
 """
 
@@ -25,7 +25,7 @@ DOUBT = 1e-12
 
 @dataclass(frozen=True)
 class Reach:
-    """This bounds uploads in whole steps of their grid: `clip` in the norm of `tail`, and the noise's own bounds."""
+    """This bounds uploads in grid steps: `clip` in the norm of `tail`, and the noise's own bounds."""
 
     clip: float
     tail: Tail
@@ -43,7 +43,7 @@ class Reach:
         return cls(terms.clip / terms.step * widens, tail)
 
     def holds(self, upload: ClientUpdate) -> bool:
-        """Say whether an upload is one that an honest device may send."""
+        """Say whether an honest device may send the upload."""
         steps = upload.update.astype(np.float64)
         length = float(np.linalg.norm(steps, {"l1": 1, "l2": 2}[self.tail.norm]))
         widest = float(np.abs(steps).max(initial=0.0))

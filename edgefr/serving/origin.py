@@ -1,9 +1,9 @@
-"""Devices of one or several classes start from their own bundles, and an update takes each of them to the same tensors.
+"""Devices of several classes start from their own bundles, and an update takes each of them to the same tensors.
 
-Bundles of a run's classes differ in what a class's memory allows: the type of vectors that nobody trains, the encoder.
-What is trained is in all of them as the run has it, value for value, so their devices answer the same rounds.
+Classes differ by memory in untrained vectors and encoders; trained values are the run's in all bundles, so their
+devices answer the same rounds.
 
-Owns: what the devices of a served run are and where they start. Does not own: what is sent when (`devices`, `broker`).
+Owns: a served run's devices and where they start. Does not own: delivery (`devices`, `broker`).
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Origin:
-    """This says where the devices of a bundle start.
+    """This is where a bundle's devices start: their learning, `users` by client number, the bundle's shared tensors.
 
-    Their learning, `users` by client number, and the shared tensors that the bundle brings them. `key` signs what they
-    are sent (None: nobody does).
+    `key` signs updates (None: nobody does).
     """
 
     bundle: str
@@ -64,15 +63,10 @@ class Origin:
 
     @property
     def bundles(self) -> dict[str, str]:
-        """Return the id of the bundle that each user's device holds."""
         return dict.fromkeys(self.users.values(), self.bundle)
 
     def check(self, shared: Mapping[str, torch.Tensor]) -> None:
-        """Check that a run's shared tensors are those of the bundle, value for value.
-
-        `InputError` names one that is not: no update comes before the first round, so its devices would begin that one
-        elsewhere.
-        """
+        """Raise `InputError` unless a run's shared tensors are the bundle's: the first round has no update."""
         for name, value in {**self.dense, **self.tables}.items():
             if name not in shared or not np.array_equal(shared[name].cpu().numpy(), value):
                 raise InputError(
@@ -81,10 +75,7 @@ class Origin:
                 )
 
     def update(self, number: int, shared: Mapping[str, torch.Tensor]) -> bytes:
-        """Return the file that takes a device of the bundle to `shared` as they are after round `number`.
-
-        It is empty where these are the bundle's own.
-        """
+        """Return the file that takes a device to `shared` after round `number`; empty for the bundle's own tensors."""
         if number == self.learning.round:
             return b""
         dense = {name: shared[name].cpu().numpy() for name in self.dense}
@@ -101,9 +92,9 @@ class Origin:
 
 @dataclass(frozen=True)
 class Origins:
-    """These are the classes whose devices answer the same rounds: where those of each start, by the class's name.
+    """These are the classes whose devices answer the same rounds, by name.
 
-    Raises `InputError` for classes whose devices learn in different ways, and for a user of two.
+    Raises `InputError` for classes that learn differently, and for a user of two.
     """
 
     classes: Mapping[str, Origin]
@@ -121,32 +112,27 @@ class Origins:
 
     @property
     def learning(self) -> Learning:
-        """Return how all of these devices learn."""
         return next(iter(self.classes.values())).learning
 
     @property
     def items(self) -> int:
-        """Return the size of the catalogue."""
         return next(iter(self.classes.values())).items
 
     @cached_property
     def users(self) -> dict[int, str]:
-        """Return the names of all users, by client number."""
         return {client: user for origin in self.classes.values() for client, user in origin.users.items()}
 
     @cached_property
     def bundles(self) -> dict[str, str]:
-        """Return the id of the bundle that each user's device holds."""
         return {user: bundle for origin in self.classes.values() for user, bundle in origin.bundles.items()}
 
     @property
     def bundle(self) -> str:
-        """Return the id that stands for all bundles: that of the only one, else a digest of theirs."""
+        """Return the only bundle's id, or a digest of all."""
         return together(origin.bundle for origin in self.classes.values())
 
     @property
     def mixed(self) -> bool:
-        """Say whether devices hold different bundles."""
         return len({origin.bundle for origin in self.classes.values()}) > 1
 
     def check(self, shared: Mapping[str, torch.Tensor]) -> None:
@@ -158,7 +144,7 @@ class Origins:
                 raise InputError(f"class {name}: {error}") from error
 
     def update(self, number: int, shared: Mapping[str, torch.Tensor]) -> dict[str, bytes]:
-        """Return by bundle the file that takes its devices to `shared` as they are after round `number`."""
+        """Return by bundle the file that takes its devices to `shared` after round `number`."""
         return {origin.bundle: origin.update(number, shared) for origin in self.classes.values()}
 
     def facts(self) -> dict[str, dict[str, str | int]]:
@@ -170,10 +156,6 @@ class Origins:
 
 
 def together(bundles: Iterable[str]) -> str:
-    """Return the id that stands for bundles: that of the only one, else the sha256 of their ids, sorted, a line each.
-
-    >>> together(["ab", "ab"])
-    'ab'
-    """
+    """Return the only bundle's id, or the sha256 of all ids, sorted, a line each."""
     ids = sorted(set(bundles))
     return ids[0] if len(ids) == 1 else hashlib.sha256("\n".join(ids).encode()).hexdigest()

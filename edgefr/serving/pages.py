@@ -1,8 +1,7 @@
 """The pages of a server are a thin layer over its round broker: they check who asks, wait, read and answer.
 
-A device that waits for a round holds a connection and no thread. Every refusal is one line of plain text. Owns: what a
-request is answered with. Does not own: what is asked and answered (`broker`), whose request it is (`gate`), reading
-bodies (`bodies`), connections and their limits (`connections`).
+A waiting device holds a connection and no thread. Every refusal is one line of plain text. Owns: answers to requests.
+Does not own: their content (`broker`), identity (`admission`), bodies (`bodies`), limits (`connections`).
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ class Pages:
         return app
 
     def wake(self) -> None:
-        """Have whoever waits look again; from any thread."""
+        """Wake waiting requests, from any thread."""
         with suppress(RuntimeError):  # the loop has ended, and nobody waits
             if self.loop is not None:
                 self.loop.call_soon_threadsafe(self._wake)
@@ -123,7 +122,6 @@ class Pages:
         return StreamingResponse(_pieces(task.content), status, headers, "application/octet-stream", told)
 
     async def release(self, request: Request) -> Response:
-        """Take a release."""
         bound(request, self.limit)
         device, signed = self._admitted(request)
         number = _asked(request, "round")
@@ -134,7 +132,7 @@ class Pages:
         return PlainTextResponse("taken\n", headers={ROUND: str(number)})
 
     def _taken(self, step: Step) -> Endpoint:
-        """Return the page that takes what a step of a secure sum asks for."""
+        """Return the page that takes a step's messages of a secure sum."""
 
         async def page(request: Request) -> Response:
             bound(request, self.limit)
@@ -148,7 +146,7 @@ class Pages:
         return page
 
     def _told(self, step: Step) -> Endpoint:
-        """Return the page that tells what a step of a secure sum came to, when it has ended."""
+        """Return the page that answers with a step's result, when it has ended."""
 
         async def page(request: Request) -> Response:
             device = self._asker(request)
@@ -183,7 +181,7 @@ class Pages:
         return Response(self.delivery.manifest(device), OK, media_type="application/octet-stream")
 
     async def file(self, request: Request) -> Response:
-        """Answer with a file of a device's bundle, or with the bytes of it that are asked for."""
+        """Answer with a file of a device's bundle, or with the bytes asked for."""
         device, asked = self._asker(request), request.headers.get("range")
         part = self.delivery.part(device, request.path_params["sha256"], asked)
         headers = {"Content-Length": str(part.stop - part.start), "Accept-Ranges": "bytes"}
@@ -193,7 +191,7 @@ class Pages:
         return StreamingResponse(part.pieces(), status, headers, "application/octet-stream")
 
     async def metrics(self, request: Request) -> Response:
-        """Count in the text format of Prometheus, for this host alone."""
+        """Answer with counts in Prometheus' text format, to this host alone."""
         proxied = FORWARDED & set(request.headers.keys())  # of a proxy on this host, for whoever asks it
         if request.client is None or request.client.host not in LOOPBACK or proxied:
             raise Refused(UNKNOWN, "there is no such page")
@@ -201,7 +199,6 @@ class Pages:
         return PlainTextResponse(self.broker.prometheus() + waiting, media_type="text/plain; version=0.0.4")
 
     async def openapi(self, request: Request) -> Response:
-        """Answer with the protocol."""
         return Response(_document(), media_type="application/json")
 
     def _asker(self, request: Request) -> str:
@@ -213,7 +210,7 @@ class Pages:
         return device
 
     def _admitted(self, request: Request) -> tuple[str, Signed]:
-        """Return the user whose device has signed a request, and what it signed; its connection is young no more."""
+        """Return the user who signed a request, and its signature; the connection is young no more."""
         device, signed = self.gate.admit(*_signature(request))
         known = request.scope.get("state", {}).get(KNOWN)  # none where no connection carries it
         if known is not None:
@@ -238,7 +235,7 @@ class Pages:
         self.broker.handed(device, task)
 
     def _note(self, write: Callable[..., None], *what: str, **told: Any) -> None:
-        """Write a line of the log in a thread of its own, so that whoever holds the log holds up no device."""
+        """Write a line of the log in a thread, so that a lock on it delays no device."""
         if len(self.notes) < MOST_NOTES:
             noted = self.writer.submit(write, *what, **told)
             self.notes.add(noted)
@@ -250,7 +247,7 @@ class Pages:
         self.writer.shutdown(wait=False, cancel_futures=True)
 
     async def _refused(self, request: Request, refused: Refused, why: str | None = None) -> Response:
-        """Answer a refusal with its one line; `why` stands in the log in its place."""
+        """Answer a refusal with its one line; the log has `why` instead."""
         self.broker.refuse()
         line = " ".join(str(refused).split())
         known = request.url.path if request.url.path in PATHS else "another"
@@ -260,7 +257,7 @@ class Pages:
         return PlainTextResponse(f"{line}\n", refused.status, refused.headers)
 
     async def _out_of_order(self, request: Request, error: Exception) -> Response:
-        """Answer where the server's own disk is at fault, of which nobody is told but the operator."""
+        """Answer where the server's disk fails; the operator alone gets the reason."""
         return await self._refused(request, Refused(BUSY, "the server cannot do that now; ask again"), str(error))
 
     async def _no_page(self, request: Request, error: HTTPException) -> Response:

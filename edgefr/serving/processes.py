@@ -21,7 +21,7 @@ POLICY = "unprotected: true\nsigned: false\ntrust: central\nepsilon: 1.0e+6\nlea
 
 @dataclass(frozen=True)
 class Seat:
-    """This is what one device is started with: whose it is, its address, one-time code and item ids."""
+    """A device's start: its user, address, one-time code and item ids."""
 
     user: str
     client: int
@@ -32,7 +32,7 @@ class Seat:
 
 @dataclass
 class Processes:
-    """These are the processes of devices that hold `bundle`, with their states and files in `folder`.
+    """These are processes of devices that hold `bundle`, with states in `folder`.
 
     `killed` counts kills by user, `failed` has the last line of those that ended with an error.
     """
@@ -52,7 +52,6 @@ class Processes:
         self.threads[-1].start()
 
     def state(self, client: int) -> Path:
-        """Return the folder of a device's state."""
         return self.folder / str(client)
 
     def kill(self, user: str) -> None:
@@ -63,7 +62,7 @@ class Processes:
                 self.running[user].kill()
 
     def stop(self, timeout_s: float) -> None:
-        """Wait for all devices to end by themselves, and end those that do not."""
+        """Wait for all devices to end, and end those that do not."""
         for thread in self.threads:
             thread.join(timeout_s)
         with self.lock:
@@ -84,7 +83,7 @@ class Processes:
                 break
 
     def _done(self, user: str, arguments: list[str]) -> bool:
-        """Run a command to its end; whether it came to a good one. A kill is none of its failures."""
+        """Run a command to its end; return whether it succeeded. Kills are no failures."""
         kills, surroundings = self.killed.get(user, 0), {**os.environ, "OMP_NUM_THREADS": "1"}
         with self.lock:
             if self.stopping:

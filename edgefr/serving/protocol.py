@@ -1,10 +1,10 @@
-"""The protocol between devices and a server is declared here: what may be asked, and all that may be answered.
+"""The protocol between devices and a server is declared here: requests and all their answers.
 
-The pages of a server are those declared (`pages`), docs/openapi.json is made from this by `python -m
-edgefr.serving.protocol`, and a running server gives the same at /openapi.json. docs/protocol.md tells it in words.
+`pages` serves what is declared, `python -m edgefr.serving.protocol` makes docs/openapi.json of it, and a server gives
+the same at /openapi.json. docs/protocol.md explains it.
 
-Owns: the declaration. Does not own: names and numbers (`edge.connection`), messages (`edge.messages`), which answer is
-given when (`pages`, `gate`, `broker`).
+Owns: the declaration. Does not own: names and numbers (`edge.connection`), messages (`edge.messages`), when which
+answer is given (`pages`, `admission`, `broker`).
 """
 
 from __future__ import annotations
@@ -69,10 +69,9 @@ class Reply:
 
 @dataclass(frozen=True)
 class Operation:
-    """This is one thing to ask for.
+    """This is one request. `asker`: an enrolled key, any key, or nobody signs it.
 
-    `asker`: an enrolled key signs it, any key does (it is not enrolled yet), or nobody. `query`: its one number.
-    `named`: the one part of its path that a request fills in, a digest.
+    `query`: its one number. `named`: the part of its path that is a digest.
     """
 
     method: Literal["GET", "POST"]

@@ -1,10 +1,9 @@
-"""A rehearsal sets some of a run's users, as device processes of this host with the real server, beside the simulator.
+"""A rehearsal runs some of a run's users as device processes on this host with the real server, beside the simulator.
 
-Everything happens in a copy of the run, so that its lineage, its keys and its clients' budgets stay as they are: the
-copy's bundle carries the simulated users, whom its devices go on as, and its rounds invite all of them. What failed in
-the simulation fails on the way between device and server (`links`).
+It works on a copy of the run, so its lineage, keys and budgets stay; the copy's bundle carries the simulated users, and
+all are invited to every round. The simulation's failures happen between device and server (`links`).
 
-Owns: the copy, what is compared and written. Does not own: rounds (`serving`, `twin`), processes (`processes`).
+Owns: the copy, the comparison and its file. Does not own: rounds (`serve`, `shadow`), processes (`processes`).
 """
 
 from __future__ import annotations
@@ -56,7 +55,6 @@ class Copy(Run):
 
     @property
     def experiment(self) -> Experiment:
-        """Return the experiment, with everybody invited."""
         return super().experiment.model_copy(update={"clients_per_round": 1.0})
 
 
@@ -79,14 +77,13 @@ def rehearse(
     out: Path | None = None,
     progress: Progress | None = None,
 ) -> Rehearsed:
-    """Rehearse `rounds` rounds with `devices` of a class's users, each a process, and say what the simulator said.
+    """Rehearse `rounds` rounds with `devices` of a class's users, each a process, beside the simulator.
 
-    All of them are invited to every round. A round waits `timeout_s` for them, and the fleet's deadline lasts as long:
-    the clock is scaled. The run stays as it is, but for `summary.json` in `out` (default: RUN/rehearsed, or the first
-    of rehearsed-2, ... that is free).
+    All are invited to every round. A round waits `timeout_s`, which the fleet's deadline is scaled to. The run stays as
+    it is; `summary.json` is written to `out` (default: RUN/rehearsed, or the first free of rehearsed-2, ...).
 
-    Raises `InputError` for more devices than there are users of the class or processes are started, for a method whose
-    devices keep nothing of their user, and as `serve`.
+    Raises `InputError` for more devices than users of the class or allowed processes, for a method whose devices keep
+    nothing private, and as `serve`.
 
     >>> rehearse(Run("runs/demo"), "laptop_x86", 3, 6).summary["largest_difference"]  # doctest: +SKIP
     4e-08
@@ -132,7 +129,7 @@ def rehearse(
 
 @dataclass
 class _Stage:
-    """This is where a rehearsal plays: links and processes, from when the server listens to its end."""
+    """This runs a rehearsal's links and processes while the server listens."""
 
     run: Run
     bundle: Path
@@ -148,11 +145,10 @@ class _Stage:
 
     @property
     def scale(self) -> float:
-        """Return the real seconds of a virtual one."""
         return self.timeout_s / load_fleet(self.run.path / "devices.yaml").rounds.deadline_s
 
     def open(self, url: str) -> None:
-        """Start a device for every user, and return when all of them wait for the first round."""
+        """Start a device for every user, and return when all wait for the first round."""
         users, model = self.origins.users, open_model(self.run).model
         own, keys = simulated.own_items(model), Keys(self.run.path)
         fates = {(number, users[client]): fate for (number, client), fate in self.said.fates.items()}
@@ -167,14 +163,13 @@ class _Stage:
         self.began = time.perf_counter()
 
     def close(self) -> None:
-        """End all of it."""
         self.ended = time.perf_counter()
         self.processes.stop(self.timeout_s)
         if self.links is not None:
             self.links.stop()
 
     def compared(self, clients: npt.NDArray[np.int64], served: Served) -> dict[str, Any]:
-        """Return what the simulator said beside what happened."""
+        """Return the simulator's figures beside the measured ones."""
         assert self.links is not None
         said, users, traffic = self.said, self.origins.users, self.links.traffic
         model, bundle = open_model(self.run).model, open_bundle(self.bundle)
@@ -224,20 +219,20 @@ class _Stage:
 
 
 def _cohorts(said: Twin) -> list[int]:
-    """Return how many were invited to each round; nobody where all had spent their budget."""
+    """Return the number of clients invited to each round, which is 0 without budgets."""
     rounds = range(said.first, said.first + len(said.answers))
     return [sum(number == asked for asked, _ in said.fates) for number in rounds]
 
 
 def _default_policy(bundle: Bundle) -> str | None:
-    """Return why a device with the default policy would let nothing leave; None: it would."""
+    """Return why a device with the default policy lets nothing leave, or None."""
     learning = bundle.config.learning
     assert learning is not None
     return Policy().refuses(learning.release, bundle.manifest.privacy, bundle.signed_by, learning.leaving)
 
 
 def _chosen(run: Run, bundle_class: str, devices: int) -> list[int]:
-    """Return the clients that rehearse: the first of the class. Raises `InputError` where there are too few."""
+    """Return the clients that rehearse: the first of the class. Raises `InputError` for too few."""
     classes = fleet_of(run, open_model(run)).classes
     if bundle_class not in classes:
         raise unknown("device class", bundle_class, classes)
@@ -258,13 +253,13 @@ def _chosen(run: Run, bundle_class: str, devices: int) -> list[int]:
 
 
 def _copied(run: Run, target: Path) -> Copy:
-    """Copy what a rehearsal needs of a run: its model, its ledger and its lineage; none of its secrets."""
+    """Copy a run's model, ledger and lineage without its secrets."""
     shutil.copytree(run.path, target, ignore=shutil.ignore_patterns(*ELSEWHERE))
     return Copy(target)
 
 
 def table(summary: dict[str, Any]) -> Sequence[tuple[str, str, str]]:
-    """Return the rows of a rehearsal's table: what, what the simulator said, what happened."""
+    """Return the rows of a rehearsal's table: what, simulated, measured."""
     said, happened, each = summary["simulated"], summary["happened"], summary["devices"]
     rows = [(name, f"{value:.4f}", f"{happened['metrics'][name]:.4f}") for name, value in said["metrics"].items()]
 

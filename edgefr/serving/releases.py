@@ -1,8 +1,7 @@
-"""Releases of the round that is open lie on the server's disk, so that a server that is killed loses none.
+"""Releases of the open round lie on the server's disk, so that a kill loses none.
 
-A release is written before its device is told that it was taken, and all of them are deleted when the round is over; of
-rounds that wait for nobody those that are in its sum or too old for any, and the others wait for a next one. They are
-what devices sent, noise included where devices add it, and stand in RUN/private with its rights.
+A release is written before its device is told that it was taken, and deleted after the round; in asynchronous rounds
+once it is in a sum or too old. Files are as devices sent them, noise included, in RUN/private with its rights.
 
 Owns: those files. Does not own: what is taken (`broker`), when a round is over (`devices`).
 """
@@ -41,11 +40,11 @@ class Answers:
         return {device: place.read_bytes() for device, place in places.items() if place.is_file()}
 
     def drop(self, number: int, device: str) -> None:
-        """Delete a device's release of a round: it is in a sum, or in none any more."""
+        """Delete a device's release of a round."""
         (self.folder / str(number) / _name(device)).unlink(missing_ok=True)
 
     def leave(self, waiting: Iterable[tuple[int, str]]) -> None:
-        """Delete all but those that wait, each a round and a device: a kill may have left others."""
+        """Delete all releases but those that wait, (round, device): a kill may have left others."""
         places = {self.folder / str(number) / _name(device) for number, device in waiting}
         for place in {*self.folder.glob("*/*")} - places:
             place.unlink(missing_ok=True)
@@ -61,10 +60,10 @@ class Answers:
             place.unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Delete all of them: the round is over."""
+        """Delete all releases."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _name(device: str) -> str:
-    """Return the name of a device's file; a user's name may hold anything."""
+    """Return a file name for a device; a user's name may hold anything."""
     return hashlib.sha256(device.encode()).hexdigest()

@@ -1,10 +1,7 @@
 """The thread of an open round tells how many answers there are, whenever that has changed.
 
-Only that thread tells, without the lock that devices' requests need: a terminal that is slow holds up
-no device, and whoever asks for work costs nothing here.
-
-Owns: what is said of an open round, and when. Does not own: how it is shown (`edgefr.config.progress`), when a round is
-over.
+It tells without the lock that requests need, so a slow terminal delays no device. Owns: messages about an open round.
+Does not own: their display (`edgefr.config.progress`), when a round is over.
 """
 
 from __future__ import annotations
@@ -22,16 +19,11 @@ Tell = Callable[[int, int, str], None]
 """Hears how many answers of a round are there, of how many, and what else there is to say of it."""
 
 
-def untold(there: int, of: int, more: str = "") -> None:
-    """Tell nobody."""
+def untold(there: int, of: int, more: str = "") -> None: ...
 
 
 def telling(progress: Progress | None, number: int, fewest: int) -> Tell:
-    """Return what tells `progress` of round `number`, of which nothing is published with fewer answers than `fewest`.
-
-    >>> telling(print, 2, 18)(5, 36, "")
-    answers 5 36 round 2, 18 needed
-    """
+    """Return a function that tells `progress` of round `number`, which needs `fewest` answers."""
     if progress is None:
         return untold
 
@@ -48,7 +40,7 @@ def awaited(
     timeout_s: float,
     tell: Callable[[int], None],
 ) -> None:
-    """Wait until it is `over`, no longer than `timeout_s`; `tell` hears of every other `count`, without the lock."""
+    """Wait until it is `over` or for `timeout_s`; `tell` hears of each new `count`, without the lock."""
     until, said = time.monotonic() + timeout_s, -1
 
     def new() -> bool:

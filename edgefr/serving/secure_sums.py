@@ -1,13 +1,12 @@
-"""A round's uploads are summed so that the server learns their total alone, in the five steps of one secure sum.
+"""A round's uploads are summed so that the server learns their total alone, in the five steps of a secure sum.
 
-    keys (devices learn meanwhile) ─► shares ─► masked vectors, added at once ─► signatures ─► shares that open ─► total
+keys (devices learn meanwhile) ─► shares ─► masked vectors, added at once ─► signatures ─► shares that open ─► total
 
-A device that goes away before any step is left out; where too few are left to open the sum, or fewer than must answer,
-the round is given up, and nothing of any upload is known or kept. A masked vector is added as it comes: no upload is in
-memory, on the disk or in a log, neither in the clear nor masked.
+A device that leaves before any step is left out; with too few devices to open the sum, or fewer than must answer, the
+round is given up without any knowledge of uploads. A masked vector is added as it comes and never stored.
 
-Owns: which step it is, who is in it, when it ends, whether a total can be what honest devices sum to. Does not own: the
-mathematics (`cloud.secure_sum`), requests (`pages`), what a total does to the model (`devices`).
+Owns: steps, their members and ends, whether a total is possible for honest devices. Does not own: the mathematics
+(`cloud.secure_sum`), requests (`pages`), the model (`devices`).
 """
 
 from __future__ import annotations
@@ -60,9 +59,9 @@ SHARES_BYTES, OPENING_BYTES = 256, 128
 
 @dataclass(frozen=True)
 class SumTerms:
-    """This is what a round sums: vectors of `size` whole steps of a grid.
+    """These are a round's vectors: `size` whole steps of a grid, none above `largest`.
 
-    No value of one is above `largest`, and none is longer than `length` in the norm of this `order`, in steps.
+    `length` bounds them in the norm of this `order`, in steps.
     """
 
     size: int
@@ -95,7 +94,7 @@ class SumTerms:
         return found
 
     def holds(self, total: npt.NDArray[np.int32], clients: int) -> bool:
-        """Say whether a total is one that so many honest devices may come to: nobody can look at their uploads."""
+        """Say whether a total is possible for so many honest devices; single uploads are unknown."""
         steps = total.astype(np.float64)
         widest, length = float(np.abs(steps).max(initial=0.0)), float(np.linalg.norm(steps, self.order))
         return widest <= clients * self.largest and length <= clients * self.length
@@ -109,16 +108,14 @@ class Total:
     clients: int
 
 
-def _nobody() -> None:
-    """Do nothing: nobody hears."""
+def _nobody() -> None: ...
 
 
 class SealedRound:
     """This is the sum of one round: devices send and ask from any number of threads, one thread leads it.
 
-    `bundle`: the id of their bundle, or what stands for those of several classes, which they are `told` then.
-    `users`: who is invited; `fewest`: uploads without which the sum stays closed. `heard` is called when a step ends.
-    `given_up` says why there is no total, in one line.
+    `bundle`: the id of their bundle, or of several classes', which they are `told` then. `users`: who is invited;
+    `fewest`: uploads that open the sum. `heard` is called when a step ends. `given_up` says why there is no total.
     """
 
     def __init__(
@@ -143,9 +140,9 @@ class SealedRound:
     # --- the rounds' side -----------------------------------------------------------------------------------------
 
     def collect(self, timeout_s: float, tell: Tell = untold) -> Total | None:
-        """Take devices through the steps; None where the sum is given up. Those after the first end in `STEP_S`.
+        """Lead devices through the steps; None if the sum is given up. Steps after the first end in `STEP_S`.
 
-        `tell` hears how many have sent what a step is for.
+        `tell` hears how many have sent a step's message.
         """
         later, self._tell = min(timeout_s, STEP_S), tell
         try:
@@ -165,7 +162,7 @@ class SealedRound:
             self.close()
 
     def _lead(self, step: Step, timeout_s: float, asked: Collection[int], ending: Callable[[], None] = _nobody) -> None:
-        """Wait until all that are `asked` have sent what a step is for, or `timeout_s`; then it ends with `ending`.
+        """Wait until all that are `asked` have sent a step's message, or `timeout_s`; then run `ending`.
 
         Raises `InputError` where too few have.
         """
@@ -194,13 +191,13 @@ class SealedRound:
         self._near = self.sum.pair(self._keys)
 
     def _suffice(self) -> None:
-        """Raise `InputError` where those that are left could not open the sum: nobody is asked for anything then."""
+        """Raise `InputError` where the remaining devices could not open the sum."""
         arrived = self._taken["vector"].keys()
         if not arrived <= self.sum.openable(arrived):
             raise InputError(f"the {len(arrived)} devices that are left are too few to open the sum")
 
     def close(self) -> None:
-        """End the sum: nothing more is taken, and whoever waits is told that it went on alone."""
+        """End the sum, and tell waiting devices that it continued without them."""
         with self._changed:
             self._step = None
             self._changed.notify_all()
@@ -213,7 +210,7 @@ class SealedRound:
         return Seat(self.numbers[device], self.salt, self.base)
 
     def expects(self, device: str, step: Step, digest: bytes) -> int:
-        """Return how many bytes a device may send in a step. Raises `Refused` where nothing of this digest is taken."""
+        """Return how many bytes a device may send in a step. Raises `Refused` for an unexpected digest."""
         number, devices = self._number(device), len(self.numbers)
         with self._changed:
             self._is_new(number, step, digest)
@@ -226,7 +223,7 @@ class SealedRound:
         }[step]
 
     def take(self, device: str, step: Step, content: bytes) -> bool:
-        """Take what a device sends in a step; False: it was taken before. Raises `Refused`."""
+        """Take a device's message of a step; False: it was taken before. Raises `Refused`."""
         number, digest = self._number(device), hashlib.sha256(content).digest()
         with reading("not a message of a secure sum"):
             put = self._read(number, step, content)
@@ -242,7 +239,7 @@ class SealedRound:
             return True
 
     def ended(self, device: str, step: Step) -> bool:
-        """Say whether a step has ended for a device. Raises `Refused` where it is not in it."""
+        """Say whether a step has ended for a device. Raises `Refused` for a device outside it."""
         number = self._number(device)
         with self._changed:
             if self._step is None or step == "opening" or number not in self._taken[step]:
@@ -250,7 +247,7 @@ class SealedRound:
             return STEPS.index(self._step) > STEPS.index(step)
 
     def answer(self, device: str, step: Step) -> bytes | None:
-        """Return what a step came to for a device; None: it has not ended. Raises `Refused` where it is not in it."""
+        """Return a step's result for a device, or None before its end. Raises `Refused` for a device outside it."""
         if not self.ended(device, step):
             return None
         with self._changed:
@@ -258,7 +255,7 @@ class SealedRound:
         return message.model_dump_json().encode()
 
     def _is_new(self, number: int, step: Step, digest: bytes) -> bool:
-        """Say whether what a device sends is not there yet. Raises `Refused` where the step is over for it."""
+        """Say whether a message is new. Raises `Refused` where the step is over for its device."""
         if self._taken[step].get(number) == digest:
             return False
         if self._step != step or not self._taking or number in self._taken[step] or not self._in_time(number, step):
@@ -266,7 +263,7 @@ class SealedRound:
         return True
 
     def _in_time(self, number: int, step: Step) -> bool:
-        """Say whether a device has sent what the step before was for."""
+        """Say whether a device has sent the message of the step before."""
         at = STEPS.index(step)
         return at == 0 or number in self._taken[STEPS[at - 1]]
 
@@ -279,7 +276,7 @@ class SealedRound:
         return Asked.of(*self.sum.sets) if step == "vector" else Agreed.of(self.sum.signatures)
 
     def _read(self, number: int, step: Step, content: bytes) -> Callable[[], None]:
-        """Read what a device sends, and return what takes it."""
+        """Read a device's message, and return the function that takes it."""
         if step == "keys":
             keys = opened(KeysMessage, content).keys
             _check(keys)
@@ -304,12 +301,12 @@ class SealedRound:
 
     @property
     def waiting(self) -> Set[int]:
-        """Return the numbers of those whose vector is not there."""
+        """Return the numbers of devices without a vector."""
         return set(self.numbers.values()) - self._taken["vector"].keys()
 
 
 def _check(keys: Keys) -> None:
-    """Raise `InputError` for keys with which everybody comes to the same: its neighbours would refuse the whole sum."""
+    """Raise `InputError` for weak keys, at which neighbours would refuse the whole sum."""
     own = secrets.token_bytes(KEY)
     for public in (keys.mask, keys.share):
         try:

@@ -1,7 +1,7 @@
-"""`serve`: a finished run goes on for some rounds with real devices in place of simulated ones.
+"""`serve`: a finished run continues for some rounds with real devices in place of simulated ones.
 
-Owns: which bundles' devices they are, what is written at the end. Does not own: rounds (`training`), devices
-(`devices`, `broker`, `server`).
+Owns: which bundles' devices they are, the files at the end. Does not own: rounds (`training`), devices (`devices`,
+`broker`, `server`).
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def serve(
 def _devices(
     run: Run, origins: Origins, collecting: Collecting, timeout_s: float, min_answers: int | None, waits: bool
 ) -> Devices:
-    """Return the devices as the rounds' backend; their answers are kept on the disk until a round is over."""
+    """Return the devices as the rounds' backend; answers are on the disk until a round is over."""
     privacy, known = run.experiment.privacy, len(origins.users)
     cohort = run.experiment.cohort_size(known)
     buffering = None if waits else Buffering.of(load_fleet(run.path / "devices.yaml").rounds, cohort, known)
@@ -156,13 +156,13 @@ def _devices(
 
 
 def _broker(origins: Origins, buffering: Buffering | None) -> RoundBroker:
-    """Return what stands between the server and its devices."""
+    """Return the broker between the server and its devices."""
     known = origins.bundles, origins.learning, origins.items
     return RoundBroker(*known) if buffering is None else BufferedBroker(*known, buffering)
 
 
 def by_http(access: Access, run: Run, origins: Origins, rounds: int) -> Transport:
-    """Return the transport of devices that come by HTTP, and may fetch the bundles of their classes there."""
+    """Return the transport of devices over HTTP, which may fetch the bundles of their classes."""
     held = [(open_bundle(published(run) / name), origin.users.values()) for name, origin in origins.classes.items()]
 
     @contextmanager
@@ -178,9 +178,9 @@ def by_http(access: Access, run: Run, origins: Origins, rounds: int) -> Transpor
 
 
 def fewest_answers(asked: int | None, cohort: int, least: int = 1) -> int:
-    """Return the answers without which nothing of a round is published, `least` or more.
+    """Return the answers that a round needs to publish, `least` or more.
 
-    Raises `InputError` for fewer, and for more than are invited.
+    Raises `InputError` for fewer, or more than invited.
 
     >>> fewest_answers(None, 36)
     18
@@ -194,7 +194,7 @@ def fewest_answers(asked: int | None, cohort: int, least: int = 1) -> int:
 
 
 def guarded(access: Access, run: Path) -> Access:
-    """Return where a server is open, with the run's own certificate where all comes by TLS and none was given."""
+    """Return a server's access, with the run's own certificate where TLS needs one and none was given."""
     if not access.needs_tls or access.cert is not None:
         return access
     cert, key = certificate.own(run)
@@ -211,9 +211,8 @@ def ledger_of(
 ) -> ServingLedger:
     """Return the ledger of a run's lineage, for so many rounds more with these devices.
 
-    Where the round that a killed server left does not go on, it is one of those that an epsilon is shared out among,
-    and it is ended once all that is asked for is known to fit. Raises `InputError`, and nothing has changed, where the
-    rounds would cost more than is promised.
+    A killed server's round that does not continue is one of those that share an epsilon, and ends after the check.
+    Raises `InputError` without a change where the rounds would cost more than is promised.
     """
     clients, how = len(open_model(run).model.names.users), (origins.bundle, collecting, buffered)
 
@@ -231,7 +230,7 @@ def ledger_of(
 
 
 def _summary(devices: Devices, training: Training) -> dict[str, Any]:
-    """Return what a session took, and what the whole lineage has cost its clients."""
+    """Return what a session took, and the lineage's cost to its clients."""
     counts, counters, ledger = devices.broker.counts, training.federation.counters, devices.ledger
     assert ledger is not None
     trust = TRUSTS[ledger.run.experiment.privacy.trust]
@@ -257,7 +256,7 @@ def _summary(devices: Devices, training: Training) -> dict[str, Any]:
 
 
 def _noise(devices: Devices, training: Training) -> dict[str, Any] | None:
-    """Return the noise on the mean of the smallest cohort that answered; None where a release guarantees nothing."""
+    """Return the noise on the mean of the smallest cohort that answered; None without a guarantee."""
     smallest, ledger = training.federation.counters.smallest, devices.ledger
     if ledger is None or ledger.ledger is None or not smallest:
         return None
@@ -266,10 +265,9 @@ def _noise(devices: Devices, training: Training) -> dict[str, Any] | None:
 
 
 def origins_of(run: Run, classes: str | Sequence[str] | None, clients: Collection[int] | None = None) -> Origins:
-    """Return the bundles of these classes and their users, or those of them in `clients`.
+    """Return the bundles of these classes (None: all that can learn and have users) and their users or `clients`.
 
-    `classes`: None for all that have a bundle whose devices can learn, and users. Raises `InputError` for a class that
-    has no bundle, or nobody, and one that is named twice.
+    Raises `InputError` for a class without a bundle or users, and one that is named twice.
     """
     names = [classes] if isinstance(classes, str) else classes
     if names is None:
@@ -288,7 +286,6 @@ def origins_of(run: Run, classes: str | Sequence[str] | None, clients: Collectio
 
 
 def _classes(run: Run) -> list[str]:
-    """Return the names of the classes that have a bundle. Raises `InputError` where none has."""
     folder = published(run)
     classes = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
     if not classes:
@@ -301,9 +298,9 @@ def _learns(run: Run, bundle_class: str) -> bool:
 
 
 def _origin(run: Run, bundle_class: str, clients: Collection[int] | None) -> Origin:
-    """Return the bundle of a class and its users, or those of them in `clients`.
+    """Return a class's bundle and its users, or those in `clients`.
 
-    Raises `InputError` for a class that has no bundle, and a bundle that another key has signed.
+    Raises `InputError` for a class without a bundle, and a bundle that another key signed.
     """
     classes = _classes(run)
     if bundle_class not in classes:

@@ -1,7 +1,7 @@
 """The HTTP server of a `RoundBroker` is uvicorn in a thread of its own, over the pages and within limits.
 
-Owns: where a server is open, its start and its end. Does not own: connections and their limits (`connections`), pages
-(`pages`), what is asked and answered (`broker`).
+Owns: a server's address, start and end. Does not own: limits (`connections`), pages (`pages`), their content
+(`broker`).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ FILES = 256  # open files that are kept for all but connections
 class Access:
     """This says where a server is open.
 
-    `cert` and `key`: files of its TLS certificate (PEM), both or neither; a server that other hosts reach has them.
-    `client_ca`: file of the authority (PEM) one of whose certificates every device has to show. `connections`: at a
-    time, and no more than there may be open files, less some that all else needs.
+    `cert` and `key`: its TLS certificate (PEM), both or neither; a server for other hosts needs them. `client_ca`: the
+    authority (PEM) of certificates that devices must show. `connections`: at a time, at most the open files less a
+    reserve.
 
     >>> Access().host
     '127.0.0.1'
@@ -56,18 +56,17 @@ class Access:
 
     @property
     def needs_tls(self) -> bool:
-        """Say whether all comes by TLS: other hosts reach it, or devices show certificates."""
+        """Say whether TLS is needed: for other hosts, or devices with certificates."""
         return self.open or self.client_ca is not None
 
     @property
     def open(self) -> bool:
-        """Say whether other hosts reach it."""
         return self.host not in LOOPBACK
 
     def context(self) -> ssl.SSLContext | None:
-        """Return what TLS needs; None without it.
+        """Return the TLS context, or None.
 
-        Raises `InputError` for files that are no certificate and key, and where other hosts would come without TLS.
+        Raises `InputError` for bad files, and for other hosts without TLS.
         """
         if self.cert is None:
             if self.needs_tls:
@@ -90,10 +89,7 @@ class Access:
 
 
 class Server:
-    """This is a server at work in a thread of its own, from `start` to `stop`.
-
-    It hands out `delivery`, and writes to `log` what happens.
-    """
+    """This is a server in a thread of its own, from `start` to `stop`; it sends `delivery` and writes to `log`."""
 
     def __init__(
         self,
@@ -150,7 +146,7 @@ class Server:
             time.sleep(0.005)
 
     def stop(self) -> None:
-        """Answer whoever waits, let answers that are under way arrive, and end."""
+        """Answer waiting requests, finish running answers, and end."""
         self.uvicorn.should_exit = True
         self.thread.join()
         self.socket.close()
@@ -158,7 +154,7 @@ class Server:
 
 
 def room(wanted: int, files: int | None) -> int:
-    """Return how many connections there may be where the process may have so many open files (None: any number).
+    """Return how many connections fit into the process's limit of open files (None: no limit).
 
     >>> room(20_000, 1024)
     768
@@ -167,7 +163,7 @@ def room(wanted: int, files: int | None) -> int:
 
 
 def _bound(access: Access) -> socket.socket:
-    """Return a socket on the server's address, which it has again when it starts again. Raises `OSError`."""
+    """Return a socket on the server's address, which can be reused at once. Raises `OSError`."""
     made = socket.socket(socket.AF_INET6 if ":" in access.host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -182,10 +178,7 @@ def _bound(access: Access) -> socket.socket:
 def listening(
     broker: RoundBroker, keys: Keys, access: Access, delivery: Delivery | None = None, log: Log | None = None
 ) -> Iterator[Server]:
-    """Yield a server at work; arguments as those of `Server`.
-
-    Raises `InputError` for an address that cannot be used.
-    """
+    """Yield a running server; arguments as those of `Server`. Raises `InputError` for an unusable address."""
     try:
         server = Server(broker, keys, access, delivery, log)
     except OSError as error:

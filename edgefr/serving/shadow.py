@@ -1,8 +1,8 @@
-"""The rounds that real devices are going to do are simulated beside them: the same clients, start, seed and fleet.
+"""The coming rounds of real devices are simulated beside them: the same clients, start, seed and fleet.
 
-A server waits for everybody it asked, so the fleet's round policy is that of its deadline, with nobody asked beyond
-need. Owns: those rounds, what the fleet makes of each client in them, how a model is measured. Does not own: real
-devices (`rehearsal`), rounds (`Federation`), the clock (`edgefr.fleet`).
+A server waits for all invited, so the fleet's policy is that of its deadline, without extra invitations. Owns: those
+rounds, each client's fate, measuring a model. Does not own: real devices (`rehearsal`), rounds (`Federation`), the
+clock (`edgefr.fleet`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Scores = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Fate:
-    """This is what the fleet makes of a client in a round: how it ends, and how many virtual seconds it takes."""
+    """This is a client's fate in a round: how it ends, and its virtual seconds."""
 
     failure: Failure = Failure.OK
     seconds: float = 0.0
@@ -48,10 +48,10 @@ class Fate:
 
 @dataclass
 class Twin:
-    """These are simulated rounds from `first` on, and all that they tell.
+    """These are simulated rounds from `first` on.
 
-    `shared` and `private` are the tensors after them; `fates` by round and client; `answers`, `seconds` (virtual) by
-    round; `bytes_up`, `bytes_down` by client; `withheld`: rounds of which nothing was learned for want of answers.
+    `shared`, `private`: tensors after them; `fates` by round and client; `answers`, `seconds` (virtual) by round;
+    `bytes_up`, `bytes_down` by client; `withheld`: rounds with too few answers.
     """
 
     first: int
@@ -66,16 +66,14 @@ class Twin:
 
     @property
     def failures(self) -> dict[str, int]:
-        """Return how many times a client did not contribute, by the reason."""
         names = [fate.failure.name.lower() for fate in self.fates.values() if fate.failure != Failure.OK]
         return {name: names.count(name) for name in sorted(set(names))}
 
 
 def simulate_rounds(run: Run, clients: Clients, rounds: int, ledger: ServingLedger, fewest: int) -> Twin:
-    """Simulate the rounds that follow the end of a run's lineage, with `clients` alone, all of whom are invited.
+    """Simulate the rounds after a run's lineage with `clients` alone, all of whom are invited.
 
-    Of a round with fewer answers than `fewest` nothing is learned. `ledger` says where the lineage ends, and who may
-    release once more; it is not changed.
+    Rounds below `fewest` answers learn nothing. `ledger` (unchanged) has the lineage's end, and who may release.
     """
     saved, experiment = open_model(run), run.experiment
     federation = _federation(run, saved, ledger)
@@ -126,7 +124,7 @@ def scores_of(model: TrainedModel, twin: Twin) -> Scores:
 
 
 def measured(run: Run, users: Clients, scores: Scores) -> dict[str, float]:
-    """Return metrics of some users' validation items among the whole pool, but for what they train on.
+    """Return metrics of users' validation items among the whole pool but their training items.
 
     Raises `InputError` where none of them has a validation item.
     """
@@ -147,19 +145,19 @@ def measured(run: Run, users: Clients, scores: Scores) -> dict[str, float]:
 
 
 def difference(twin: Twin, shared: Mapping[str, torch.Tensor]) -> float:
-    """Return how far the server's tensors are from the simulated ones where they are furthest."""
+    """Return the largest difference of the server's tensors from the simulated ones."""
     return max(float((twin.shared[name] - value).abs().max()) for name, value in shared.items())
 
 
 def _add(counts: dict[int, int], clients: Clients, which: npt.NDArray[np.bool_], each: Amount) -> None:
-    """Add what a round moved for some of its clients to their counts."""
+    """Add a round's bytes of some clients to their counts."""
     amounts = np.broadcast_to(np.asarray(each, np.int64), clients.shape)
     for client, amount in zip(clients[which].tolist(), amounts[which].tolist(), strict=True):
         counts[client] = counts.get(client, 0) + amount
 
 
 def _federation(run: Run, saved: Saved, ledger: ServingLedger) -> Federation:
-    """Return the server and its simulated clients as the rounds begin."""
+    """Return the server and its simulated clients at the start of the rounds."""
     experiment, model = run.experiment, saved.model
     assert experiment.engine.shard_size is not None
     federation = Federation(
@@ -179,6 +177,6 @@ def _federation(run: Run, saved: Saved, ledger: ServingLedger) -> Federation:
 
 
 def _waited_for(spec: FleetFile) -> FleetFile:
-    """Return a fleet whose server waits for everybody it asked until the deadline, as `serve` does."""
+    """Return a fleet whose server waits for all invited until the deadline, as `serve` does."""
     waits = {"policy": "deadline", "over_select": 1.0, "min_fraction": 0.0}
     return spec.model_copy(update={"rounds": spec.rounds.model_copy(update=waits)})

@@ -1,9 +1,7 @@
-"""A server can be looked at from the disk, whether it is at work or not, and by its counts while it is.
+"""A server's state is shown from the disk at any time, and by its counts while it runs.
 
-RUN/private/serving.json says where a server that is at work listens; a lock on the run says whether one is.
-
-Owns: that file, and what is told of a served run. Does not own: the lineage (`edgefr.simulation.runs.lineage`), counts
-(`broker`).
+RUN/private/serving.json has its address; a lock on the run says whether it runs. Owns: that file, and the status of a
+served run. Does not own: the lineage (`edgefr.simulation.runs.lineage`), counts (`broker`).
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ class Serving(Record):
 
 @contextmanager
 def told(run: Path, url: str, rounds: int, pin: str | None) -> Iterator[None]:
-    """Have the run's folder say where its server listens while inside."""
+    """Write a server's address to the run's folder while inside."""
     where = Serving(url=url, since=int(time.time()), rounds=rounds, pin=pin)
     write_json(run / FILE, where.model_dump(), mode=0o600)
     try:
@@ -56,11 +54,9 @@ def told(run: Path, url: str, rounds: int, pin: str | None) -> Iterator[None]:
 
 
 def status(run: Run, shown: tuple[Path, Path] | None = None) -> dict[str, Any]:
-    """Return what the server of a run is doing, or what it left: plain values by name, in the order they are shown.
+    """Return what a run's server is doing, or what it left: plain values by name, in the order they are shown.
 
-    `shown`: certificate and key (PEM) for a server that asks whoever comes for one (None: nothing is shown).
-
-    Raises `InputError` for a lineage that was changed.
+    `shown`: certificate and key (PEM) for a server that asks for one. Raises `InputError` for a changed lineage.
     """
     lineage, keys, opened = run.lineage, Keys(run.path), run.lineage.open
     keys.look()
@@ -86,7 +82,7 @@ def status(run: Run, shown: tuple[Path, Path] | None = None) -> dict[str, Any]:
 
 
 def _spent(run: Run, lineage: Lineage) -> dict[str, Any]:
-    """Return what the worst client has spent in the run and all served rounds."""
+    """Return the worst client's epsilon in the run and all served rounds."""
     served = lineage.ledger()
     if served is None:
         return {"epsilon": "nothing is promised" if lineage.begun else "nothing was served"}
@@ -96,7 +92,7 @@ def _spent(run: Run, lineage: Lineage) -> dict[str, Any]:
 
 
 def _counts(serving: Serving, shown: tuple[Path, Path] | None) -> dict[str, Any]:
-    """Return the counts of a server that is at work, on this host; why not, where it does not tell them."""
+    """Return the counts of a running server on this host, or why there are none."""
     try:
         lines = _asked(serving, shown).decode().splitlines()
     except (OSError, http.client.HTTPException, InputError) as error:
@@ -108,7 +104,7 @@ def _counts(serving: Serving, shown: tuple[Path, Path] | None) -> dict[str, Any]
 
 
 def _asked(serving: Serving, shown: tuple[Path, Path] | None) -> bytes:
-    """Return /metrics of a server, which has to hold the key that its file names."""
+    """Return /metrics of a server, which must hold the key in its file."""
     parts = urlsplit(serving.url)
     host = parts.hostname or ""
     if serving.pin is None:

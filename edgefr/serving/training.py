@@ -1,8 +1,8 @@
-"""A finished run goes on in the loop of every run, with real devices for clients.
+"""A finished run continues in the loop of every run, with real devices for clients.
 
-Devices are the backend of its rounds, and they come by themselves: nobody's interactions, and nothing that is measured
-on them, are here. Owns: which runs can be gone on with so, what of their privacy is left for the server. Does not own:
-the loop (`edgefr.simulation.loop`), how devices are reached (`devices`, `broker`, `server`).
+Devices are the backend of its rounds; the server has no interactions and no measurements. Owns: which runs can continue
+so, the server's part of their privacy. Does not own: the loop (`edgefr.simulation.loop`), devices (`devices`, `broker`,
+`server`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from privacy.trust import TRUSTS
 
 @dataclass(frozen=True)
 class OnDevices(Rounds):
-    """These are rounds of `clients` whose examples are drawn, and whose models are measured, where their data are."""
+    """These are rounds of `clients`, whose examples and measurements stay on devices."""
 
     clients: Clients = field(kw_only=True)
 
@@ -61,15 +61,15 @@ class OnDevices(Rounds):
 
 @dataclass(frozen=True)
 class InBlock(OnDevices):
-    """These are rounds in block `number` of time; `pool`: the items that there were in the one before."""
+    """These are rounds in block `number` of time; `pool`: items of the block before."""
 
     number: int = field(kw_only=True)
     pool: npt.NDArray[np.int64] = field(kw_only=True)
 
     def begin(self, run: Running) -> None:
-        """Let a rule look back at the tables that the block began with, unless a server before this one noted them.
+        """Let a rule look back at the tables that the block began with, unless an earlier server noted them.
 
-        They are as the block before left them: rows of new items were moved by nobody, and are those of the bundles.
+        Rows of new items are those of the bundles.
         """
         f = run.federation
         if self.number and f.rule.looks_back and not f.previous:
@@ -78,7 +78,7 @@ class InBlock(OnDevices):
 
 @dataclass
 class Called(Participants):
-    """Devices are invited, and come or do not; who may not release once more sits out."""
+    """Devices are invited, and come or do not; those who may not release again sit out."""
 
     federation: Federation
     devices: Devices
@@ -92,15 +92,14 @@ class Called(Participants):
         return self.devices.invite(number, self.federation.cohort(number, population, self.clients_per_round))
 
     def adjourn(self) -> None:
-        """Give the devices the last word."""
         self.devices.finish(self.number, self.federation.shared)
 
 
 def training_of(run: Run, devices: Devices, rounds: int) -> Training:
-    """Return the run as its last round left it, to go on for `rounds` rounds with `devices` for clients.
+    """Return the run as its last round left it, for `rounds` more rounds with `devices` as clients.
 
-    It starts from the end of `devices.ledger`'s lineage, without one from the run's own. Raises `InputError` for runs
-    that real devices cannot go on with, and where the bundle's terms are not the run's.
+    It starts from the end of `devices.ledger`'s lineage, else from the run's own. Raises `InputError` for runs that
+    devices cannot continue, and where the bundle's terms are not the run's.
     """
     check_goes_on(run.experiment, devices)
     experiment, saved, origins = run.experiment, open_model(run), devices.origins
@@ -148,7 +147,7 @@ def training_of(run: Run, devices: Devices, rounds: int) -> Training:
 
 
 def check_goes_on(experiment: Experiment, devices: Devices) -> None:
-    """Raise `InputError` for an experiment whose rounds these devices cannot go on with."""
+    """Raise `InputError` for an experiment whose rounds these devices cannot do."""
     learning = devices.origins.learning
     why = protocol_of(experiment).unserved(experiment)
     if why is not None:
@@ -169,9 +168,9 @@ def check_goes_on(experiment: Experiment, devices: Devices) -> None:
 
 
 def plan_of(run: Run, clients: int, rounds: int) -> Plan:
-    """Plan the privacy of a lineage's releases in its first `rounds` rounds, over so many devices.
+    """Plan the privacy of a lineage's first `rounds` rounds, over so many devices.
 
-    Where the server adds the noise, an epsilon is shared by all of them; devices add what their bundle says.
+    An epsilon is shared by all rounds of server noise; devices add their bundle's noise.
     """
     e = run.experiment
     counted = max(e.total_rounds, 1) if TRUSTS[e.privacy.trust].sees_uploads else rounds
@@ -179,9 +178,7 @@ def plan_of(run: Run, clients: int, rounds: int) -> Plan:
 
 
 def on_the_server(privacy: Plan, terms: ReleaseRecord) -> Plan:
-    """Return what of a run's privacy is left for the server:
-
-    noise that each upload brings along is not added here again. `terms` are those on which devices release.
+    """Return the run's privacy without the noise that uploads of these `terms` carry.
 
     Raises `InputError` where devices do not clip or add noise as the plan has it.
     """
@@ -201,7 +198,7 @@ def on_the_server(privacy: Plan, terms: ReleaseRecord) -> Plan:
 
 
 def without_data(data: str, model: TrainedModel) -> Prepared:
-    """Return a model's users and catalogue by name, of a data set that nobody has any interactions in."""
+    """Return a model's users and catalogue as a data set without interactions."""
     names, users = model.names, len(model.names.users)
     items, nobodys, never = len(names.items), Ragged.empty(users), np.full(users, -1, np.int32)
     texts = list(names.texts or names.titles)

@@ -1,6 +1,6 @@
-"""This reads rows of a user and all of their items, as LightGCN's and NGCF's files have them, and CiteULike's lists.
+"""This reads rows of a user and all of their items, as LightGCN's and NGCF's files and CiteULike's lists have them.
 
-Owns: telling such a file by its content, and one row for each item. Does not own: text (`lines`).
+Owns: recognising such a file, and one row for each item. Does not own: text (`lines`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def is_adjacency(first: str) -> bool:
 
 
 def open_adjacency(path: Path, first: str) -> Opened:
-    """Open such a file. Where every line begins with the number of those that follow, it is of no user: lines are."""
+    """Open such a file; where every line begins with its length it has no users, and each line is one."""
     rows = [line.split() for line in first.splitlines()[:_LINES] if line.strip()][:-1]
     counted = bool(rows) and all(int(row[0]) == len(row) - 1 for row in rows)
 

@@ -52,7 +52,7 @@ def make(name: str, rows: Rows, options: FileOptions, source: dict[str, Any]) ->
 
 
 def _newest_of_ties(rows: Rows) -> str:
-    """Return which of equal times is newest, "last" in a file whose users go forward in time from row to row."""
+    """Return which of equal times is newest: "last" in a file whose users are in order of time."""
     order = np.argsort(rows.user, kind="stable")
     step = np.diff(rows.time[order])[np.diff(rows.user[order]) == 0]
     forward, back = int((step > 0).sum()), int((step < 0).sum())

@@ -1,8 +1,7 @@
 """Columns are checked and turned into numbers, block by block: ids, ratings and parts of a split.
 
-Owns: what an id, a rating or a part may look like, and saying in which row one does not. Does not own: times (`times`).
-Columns come with the types that a file gives them; text that holds numbers is read as numbers where numbers are wanted.
-No row becomes an object of Python.
+Owns: valid ids, ratings and parts, and the row number of a bad one. Does not own: times (`times`). Columns keep their
+file's types; text is parsed where numbers are wanted. No row becomes a Python object.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ LONGEST_ID = 64
 """The characters that an id may have."""
 
 MOST_BLOCKS = 1001
-"""The blocks that a data set may come with."""
 
 _NO_BLOCK = "data_options.columns.block=-"
 _ID = f"an id is 1 to {LONGEST_ID} printable characters, or a whole number"
@@ -35,10 +33,9 @@ _PARTS = {
 
 
 def ids(table: Opened, row: int, column: str, values: pa.Array) -> pa.DictionaryArray:
-    """Return ids as numbers of a dictionary: of whole numbers (int64), or of text without spaces around it.
+    """Return ids as numbers of a dictionary: of whole numbers (int64), or of stripped text.
 
-    `row` is the number of the block's first row. An id may stand in the dictionary twice. Raises `InputError` for what
-    is no id.
+    `row` is the number of the block's first row. The dictionary may repeat an id. Raises `InputError` for a bad id.
     """
     import pyarrow as pa
 
@@ -55,7 +52,6 @@ def ids(table: Opened, row: int, column: str, values: pa.Array) -> pa.Dictionary
 
 
 def _whole(table: Opened, row: int, column: str, names: pa.Array, coded: pa.DictionaryArray) -> pa.Array | None:
-    """Return the values of a dictionary as whole numbers, None where they are no numbers."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -70,7 +66,6 @@ def _whole(table: Opened, row: int, column: str, names: pa.Array, coded: pa.Dict
 
 
 def _text(table: Opened, row: int, column: str, names: pa.Array, coded: pa.DictionaryArray) -> pa.Array:
-    """Return the values of a dictionary as text without spaces around it."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -186,7 +181,6 @@ def blocks(table: Opened, row: int, column: str, values: pa.Array) -> npt.NDArra
 
 
 def decoded(table: Opened, row: int, column: str, values: pa.Array, rule: str) -> pa.Array:
-    """Return the values themselves, of an array that may be numbers of a dictionary; they are as short as numbers."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -200,7 +194,6 @@ def decoded(table: Opened, row: int, column: str, values: pa.Array, rule: str) -
 
 
 def trimmed(values: pa.Array) -> pa.Array:
-    """Return text without spaces around it, and anything else as it is."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

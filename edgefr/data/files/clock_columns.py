@@ -1,6 +1,6 @@
 """A day may stand in one column and the time of day in another: this finds such pairs, and reads the time of day.
 
-Owns: which columns of a table are whole days and which are times of day. Does not own: dates (`times`).
+Owns: which columns are whole days and which are times of day. Does not own: dates (`times`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RULE = "a time of day is HH:MM, HH:MM:SS, an hour, or a number as 1730; data_op
 def chosen(table: Opened, columns: dict[str, str], told: Columns) -> dict[str, str]:
     """Return the columns by role, with the time that orders rows best: a moment, else a day and a time of day.
 
-    `told` are the names that options say, which stay. Only the first rows are looked at.
+    `told` are names that options give, which are kept. Only the first rows are read.
     """
     if told.time is not None or "time" not in columns:
         return columns
@@ -62,7 +62,6 @@ def chosen(table: Opened, columns: dict[str, str], told: Columns) -> dict[str, s
 
 
 def _plain(values: pa.Array) -> pa.Array:
-    """Return values as text without spaces around it."""
     import pyarrow as pa
 
     values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
@@ -123,7 +122,7 @@ def of_day(table: Opened, row: int, column: str, values: pa.Array) -> npt.NDArra
 def _of_numbers(
     table: Opened, row: int, column: str, found: npt.NDArray[np.int64], values: pa.Array
 ) -> npt.NDArray[np.int64]:
-    """Return numbers as milliseconds: by the column's name of a frame of time, of hours with minutes, or hours."""
+    """Return numbers as milliseconds; the column's name tells the unit, else HHMM or hours."""
     name = names.plain(column)
     if name in ("timeframe", "milliseconds"):
         table.refuse(row, column, found < 0, values, _RULE)
@@ -134,7 +133,7 @@ def _of_numbers(
 
 
 def told(columns: dict[str, str], there: Sequence[str]) -> list[str]:
-    """Return what is said of how the time was chosen, nothing where there was no choice."""
+    """Return a note on how the time was chosen, or nothing where there was no choice."""
     if "time" not in columns:
         return []
     taken = columns["time"] if "clock" not in columns else f"{columns['time']} with {columns['clock']}"

@@ -32,10 +32,7 @@ _TYPES = ("token", "token_seq", "float", "float_seq")
 
 @dataclass(frozen=True)
 class _Layout:
-    """This is how a file is laid out: `columns` are their names, `header` says whether its first row holds them.
-
-    `drop`: rows of another width are left out and told of.
-    """
+    """This is a file's layout: names of `columns`, whether its first row is a `header`, whether to `drop` odd rows."""
 
     text: Text
     columns: tuple[str, ...]
@@ -50,7 +47,7 @@ class _Layout:
         return Opened(str(self.text.path), self.columns, lambda wanted: self._blocks(wanted, notes), first, notes)
 
     def _blocks(self, columns: Sequence[str], notes: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the rows of these columns as text; nothing at all is null. What is odd about rows goes to `notes`."""
+        """Yield the rows of these columns as text; empty fields are null. Odd rows are added to `notes`."""
         names = [str(place) for place in range(len(self.columns))]  # by place: headers may have a name twice
         row, skipped, inside = (2 if self.header else 1), list[int](), 0
         for place, block in enumerate(self.text.blocks()):
@@ -71,7 +68,7 @@ class _Layout:
     def _parsed(
         self, block: bytes, names: list[str], columns: Sequence[str], skipped: list[int], head: int, blank: int
     ) -> pa.RecordBatch:
-        """Return the rows of a block. Nothing reads ahead: a reader that is left would outlive its file."""
+        """Return the rows of a block; nothing reads ahead, since that would outlive the file."""
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
@@ -110,7 +107,7 @@ class _Layout:
 
 @contextmanager
 def _rows(name: str, before: int, text: Text) -> Iterator[None]:
-    """Turn what the parser raises into an `InputError` that names file and row; `before`: rows of earlier blocks."""
+    """Turn a parser's error into an `InputError` that names file and row; `before`: rows of earlier blocks."""
     import pyarrow as pa
 
     try:
@@ -157,7 +154,7 @@ def _separator(line: str) -> str:
 
 
 def _quotes(first: str, separator: str) -> bool:
-    """Say whether quotes enclose fields: in files of tabs only where every quote that begins a field ends one, too."""
+    """Say whether quotes enclose fields; with tabs only if every quote that begins a field ends one."""
     if separator != "\t":
         return True
     fields = [field for line in first.splitlines() for field in line.split("\t") if field.startswith('"')]
@@ -204,7 +201,6 @@ def _first_lines(path: Path, encoding: str | None) -> tuple[int, str]:
 
 
 def _header(path: Path, first: str, separator: str, quoted: bool) -> tuple[str, ...]:
-    """Return the names of the columns."""
     try:
         if len(separator) > 1:
             names = first.partition("\n")[0].rstrip("\r").split(separator)

@@ -1,6 +1,6 @@
-"""In a folder or beside a file there may be several tables: this says which holds the interactions, which the items.
+"""A folder may hold several tables: this finds the interactions and the items.
 
-Owns: names of files, and what the names of their columns say of them. Does not own: which names columns have (`names`).
+Owns: names of files, and recognising them by their columns. Does not own: usual column names (`names`).
 """
 
 from __future__ import annotations
@@ -41,10 +41,9 @@ def is_file(name: str) -> bool:
 
 
 def tables(path: Path, options: FileOptions) -> tuple[Path, Path | None]:
-    """Return the file of interactions and that of items, None where there is none.
+    """Return the file of interactions and that of items (None: there is none); a table in parts is its folder.
 
-    A table in parts is its folder. Raises `InputError` for a folder in which they cannot be told, and for files that
-    are not there.
+    Raises `InputError` for a folder in which they cannot be told apart, and for missing files.
     """
     if is_folder(path):
         there = [p for p in files_of(path) if format_of(p) is not None]
@@ -60,7 +59,7 @@ def tables(path: Path, options: FileOptions) -> tuple[Path, Path | None]:
 
 
 def _heads(there: list[Path], options: FileOptions) -> dict[Path, tuple[str, ...]]:
-    """Return the columns of every file, none for one that cannot be opened: whoever names it hears why."""
+    """Return the columns of every file, none for one that cannot be opened."""
     heads: dict[Path, tuple[str, ...]] = dict.fromkeys(there, ())
     for path in there if len(there) <= _MOST_OPENED else ():
         with suppress(InputError):
@@ -69,7 +68,6 @@ def _heads(there: list[Path], options: FileOptions) -> dict[Path, tuple[str, ...
 
 
 def _roles(head: tuple[str, ...], options: FileOptions) -> set[str]:
-    """Return which of user and item are found among these columns."""
     out = set()
     for role in ("user", "item"):
         with suppress(InputError):
@@ -79,7 +77,7 @@ def _roles(head: tuple[str, ...], options: FileOptions) -> set[str]:
 
 
 def _interactions(folder: Path, there: list[Path], heads: dict[Path, tuple[str, ...]], options: FileOptions) -> Path:
-    """Return the file of a folder that must hold the interactions, by columns, then by name; for parts, the folder."""
+    """Return a folder's file of interactions, by columns, then by name; for parts, the folder."""
     files = [path for path in there if not bare(path).endswith(".item")]
     if not files:
         known = ", ".join(ends())
@@ -110,7 +108,6 @@ def _called(others: list[Path], usual: tuple[str, ...]) -> Path | None:
 
 
 def _only_items(others: list[Path], heads: dict[Path, tuple[str, ...]], options: FileOptions) -> Path | None:
-    """Return the one file with items and their texts, and without users."""
     found = [
         path
         for path in others
@@ -129,7 +126,6 @@ def _atomic_items(path: Path) -> Path | None:
 
 
 def _told(name: str, beside: Path) -> Path:
-    """Return the file of items that the options name."""
     found = next((path for path in (Path(name), beside.parent / name) if is_there(path)), None)
     if found is None:
         raise InputError(f"data_options.items: {name} is neither there nor beside {beside}; check the path")

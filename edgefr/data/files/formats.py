@@ -15,10 +15,7 @@ from privacy.table import Table
 
 @dataclass(frozen=True)
 class Format:
-    """A format is told by the ends of files' names; `open(path, options)` opens a file of it and reads no rows.
-
-    `reads` are the options that it reads and other formats do not.
-    """
+    """A format has usual ends of names; `open(path, options)` opens a file and reads no rows. `reads`: own options."""
 
     name: str
     ends: tuple[str, ...]
@@ -31,7 +28,6 @@ FORMATS: Table[Format] = Table("format of a file", Format, home="edgefr.data.fil
 
 
 def ends() -> list[str]:
-    """Return the ends of names that files of known formats have."""
     return [end for entry in FORMATS.values() for end in entry.ends]
 
 

@@ -1,8 +1,7 @@
 """This reads MIND's behaviours: rows of impression, user, time, history, and what was shown: "N1-0 N2-1".
 
-Owns: telling such a file by its content, and one row for each click. Does not own: text (`lines`), dates (`times`).
-A history has no times, and what was clicked before a user's first impression is in no other row: it is left out, and
-said to be.
+Owns: recognising such a file, and one row for each click. Does not own: text (`lines`), dates (`times`). Histories have
+no times, so clicks before a user's first impression are left out, and a note says so.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def is_impressions(first: str) -> bool:
 
 
 def open_impressions(path: Path) -> Opened:
-    """Open such a file; its rows are numbered by its lines. Raises `InputError` if nothing says what was clicked."""
+    """Open such a file, with lines as row numbers. Raises `InputError` if nothing says what was clicked."""
     notes: list[str] = []
 
     def blocks(wanted: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:

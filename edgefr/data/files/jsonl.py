@@ -25,7 +25,6 @@ _LONGEST_LOOK = 1 << 20  # bytes
 
 
 def _open(path: Path, options: FileOptions) -> Opened:
-    """Open a file of JSON lines; its columns are the names that its first rows have."""
     import pyarrow as pa
 
     with stream(path) as file:
@@ -69,7 +68,6 @@ def _open(path: Path, options: FileOptions) -> Opened:
 
 
 def _names(block: bytes) -> set[str]:
-    """Return the columns that the last row of a block has, which was parsed before."""
     with suppress(ValueError, RecursionError):
         row = json.loads(block.rstrip().rpartition(b"\n")[2])
         return set(row) if isinstance(row, dict) else set()
@@ -90,7 +88,6 @@ def _wide_enough(block: bytes, name: str, kind: pa.DataType) -> pa.DataType:
 
 
 def _parsed(block: bytes, kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
-    """Return these columns of a block of lines, of these types."""
     import pyarrow as pa
     from pyarrow import json as arrow_json
 
@@ -103,7 +100,7 @@ def _parsed(block: bytes, kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
 
 
 def _is_literal(path: Path) -> bool:
-    """Say whether the rows of a file are dicts as Python writes them, as those of Steam and BeerAdvocate are."""
+    """Say whether rows are Python literals, as those of Steam and BeerAdvocate are."""
     with stream(path) as file:
         line = file.readline(_LONGEST_LOOK).strip()
     if not re.match(rb"\{\s*u?['\"]", line):
@@ -117,7 +114,7 @@ def _is_literal(path: Path) -> bool:
 
 
 def _as_json(path: Path, first: int, block: bytes) -> bytes:
-    """Return lines of Python literals as lines of JSON; nothing of them is run. Raises `InputError` naming the row."""
+    """Return lines of Python literals as lines of JSON; nothing is run. Raises `InputError` naming the row."""
     out = []
     for number, line in enumerate(filter(bytes.strip, block.splitlines()), first):
         try:
@@ -187,7 +184,6 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def _fault(path: Path, first: int, message: str) -> InputError:
-    """Return the error of a block whose first row is number `first`, with the row of the file."""
     place = re.search(r" in row (\d+)", message)
     column = re.search(r"Column\(/([^)]*)\)", message)
     if "straddling" in message:

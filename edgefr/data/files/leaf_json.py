@@ -1,6 +1,6 @@
 """This reads LEAF's JSON: one object with "users" and, under "user_data", lists of equal length for each of them.
 
-Owns: telling such a file by its content, and one row for each place of a user's lists. Does not own: JSON lines.
+Owns: recognising such a file, and one row for each place of the lists. Does not own: JSON lines.
 """
 
 from __future__ import annotations
@@ -66,7 +66,6 @@ def open_leaf(path: Path) -> Opened:
 
 
 def _lists(path: Path, user: str, found: dict[str, list[Any]], columns: Sequence[str]) -> dict[str, list[Any]]:
-    """Return the lists of one user."""
     who = f"{path}: user {printable(user, 40)}"
     if tuple(found) != tuple(columns) or len({len(values) for values in found.values()}) != 1:
         raise InputError(f"{who} has other lists than the first user, or lists that are not equally long")

@@ -1,6 +1,6 @@
-"""A file of text comes in blocks of whole rows: as UTF-8, with one sign between columns, every physical line counted.
+"""A file of text comes in blocks of whole rows: as UTF-8, with one separator character, every line counted.
 
-Owns: encodings, separators of several signs, where a row ends. Does not own: what stands in a row (`delimited`).
+Owns: encodings, separators of several characters, ends of rows. Does not own: columns (`delimited`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,7 @@ INSTEAD = "\x1f"
 
 @dataclass(frozen=True)
 class Text:
-    """This is how a file's text is written: encoding (None: UTF-8), separator, and whether quotes enclose fields.
-
-    `escaped`: a backslash stands before quotes inside quotes.
-    """
+    """This is a file's encoding (None: UTF-8) and separator; are fields quoted, and quotes `escaped`?"""
 
     path: Path
     encoding: str | None
@@ -36,7 +33,6 @@ class Text:
 
     @property
     def sign(self) -> str:
-        """Return what stands between columns of the blocks."""
         return self.separator if len(self.separator) == 1 else INSTEAD
 
     def blocks(self) -> Iterator[bytes]:
@@ -88,7 +84,6 @@ def wrong_encoding(path: Path | str, encoding: str | None) -> InputError:
 
 
 def _last_line(held: bytes) -> int:
-    """Return where the last line ends; 0 where none does."""
     return held.rfind(b"\n" if b"\n" in held else b"\r") + 1
 
 
@@ -136,10 +131,7 @@ def _end_with_strays(held: bytes, sign: bytes, escaped: bool) -> int:
 
 
 def check_words(path: Path, line: int, words: Sequence[bytes]) -> None:
-    """Refuse a word that is longer than any id or number: numpy gives every word the room of the longest.
-
-    `line` is the number of the first line of which they are.
-    """
+    """Refuse a word longer than any id or number, since numpy pads every word to the longest; `line` is the first."""
     longest = max(map(len, words), default=0)
     if longest > LONGEST_WORD:
         raise InputError(f"{path}: from line {line} on, a value has {longest:,} signs, and {LONGEST_WORD} is the most")

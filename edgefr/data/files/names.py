@@ -1,6 +1,6 @@
 """This finds columns by the names they usually have.
 
-Owns: which names mean a user, an item, a rating and so on. Does not own: what is in the columns.
+Owns: usual names of users, items, ratings and so on. Does not own: the columns' values.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def plain(name: str) -> str:
 
 
 def find(role: str, told: str | None, there: Sequence[str], where: str) -> str | None:
-    """Return the column of a role, None where there is none. Raises `InputError` for one that is told and missing.
+    """Return the column of a role, or None; `told` is the name from the options.
 
-    `told` is the name that the options say, `there` are the columns of the table that errors call `where`.
+    Raises `InputError` if that is missing.
 
     >>> find("user", None, ["Customer ID", "asin"], "ratings.csv")
     'Customer ID'
@@ -124,7 +124,7 @@ def interactions(columns: Columns, there: Sequence[str], where: str) -> dict[str
 
 
 def listed(told: str | None, item: str, there: Sequence[str], where: str) -> str:
-    """Return the column with the items' ids of a file of items; `item` is what the interactions call it."""
+    """Return the column of items' ids in a file of items; `item` is its name in the interactions."""
     if told is not None:
         return named(told, there, f"column of {where} (data_options.columns.listed)")
     same = [name for name in there if plain(name) == plain(item)]
@@ -148,7 +148,6 @@ def texts(told: Sequence[str] | None, there: Sequence[str], where: str, taken: C
 
 
 def title(columns: Sequence[str]) -> str | None:
-    """Return which of the columns of texts is the title: the usual one, else the first."""
     return next((name for name in columns if plain(name) in TEXTS["title"]), columns[0] if columns else None)
 
 

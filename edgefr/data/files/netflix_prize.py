@@ -1,6 +1,6 @@
 """This reads ratings in blocks under their item, as the Netflix prize has them: "1:", then "user,rating,date".
 
-Owns: telling such a file by its content, and its rows. Does not own: text (`lines`), dates (`times`).
+Owns: recognising such a file, and its rows. Does not own: text (`lines`), dates (`times`).
 """
 
 from __future__ import annotations

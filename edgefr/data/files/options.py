@@ -32,11 +32,7 @@ class Columns(BaseModel):
 
 
 class FileOptions(BaseModel):
-    """The options say how a file is read.
-
-    >>> FileOptions(columns={"user": "uid"}, positive=4).columns.user
-    'uid'
-    """
+    """These options say how a file is read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     columns: Columns = Field(default_factory=Columns, description="names of columns, where they are not the usual ones")

@@ -20,7 +20,6 @@ _MOST_PER_BYTE = 20  # rows to bytes of the file, above a million rows: a row of
 
 
 def _open(path: Path, options: FileOptions) -> Opened:
-    """Open a parquet file; its columns come with their own types, text as dictionaries."""
     from pyarrow import parquet
 
     if on_disk(path) != path or bare(path) != path.name.lower():

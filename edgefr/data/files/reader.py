@@ -39,7 +39,7 @@ __all__ = ["FileOptions", "Found", "build", "digest_of", "look", "look_at", "rea
 
 @dataclass(frozen=True)
 class Found:
-    """This is what a look at the headers found: tables, the column of every role, and the columns of texts."""
+    """These are the tables found by headers, the column of every role, and the columns of texts."""
 
     interactions: Opened
     columns: dict[str, str]
@@ -48,10 +48,7 @@ class Found:
 
 
 def look(path: Path, options: FileOptions) -> Found:
-    """Open a file or a folder and find its columns; first rows are read only where several could be the time.
-
-    Raises `InputError` for what cannot be used.
-    """
+    """Open a file or folder and find its columns; rows are read only if several could be the time."""
     first, second = tables(path, options)
     plain = options.model_copy(update={"header": None, "separator": None, "quote": None})
     table = open_parts(first, options) if is_folder(first) else open_table(first, options)
@@ -59,7 +56,7 @@ def look(path: Path, options: FileOptions) -> Found:
 
 
 def look_at(tables: Sequence[Path], items: Path | None, options: FileOptions, listed: Sequence[str] = ()) -> Found:
-    """Open files that are known to be parts of one table, and a file of items, whose columns `listed` may name."""
+    """Open files that are parts of one table, and a file of items, whose columns `listed` may name."""
     table = open_table(tables[0], options) if len(tables) == 1 else open_parts(tables[0].parent, options, tables)
     own = FileOptions(encoding=options.encoding, errors=options.errors, header=list(listed) or None)
     return found(table, None if items is None else open_table(items, own), options)
@@ -83,7 +80,6 @@ def found(interactions: Opened, items: Opened | None, options: FileOptions) -> F
 
 
 def has_texts(path: Path, options: FileOptions) -> bool:
-    """Say whether items have columns of texts; only headers are read."""
     return bool(look(path, options).texts)
 
 

@@ -30,12 +30,11 @@ _RATING = "a rating is a finite number; if the column is none, set data_options.
 
 @dataclass
 class Rows:
-    """These are the interactions of a table in its order: numbers of ids [n], and the ids that they number.
+    """These are a table's interactions in its order: numbers of ids [n], and the ids that they number.
 
-    `time` int64 [n] is a clock, of which `per_second` units make a second, or an order where that is None. `session`,
-    `domain`, `part` and `block` are None where the table has no such column. `below` rows were rated too low to be
-    interactions, out of `read`. `ratings` are the lowest, the mean and the highest of all of them, or nothing. `texts`
-    are columns of texts beside the rows. `notes`: what is told of rows that were left out.
+    `time` int64 [n] has `per_second` units a second, or is an order (None). `session`, `domain`, `part` and `block` are
+    None without such a column. `below` of `read` rows were rated too low. `ratings`: lowest, mean and highest, or
+    nothing. `texts`: columns beside the rows. `notes`: about rows that were left out.
     """
 
     user: Codes
@@ -57,10 +56,7 @@ class Rows:
 
 
 def read_rows(table: Opened, columns: dict[str, str], options: FileOptions, texts: Sequence[str]) -> Rows:
-    """Read the interactions of a table; `columns` by role. Raises `InputError` naming row and column.
-
-    `texts` are columns of texts beside the interactions.
-    """
+    """Read a table's interactions; `columns` by role. Raises `InputError` naming row and column."""
     if options.positive is not None and "rating" not in columns:
         raise InputError(
             f"{table.name}: no column has a usual name of a rating, so data_options.positive has nothing to compare; "
@@ -82,7 +78,7 @@ def read_rows(table: Opened, columns: dict[str, str], options: FileOptions, text
 
 
 class _Gathered:
-    """Add the rows of a table to it block by block."""
+    """Rows of a table are added block by block."""
 
     def __init__(self, table: Opened, columns: dict[str, str], options: FileOptions, texts: Sequence[str]):
         self.table, self.columns, self.positive = table, columns, options.positive
@@ -98,9 +94,9 @@ class _Gathered:
         self.texts: dict[str, list[pa.Array]] = {name: [] for name in texts}
 
     def add(self, first: int, block: pa.RecordBatch) -> None:
-        """Check all rows of a block, of which the first is number `first`, and keep those that are interactions.
+        """Check all rows of a block whose first is number `first`, and keep those that are interactions.
 
-        Rows that are to be left out are counted by the reason. A row that cannot be read is found by halving.
+        Rows left out are counted by reason; halving finds a row that cannot be read.
         """
         if not block.num_rows:
             return
@@ -123,7 +119,7 @@ class _Gathered:
                 self.dropped[column] = self.dropped.get(column, 0) + 1
 
     def _without_missing(self, first: int, block: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows that have a user and an item, and count the others. Raises `InputError` if none may."""
+        """Return the rows with user and item, and count the others. Raises `InputError` if none may lack them."""
         import pyarrow as pa
 
         if self.missing == "keep":
@@ -195,7 +191,7 @@ class _Gathered:
             column.append(texts[name])
 
     def rows(self) -> Rows:
-        """Return all that was kept; nothing of it stays here. Raises `InputError` where that is nothing."""
+        """Return all that was kept, and release it. Raises `InputError` where that is nothing."""
         import pyarrow as pa
 
         left_out = self.without + sum(self.dropped.values())
@@ -243,7 +239,7 @@ class _Gathered:
 
 
 def _joined(chunks: list[pa.DictionaryArray]) -> tuple[Codes, pa.Array]:
-    """Return one column's numbers int32 [n] and their ids, numbered by first appearance; empties the list."""
+    """Return a column's numbers int32 [n] and ids by first appearance; empties the list."""
     import pyarrow as pa
 
     unified = pa.chunked_array(chunks).unify_dictionaries()
@@ -255,7 +251,7 @@ def _joined(chunks: list[pa.DictionaryArray]) -> tuple[Codes, pa.Array]:
 
 
 def by_appearance(codes: Codes, names: pa.Array) -> tuple[Codes, pa.Array]:
-    """Return numbers and names anew: by first appearance, without names that no row has."""
+    """Return numbers and names by first appearance, without unused names."""
     import pyarrow as pa
 
     first = np.full(len(names), len(codes), np.int64)

@@ -1,7 +1,7 @@
-"""This is one table of somebody's own: its columns, and its rows block by block, bounded and with errors that point.
+"""This is a table of somebody's own: its columns, and its rows block by block, bounded and with errors that point.
 
-Owns: opening bytes safely, and what every format's reader hands out. Does not own: a format (`formats`), what columns
-mean (`names`, `values`).
+Owns: opening bytes safely, and what every format's reader returns. Does not own: formats (`formats`), meanings of
+columns (`names`, `checked_values`).
 """
 
 from __future__ import annotations
@@ -35,11 +35,10 @@ PACKED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".zip": "zip"}
 
 @dataclass(frozen=True)
 class Opened:
-    """This is a table that was opened, of which nothing but the names of the columns was read.
+    """This is an open table, of which only the names of the columns were read.
 
-    `name` is what errors call it. `blocks(columns)` yields (number of the first row, rows) with these columns, as the
-    file has them; rows count from `first`, the header's row included. Numbers may come as text. `notes`: what is told
-    of the rows that were read.
+    `blocks(columns)` yields (number of the first row, rows) of these columns; rows count from `first`, the header
+    included. Numbers may be text. `notes` are about the rows that were read.
     """
 
     name: str
@@ -49,7 +48,7 @@ class Opened:
     notes: list[str] = field(default_factory=list)
 
     def read(self, columns: Sequence[str]) -> Generator[tuple[int, pa.RecordBatch]]:
-        """Yield the blocks of `blocks`, at most `MOST_ROWS` rows; what a damaged file raises is one `InputError`."""
+        """Yield the blocks of `blocks`, at most `MOST_ROWS` rows; faults of a damaged file are one `InputError`."""
         rows = 0
         with faults(self.name):
             for first, block in self.blocks(columns):
@@ -99,7 +98,6 @@ def faults(name: str) -> Iterator[None]:
 
 
 def printable(text: str, most: int = 120) -> str:
-    """Return the text on one line, cut, with what a terminal might act on replaced."""
     return "".join(c if c.isprintable() else "?" for c in " ".join(text[: 4 * most].split()))[:most]
 
 
@@ -114,8 +112,6 @@ def bare(path: Path) -> str:
 
 
 class Bounded(io.RawIOBase):
-    """This is a stream of unpacked bytes that refuses to grow beyond what an honest file does."""
-
     def __init__(self, stream: BinaryIO, packed: int, name: str):
         self._stream, self._name, self._read = stream, name, 0
         self._most = min(_MOST_BYTES, max(_SMALL, _MOST_RATIO * packed))
@@ -134,14 +130,13 @@ class Bounded(io.RawIOBase):
 
 @contextmanager
 def stream(path: Path) -> Iterator[BinaryIO]:
-    """Open a file as a stream of unpacked bytes, bounded."""
     with faults(str(path)), _unpacked(path) as unpacked:
         yield cast(BinaryIO, io.BufferedReader(Bounded(unpacked, size_of(path), str(path))))
 
 
 @contextmanager
 def _unpacked(path: Path) -> Iterator[BinaryIO]:
-    """Open a file, also one in a zip, as it unpacks; nothing is written. Raises `InputError` for a zip of several."""
+    """Open a file, also one in a zip, unpacked as a stream. Raises `InputError` for a zip of several."""
     import pyarrow as pa
 
     packing, found = PACKED.get(path.suffix.lower()), _in_zip(path)
@@ -189,10 +184,6 @@ def _in_zip(path: Path) -> tuple[Path, str] | None:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """Return the files of a folder, or of a zip as if it were one: their paths lead into it, and nowhere else.
-
-    Of a zip the files of every folder in it are meant.
-    """
     with faults(str(folder)):
         if not os.path.isfile(folder):
             return sorted(path for path in folder.iterdir() if path.is_file())
@@ -209,7 +200,6 @@ def on_disk(path: Path) -> Path:
 
 
 def is_there(path: Path) -> bool:
-    """Say whether a path is a file, or leads to one in a zip."""
     found = _in_zip(path)
     if found is None:
         return os.path.isfile(path)
@@ -218,7 +208,6 @@ def is_there(path: Path) -> bool:
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes of a file as it lies on the disk."""
     found = _in_zip(path)
     if found is None:
         return os.path.getsize(path)

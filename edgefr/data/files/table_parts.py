@@ -1,6 +1,6 @@
-"""This reads a table that was written in parts as one: part-00000.parquet and so on, or train.txt and test.txt.
+"""This reads a table in parts as one: part-00000.parquet and so on, or train.txt and test.txt.
 
-Owns: which files are parts, and their rows one after another. Does not own: a format (`formats`).
+Owns: which files are parts, and the order of their rows. Does not own: formats (`formats`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def parts_of(folder: Path) -> list[Path]:
 
 
 def open_parts(folder: Path, options: FileOptions, paths: Sequence[Path] = ()) -> Opened:
-    """Open the parts of a folder, or these `paths`, as one table. Raises `InputError` if their columns differ."""
+    """Open a folder's parts, or `paths`, as one table. Raises `InputError` if their columns differ."""
     paths = paths or parts_of(folder)
     if len(paths) > _MOST:
         raise InputError(f"{folder}: it has {len(paths):,} parts, and {_MOST:,} is the most; write it as fewer files")

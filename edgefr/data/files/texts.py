@@ -1,6 +1,6 @@
-"""Items get their texts: from a file with a row for each item, or from columns beside the interactions.
+"""Items get their texts from a file with a row for each item, or from columns beside the interactions.
 
-Owns: which text an item has. Does not own: finding columns (`names`), vectors of texts (`cloud`).
+Owns: which text an item has. Does not own: finding columns (`names`), vectors (`cloud`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ _LONGEST = 4000  # characters of one column of an item: more than 512 tokens eve
 
 
 def described(dataset: Dataset, table: Opened, item: str, options: FileOptions) -> Dataset:
-    """Return the data set with the texts of a table of items; `item` is what the interactions call an item's id.
+    """Return the data set with the texts of a table of items; an item's first row counts.
 
-    The first row of an item counts; rows of items that nobody had are left out. Raises `InputError` where the table
-    knows none of the items.
+    `item` names the interactions' item column. Raises `InputError` where the table knows none of the items.
     """
     key = names.listed(options.columns.listed, item, table.columns, table.name)
     columns = names.texts(options.texts, table.columns, table.name, (key,))
@@ -52,10 +51,7 @@ def described(dataset: Dataset, table: Opened, item: str, options: FileOptions) 
 
 
 def beside(dataset: Dataset, columns: dict[str, pa.ChunkedArray], item: np.ndarray, items: pa.Array) -> Dataset:
-    """Return the data set with texts that stand beside the interactions: those of an item's first row.
-
-    `item` are the rows' numbers of `items`, in the order of the table.
-    """
+    """Return the data set with texts beside the interactions, of an item's first row; `item` numbers `items` by row."""
     import pyarrow as pa
 
     first = np.full(len(items), -1, np.int64)
@@ -107,7 +103,6 @@ class _Found:
         return known, item[rows]
 
     def catalogue(self) -> Catalogue:
-        """Return the catalogue with what was found. An id that two domains have is described once, for both."""
         place = {name: number for number, name in reversed(list(enumerate(self.listed.ids.tolist())))}
         same = [place[name] for name in self.listed.ids.tolist()]
         titles, texts = ([column[number] for number in same] for column in (self.titles, self.texts))
@@ -129,7 +124,7 @@ def words_of(value: Any) -> str:
 
 
 def _short(table: str, name: str, values: pa.Array) -> pa.Array:
-    """Return texts of bounded length; one long text of a dictionary, taken by all items, would fill the memory."""
+    """Return texts cut to a bounded length, since a dictionary's long text may be taken by all items."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -159,7 +154,7 @@ def _with_domains(
     table: Opened,
     where: str,
 ) -> Dataset:
-    """Return the data set with its items' domains, which the table of items says for all of them."""
+    """Return the data set with its items' domains, if the table of items names them for all."""
     import pyarrow as pa
 
     if not seen.all():

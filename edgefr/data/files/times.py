@@ -51,11 +51,7 @@ def joined(parts: Sequence[Part]) -> Part:
 
 @dataclass
 class Times:
-    """A column of times is read here block by block. `how` is the option `time`.
-
-    >>> Times("auto").unit_of(881250949), Times("auto").unit_of(1486479600000), Times("auto").unit_of(17)
-    ('s', 'ms', 'order')
-    """
+    """This reads a column of times block by block; `how` is the option `time`."""
 
     how: str
     dates: bool | None = None
@@ -85,10 +81,7 @@ class Times:
         return found
 
     def per_second(self, table: Opened, column: str) -> int | None:
-        """Return how many of the column's own units make a second; None where they are no clock.
-
-        Raises `InputError` where units are mixed.
-        """
+        """Return the column's units per second, or None for an order. Raises `InputError` where units are mixed."""
         unit = "s" if self.dates else self.unit_of(self.high[0])
         if unit == "order" or self.how == "order":
             return None
@@ -143,7 +136,7 @@ class Times:
 
 
 def _numbers(table: Opened, row: int, column: str, values: pa.Array, rule: str) -> Part:
-    """Return numbers exactly as they are written, or for floats by the fewest decimals that give them back."""
+    """Return numbers exactly as written, or for floats by the fewest decimals that restore them."""
     import pyarrow as pa
 
     def whole(part: Any) -> Any:
@@ -171,7 +164,6 @@ def _numbers(table: Opened, row: int, column: str, values: pa.Array, rule: str) 
 
 
 def _decimals(values: pa.Array) -> Part | None:
-    """Return text of numbers with fractions, to the last digit; None where some are none, or have too many digits."""
     import pyarrow as pa
 
     for digits in (9, 18, 15, 12, 6, 3):

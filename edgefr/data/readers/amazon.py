@@ -74,17 +74,14 @@ class AmazonOptions(Ordered):
 
 
 class CategoryOptions(Ordered):
-    """The options of one category say how thin users and items are dropped.
-
-    ``user_core: 5`` is FedCAR's Amazon-Video.
-    """
+    """The options are thresholds for thin users and items; ``user_core: 5`` is FedCAR's Amazon-Video."""
 
     user_core: int = Field(1, ge=1, description="interactions a user needs, repeatedly applied (count)")
     item_core: int = Field(1, ge=1, description="interactions an item needs, repeatedly applied (count)")
 
 
 def read_category(name: str, data_dir: Path, options: CategoryOptions, progress: Progress | None) -> Dataset:
-    """Read one category by the name of its data set, as "amazon-video"; its files may lie in `amazon-video.zip` too."""
+    """Read one category by its data set's name, as "amazon-video", also from `amazon-video.zip`."""
     category = amazon_ratings.category_of(name)
     chosen = AmazonOptions.model_validate(options.model_dump() | {"categories": [category]})
     with _opened(data_dir, name) as (archive, names):
@@ -157,7 +154,6 @@ def _find_files(data_dir: Path) -> tuple[Archive, Places]:
 
 
 def _places(members: Iterable[str]) -> Places:
-    """Return where members lie by their bare names, which several may share."""
     out: dict[str, list[str]] = {}
     for member in members:
         out.setdefault(member.rpartition("/")[2], []).append(member)
@@ -174,7 +170,6 @@ def _place(archive: Archive, names: Places, name: str) -> str | None:
 
 @contextmanager
 def _opened(data_dir: Path, name: str) -> Iterator[tuple[Archive, Places]]:
-    """Open the zip of a category's own name, where there is one, or else the folder of all of them."""
     if not (data_dir / f"{name}.zip").is_file():
         yield _find_files(data_dir)
         return
@@ -183,7 +178,6 @@ def _opened(data_dir: Path, name: str) -> Iterator[tuple[Archive, Places]]:
 
 
 def has_texts(data_dir: Path, options: AmazonOptions) -> bool:
-    """Say whether any category has its metadata, without which items are ids alone."""
     _, names = _find_files(data_dir)
     return any(f"meta_{category}.json.gz" in names for category in options.categories)
 
@@ -201,7 +195,6 @@ def _files_of(category: str, archive: Archive, names: Places) -> tuple[str, str 
 
 
 def _table(category: str, archive: Archive, names: Places) -> str | None:
-    """Return the file with a category's interactions: ratings alone before reviews."""
     tables = amazon_ratings.files_of(category)
     tables += [f"{prefix}{category}{core}.json.gz" for prefix in ("reviews_", "") for core in ("", "_5")]
     return next((_place(archive, names, table) for table in tables if table in names), None)
@@ -283,10 +276,7 @@ def _parse(archive: Archive, member: str, line: int, text: bytes) -> dict[str, A
 
 
 def _words(value: Any, depth: int = 0) -> list[str]:
-    """Return the strings of a field, in lists or not; anything else is left out.
-
-    Raises `ValueError` for lists that lie deeper in lists than any honest file's.
-    """
+    """Return the strings of a field, in lists or not. Raises `ValueError` for lists nested too deeply."""
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list):

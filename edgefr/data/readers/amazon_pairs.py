@@ -1,7 +1,6 @@
 """Two processed Amazon sets in one layout: two domains with overlapping users, an order but no clock times.
 
-`interactions.csv` has one row per interaction with its position in the user's sequence; `items.csv` has the
-texts.
+`interactions.csv` has a row per interaction with its place in the user's sequence; `items.csv` has the texts.
 """
 
 from __future__ import annotations
@@ -34,15 +33,12 @@ MOVIE_BOOK = Public(
 
 
 def read_arts_office(data_dir: Path, progress: Progress | None) -> Dataset:
-    """9,577 users in both domains, 208,541 interactions with arts and office supplies."""
+    """Read 9,577 users in both domains, 208,541 interactions with arts and office supplies."""
     return _read(data_dir, "amazon-arts-office", ("arts", "office"), "attributes", ARTS_OFFICE)
 
 
 def read_movie_book(data_dir: Path, progress: Progress | None) -> Dataset:
-    """Read 20,502 users, 8,317 in both domains, with 269,443 interactions with films and books.
-
-    Most books have no title.
-    """
+    """Read 20,502 users, 8,317 in both domains, 269,443 interactions with films and books; most books have no title."""
     return _read(data_dir, "amazon-movie-book", ("movie", "book"), "categories", MOVIE_BOOK)
 
 

@@ -1,8 +1,7 @@
 """Amazon's tables of ratings alone stand in two orders: those of 2014 begin with user, item, those of 2018 item, user.
 
-Neither has a header, and a data set whose users and items change places looks like any other. So the columns are told
-apart by what Amazon's ids look like; where these are not Amazon's ids, the layout of the file's name decides; where
-half of them are, the file is refused. What was decided is in the notes of the data set.
+They have no header. Columns are told apart by the form of Amazon's ids, else by the layout of the file's name; where
+only half of the ids fit, the file is refused. The data set's notes have the decision.
 """
 
 from __future__ import annotations
@@ -61,7 +60,6 @@ def category_of(name: str) -> str:
 
 
 def files_of(category: str) -> list[str]:
-    """Return the names of a category's tables of ratings alone: of 2014, then of 2018."""
     return [f"{start}{category}.csv{end}" for start in ("ratings_", "") for end in ("", ".gz")]
 
 
@@ -112,7 +110,7 @@ def _check_bare(archive: Archive, member: str, line: int, column: pa.Array, what
 
 
 def _layout(archive: Archive, member: str, order: Order) -> Layout:
-    """Return how a table is laid out: as it was told, as its header says, or as its ids look."""
+    """Return how a table is laid out: as told, as its header says, or by the form of its ids."""
     header = _header(archive, member)
     if header:
         columns = _by_header(archive, member, header)
@@ -141,7 +139,6 @@ def _ordered(order: str, why: str) -> Layout:
 
 
 def _header(archive: Archive, member: str) -> list[str]:
-    """Return the names of a header, or nothing where the first line is a row: a row has numbers in its last columns."""
     with archive.open(member) as file, archive.faults(member):
         line = file.readline(_LONGEST_HEADER).decode("utf-8-sig", "replace")
     cells = [cell.strip().strip('"').lower() for cell in line.rstrip("\r\n").split(",")]
@@ -150,7 +147,6 @@ def _header(archive: Archive, member: str) -> list[str]:
 
 
 def _by_header(archive: Archive, member: str, header: Sequence[str]) -> tuple[str, ...]:
-    """Return what each column is. Raises `InputError` where it is not one of each."""
     roles = [next((role for role, names in _NAMED.items() if cell in names), "") for cell in header]
     if sorted(roles) != sorted(_NAMED):
         raise archive.fault(member, 1, "a header must name user, item, rating and timestamp, once each and no more")
@@ -158,7 +154,7 @@ def _by_header(archive: Archive, member: str, header: Sequence[str]) -> tuple[st
 
 
 def _shares(archive: Archive, member: str) -> tuple[float, float]:
-    """Return which part of the first and of the second column looks like Amazon's item ids, in the first block."""
+    """Return the shares of Amazon's item ids in the first and second column, in the first block."""
     import pyarrow.compute as pc
 
     names = ("first", "second", "rating", "time")
@@ -173,5 +169,4 @@ def _share(pc, column: pa.Array) -> float:
 
 
 def notes(layouts: Iterable[tuple[str, Layout]]) -> str:
-    """Return what is said of the tables that were read."""
     return "; ".join(f"{member}: {layout.said}" for member, layout in layouts)

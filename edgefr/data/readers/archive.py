@@ -1,7 +1,7 @@
 """This reads public archives as they are distributed, zip or unpacked folder: found, bounded, and read row by row.
 
-Owns: finding files, reading columns, and saying which file and which row is wrong. Does not own: what they
-mean. Zip members are read as streams; nothing is extracted to the disk.
+Owns: finding files, reading columns, errors with file and row. Does not own: the columns' meaning. Zip members are
+streamed; nothing is extracted to the disk.
 """
 
 from __future__ import annotations
@@ -113,15 +113,11 @@ class Archive:
             raise self.fault(member, None, f"damaged or unreadable ({why})") from error
 
     def fault(self, member: str, line: int | None, what: str) -> InputError:
-        """Return the error for a wrong row; `line` counts from 1."""
         at = f" line {line}" if line is not None else ""
         return InputError(f"{self.path}: {member}{at}: {what}; get a whole copy from {self.public.url}")
 
     def source(self, members: Sequence[str]) -> dict[str, Any]:
-        """Return what a `Dataset.source` says.
-
-        The digest is the zip's, or of the digests of the files read from a folder.
-        """
+        """Return `Dataset.source`; the digest is the zip's, or of the digests of the files read from a folder."""
         if self.zipped is not None:
             digest = sha256_of(self.path)
         else:
@@ -139,10 +135,10 @@ class Archive:
 
 @contextmanager
 def open_archive(data_dir: Path, stem: str, public: Public) -> Iterator[Archive]:
-    """`stem`.zip in `data_dir`, or else the unpacked folder `stem`.
+    """Open `stem`.zip in `data_dir`, or else the unpacked folder `stem`.
 
-    Raises `InputError` naming the file, its public page and its licence when neither is there, and when the
-    zip is damaged.
+    Raises `InputError` naming the file, its public page and its licence when neither is there, and when the zip is
+    damaged.
     """
     path, folder = data_dir / f"{stem}.zip", data_dir / stem
     if path.is_file():
@@ -171,10 +167,7 @@ def open_archive(data_dir: Path, stem: str, public: Public) -> Iterator[Archive]
 
 @contextmanager
 def open_file(data_dir: Path, name: str, public: Public) -> Iterator[Archive]:
-    """Open the single file `name` of `data_dir` as an archive of one member.
-
-    Raises `InputError` when it is not there.
-    """
+    """Open the single file `name` of `data_dir` as an archive of one member. Raises `InputError` when it is missing."""
     if not (data_dir / name).is_file():
         raise InputError(
             f"{data_dir / name} is not there; get it from {public.url} (licence: {public.licence}) "
@@ -199,10 +192,9 @@ def read_table(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (line number of the first row, rows) block by block, checked: column count, numbers, text encoding.
 
-    `columns` are those wanted, by name; with ``header=False`` the file's columns are named by `every_column`.
-    `separator` is one or two characters. `skip` lines at the start are left out. A line is a row, blank or not, and
-    lines count from 1. Quotes mean something only in a table with a header and commas, and never hold the end of a
-    line. Raises `InputError` naming file and line.
+    `columns` are those wanted, by name; with ``header=False`` `every_column` names the file's. `separator` is one or
+    two characters. `skip` lines at the start are left out; blank lines are rows, and lines count from 1. Quotes count
+    only with a header and commas, and never hold a line's end. Raises `InputError` naming file and line.
     """
     import pyarrow as pa
     from pyarrow import csv
@@ -264,7 +256,6 @@ class _Counted(io.RawIOBase):
 
 
 def _one_sign(file: BinaryIO, separator: str) -> BinaryIO:
-    """Return the stream with its separator of two signs as the one that no text has."""
     return cast(BinaryIO, io.BufferedReader(_Cut(file, separator.encode()), _CHUNK))
 
 
@@ -304,17 +295,11 @@ def row_of(message: str) -> tuple[int | None, str]:
 
 
 def _printable(text: str, most: int = 120) -> str:
-    """Return the text on one line, cut, with what a terminal might act on replaced."""
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))[:most]
 
 
 class Numbering:
-    """This gives dense numbers to ids, in order of first appearance.
-
-    >>> import pyarrow as pa
-    >>> Numbering().add(pa.array(["b", "a", "b"])).tolist()
-    [0, 1, 0]
-    """
+    """Ids get numbers in order of first appearance."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
@@ -324,11 +309,9 @@ class Numbering:
         return self._look_up(column, lambda name: self.numbers.setdefault(name, len(self.numbers)))
 
     def find(self, column: pa.Array) -> npt.NDArray[np.int32]:
-        """Return the numbers of these ids, -1 for unknown ones."""
         return self._look_up(column, lambda name: self.numbers.get(name, -1))
 
     def ids(self) -> npt.NDArray[np.str_]:
-        """Return the ids in order of their numbers."""
         return np.array(list(self.numbers), dtype=np.str_)
 
     def _look_up(self, column: pa.Array, number: Callable[[str], int]) -> npt.NDArray[np.int32]:

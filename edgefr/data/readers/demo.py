@@ -46,10 +46,11 @@ class DemoOptions(BaseModel):
 
 @dataclass(frozen=True)
 class _Items:
-    """This holds the traits of every item, and draws items.
+    """These are traits of all items:
 
-    `order` sorts items by (domain, topic); `reach` [items + 2] is the running weight, then infinity. `guide` says where
-    a search in `reach` begins, for `per` places per unit of weight.
+    `order` sorts them by (domain, topic), `reach` [items + 2] is the running weight, then infinity.
+
+    `guide` says where a search in `reach` begins, for `per` places per unit of weight.
     """
 
     domain: Ints
@@ -69,10 +70,7 @@ class _Items:
         return self.order[np.clip(at, self.edges[cell], self.edges[cell + 1] - 1)]
 
     def _last_below(self, weight: npt.NDArray[np.float64]) -> Ints:
-        """Return the last place of `reach` that is at most `weight`.
-
-        A binary search would jump all over a large table.
-        """
+        """Return the last place of `reach` that is at most `weight`; a binary search would miss the cache."""
         at = self.guide[(weight * self.per).astype(np.int64)].astype(np.int64)
         ahead = np.flatnonzero(self.reach[at + 1] <= weight)
         while len(ahead):
@@ -82,11 +80,7 @@ class _Items:
 
 
 def generate(options: DemoOptions, seed: int, progress: Progress | None) -> Dataset:
-    """Generate the demo data set: deterministic in options and seed.
-
-    >>> generate(DemoOptions(users=10), 0, None).domains
-    ('books', 'films')
-    """
+    """Generate the demo data set: deterministic in options and seed."""
     items = _make_items(options.items, seed)
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     for start in range(0, options.users, _USERS_AT_ONCE):
@@ -126,7 +120,6 @@ def _make_items(count: int, seed: int) -> _Items:
 
 
 def _skewed_topic(chance: npt.NDArray[np.float64]) -> Ints:
-    """Return a topic; the first has about five times the share of the last."""
     share = np.cumsum((1.0 + np.arange(len(TOPICS))) ** -0.5)
     return np.minimum(np.searchsorted(share / share[-1], chance, side="right"), len(TOPICS) - 1)
 
@@ -190,7 +183,7 @@ def _draw_items(
     items: _Items,
     attempt: int,
 ) -> Ints:
-    """Draw an item for every draw: domain, then topic, then the better of two popular items by style."""
+    """Draw items: domain, then topic, then the better of two popular items by style."""
 
     def chance(column: int) -> npt.NDArray[np.float64]:
         return keyed.uniform(key, draw * _COLUMNS + column)

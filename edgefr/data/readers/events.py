@@ -1,7 +1,7 @@
 """This module reads public tables of events, one row for each: who, what, when and, where it is said, of which kind.
 
-Owns: reading such a table in blocks, whatever its columns are called. Does not own: where the data sets come from and
-what their kinds mean (the modules of the data sets).
+Owns: reading such a table in blocks, whatever its columns are called. Does not own: sources and kinds (the data sets'
+modules).
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ _LATEST = 253_402_300_799_000  # 9999 in ms
 
 @dataclass(frozen=True)
 class Time:
-    """This says how a column of times is written.
+    """This is a column of times:
 
-    `type` is its type, and `read(archive, member, line, column)` checks it and returns times since 1970 in units of
-    which `per_second` make a second.
+    its `type`, and `read(archive, member, line, column)`, which checks and returns times since 1970.
+
+    They are in units of which `per_second` make a second.
     """
 
     type: Literal["int", "str"]
@@ -67,12 +68,10 @@ MILLISECONDS = Time("int", _milliseconds, 1000)
 
 @dataclass(frozen=True)
 class Layout:
-    """This says how the columns of a table are called.
+    """Names of a table's columns, which may follow a prefix and a dot in the header.
 
-    A column's name may stand in the header behind a prefix and a dot.
-
-    `kinds` are the kinds' names, by number or as the file has them (`kinds_written`); names of "" are no kind.
-    `skipped` kinds are left out while reading: rows that no one has use for and that memory would be spent on.
+    `kinds` are the kinds' names, by number or as the file has them (`kinds_written`); "" is no kind. `skipped` kinds
+    are not kept while reading.
     """
 
     user: str
@@ -93,7 +92,7 @@ class Layout:
 
 
 def read_events(archive: Archive, member: str, name: str, domain: str, layout: Layout) -> Dataset:
-    """Read the data set of a table of events, block by block; users and items are numbered by first appearance.
+    """Read a table of events block by block; ids are numbered by first appearance.
 
     Raises `InputError` naming file and row for what is not such a table.
     """
@@ -125,7 +124,6 @@ def read_events(archive: Archive, member: str, name: str, domain: str, layout: L
 
 
 def untitled(items: Numbering) -> Catalogue:
-    """Return items that nothing is known of but their ids."""
     nothing = [""] * len(items.numbers)
     return Catalogue(items.ids(), nothing, nothing, np.zeros(len(nothing), np.uint8))
 

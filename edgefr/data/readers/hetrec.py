@@ -1,6 +1,4 @@
-"""The two HetRec 2011 sets that GroupLens distributes: Last.fm-2K (tags given to artists) and MovieLens-2K (ratings).
-The name of an artist or film is the item's text.
-"""
+"""The two HetRec 2011 sets of GroupLens: Last.fm-2K (tags of artists) and MovieLens-2K (ratings); names are texts."""
 
 from __future__ import annotations
 
@@ -55,7 +53,7 @@ _COUNTED = {
 
 
 class LastfmOptions(BaseModel):
-    """The options say what is counted as an interaction, and which users and artists are thin.
+    """The options are what counts as an interaction, and which users and artists are thin.
 
     FedCAR's Table 1 is ``user_core: 5`` over every record; F3CRec's is ``records: distinct`` with both cores 5.
     """
@@ -70,10 +68,7 @@ class LastfmOptions(BaseModel):
 
 
 def read_lastfm_2k(data_dir: Path, options: LastfmOptions, progress: Progress | None) -> Dataset:
-    """Read Last.fm-2K: 186,479 tag assignments with clock times.
-
-    Artists that `artists.dat` does not list have no text.
-    """
+    """Read Last.fm-2K: 186,479 tag assignments with clock times; artists missing in `artists.dat` have no text."""
     with open_archive(data_dir, "hetrec2011-lastfm-2k", LASTFM_2K) as archive:
         table = _read(archive, "lastfm-2k", _TAGS)
     repeats: Literal["keep", "once"] = "once" if options.records == "distinct" else "keep"
@@ -87,7 +82,6 @@ def read_movielens_2k(data_dir: Path, progress: Progress | None) -> Dataset:
 
 
 def _read(archive: Archive, name: str, layout: _Layout) -> Dataset:
-    """The interactions and, where the archive has their table, the items' names."""
     items, titles, members = Numbering(), list[str](), [layout.member]
     if layout.listed in archive.members:
         titles = _names(archive, layout.listed, layout.title, items)
@@ -102,7 +96,7 @@ def _read(archive: Archive, name: str, layout: _Layout) -> Dataset:
 def _interactions(
     archive: Archive, layout: _Layout, items: Numbering
 ) -> tuple[npt.NDArray[np.str_], tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Return user ids and the (user, item, ms) columns; items that no table lists get the next numbers."""
+    """Return user ids and the (user, item, ms) columns; unlisted items get the next numbers."""
     member, users, columns = layout.member, Numbering(), []
     wanted: Wanted = {layout.user: "int", layout.item: "int", "timestamp": "int"}
     if layout.rating is not None:
@@ -124,10 +118,9 @@ def _interactions(
 
 
 def _names(archive: Archive, member: str, column: str, items: Numbering) -> list[str]:
-    """The items' names, and the items themselves into `items`.
+    """Return the items' names, and add the items to `items`.
 
-    Read line by line: the names hold quotes that are no quotes of a table, and are UTF-8 in one set and ISO-8859-1 in
-    the other.
+    Lines are split by hand: names hold stray quotes, and are UTF-8 in one set and ISO-8859-1 in the other.
     """
     import pyarrow as pa
 

@@ -59,10 +59,6 @@ def read(data_dir: Path, options: LastfmOptions, progress: Progress | None) -> D
 
 
 def _named(ids: pa.Array, names: pa.Array, titles: dict[str, str]) -> pa.Array:
-    """Return the ids, with one made of the name where there is none.
-
-    The names go into `titles`, the first of each id.
-    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,7 +1,4 @@
-"""This module reads MovieLens-100K, MovieLens-1M and MovieLens latest-small as GroupLens distributes them.
-
-Genres and titles are the items' text.
-"""
+"""This module reads MovieLens-100K, -1M and latest-small as GroupLens distributes them; genres and titles are texts."""
 
 from __future__ import annotations
 
@@ -95,7 +92,6 @@ def _listed(genres: list[str]) -> list[str]:
 
 
 def _genre_names(archive: Archive) -> list[str]:
-    """Return the genres in the order of u.item's columns."""
     with archive.open("u.genre") as file:
         lines = file.read(1 << 16).decode("latin-1").split()
     names = [line.rsplit("|", 1)[0] for line in lines]
@@ -117,7 +113,6 @@ def _films_100k(archive: Archive, genres: list[str]) -> tuple[Catalogue, Numberi
 
 
 def _films(films: Numbering, titles: list[str], genres: list[str]) -> Catalogue:
-    """Return the catalogue of films, whose genres and titles are their texts and whose genres are their categories."""
     texts = list(map(item_text, genres, titles))
     categories = [tuple(filter(None, names.split(", "))) for names in genres]
     return Catalogue(films.ids(), titles, texts, np.zeros(len(titles), np.uint8), categories)

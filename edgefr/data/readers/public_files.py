@@ -1,6 +1,6 @@
 """Public data sets that are tables like anybody's: which files they come in, and how these are read.
 
-Owns: facts of each, one entry of `SETS` for one data set. Does not own: reading (`files`).
+Owns: one entry of `SETS` for each data set. Does not own: reading (`files`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ _NONE_STATED = "none stated"
 class PublicFiles:
     """A public data set comes in these files, packed or not, in a data folder, a folder of these names, or their zip.
 
-    `files` are names of the table of interactions, of which the first that is there is taken; a name that ends with
-    `*` means all files that begin so, as parts of one table. `items` is the file of items. `options` are what a reader
-    of these files needs, and what is said by hand goes before them.
+    `files` are names of the table of interactions, the first found counts; a final `*` means parts of one table.
+    `items` is the file of items. `options` are for their reader, and weaker than the user's.
     """
 
     name: str
@@ -171,7 +170,6 @@ def find(
 
 
 def _places(about: PublicFiles, data_dir: Path) -> Iterator[Path]:
-    """Yield the folders and zips in which the files may lie."""
     for place in (data_dir, *(data_dir / f"{name}{end}" for name in about.folders for end in ("", ".zip"))):
         if place.is_dir() or is_folder(place):
             yield place
@@ -179,7 +177,6 @@ def _places(about: PublicFiles, data_dir: Path) -> Iterator[Path]:
 
 
 def _called(wanted: str, there: Mapping[str, Path]) -> list[Path]:
-    """Return the files of that name, whatever packs them; of a name that ends with *, all that begin so."""
     if wanted.endswith("*"):
         return [there[name] for name in sorted(there) if name.startswith(wanted[:-1])]
     return [there[wanted + end] for end in ("", *PACKED) if wanted + end in there][:1]

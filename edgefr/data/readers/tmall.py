@@ -1,7 +1,4 @@
-"""This module reads Tmall's shopping logs in the layouts that Tianchi publishes.
-
-They are the logs of the repeat buyers (dates alone), and of the mobile recommendation (hours).
-"""
+"""This module reads Tmall's logs by Tianchi: of repeat buyers (dates), and of the mobile task (hours)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Blocks of time are for continual learning: a base block, then equal increments, each split per user (F3CRec §5.1).
 
-Owns: which interactions take part, which block they fall in, and what is train, validation and test there. Does
-not own: what is carried from block to block, ranking and masking.
+Owns: which interactions take part, their block, and the split there. Does not own: state between blocks, ranking and
+masking.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ _LEAST = 3  # interactions in a block below which a user only trains
 class Stream(Dataset):
     """This is a data set with one order over all users: `position` int64 [n] is every row's place, 0 the oldest.
 
-    Rows themselves stay by user, as in every `Dataset`. Equal times stand in the order of the data set that the
-    stream was made from: for a file sorted by user that is the order of the file.
+    Rows stay sorted by user. Equal times keep the order of the original data set, for a file sorted by user the file's.
     """
 
     position: npt.NDArray[np.int64]
@@ -44,10 +43,9 @@ class Stream(Dataset):
 class Block:
     """This is one block D^t (F3CRec §3.1). Row u of each table is user u of the data set; absent users have empty rows.
 
-    `train`, `valid`, `test`: int32 items in time order, disjoint within a user; together they are the user's
-    items of the block. `past`: items that the user had in any part of earlier blocks, once each. `pool`: int32,
-    the items that have appeared up to and including this block, ascending. `known`: bool [users], users that had
-    appeared in an earlier block. `interactions` counts the block's records, repeats of a pair included.
+    `train`, `valid`, `test`: int32 items in time order, disjoint within a user. `past`: distinct items of earlier
+    blocks. `pool`: int32, items that have appeared so far, ascending. `known`: bool [users], users of earlier blocks.
+    `interactions` counts the block's records, repeated pairs included.
     """
 
     number: int
@@ -66,7 +64,6 @@ class Block:
 
     @property
     def history(self) -> Ragged:
-        """Return what may serve as context beside the block's own training items."""
         return self.past
 
     @property
@@ -85,10 +82,9 @@ class Block:
     def statistics(self) -> dict[str, Any]:
         """Return counts for a report, named as in F3CRec's Table 1 where they share a name.
 
-        `users` and `items` are active in this block; `accumulated_users` and `accumulated_items` have appeared
-        up to and including it. `sparsity` is Table 1's, of the accumulated users times the accumulated items;
-        `sparsity_active` is of the block's own users times its own items. `train`, `valid` and `test` count
-        items, and `*_users` the users that have some.
+        `users` and `items` are active in this block, `accumulated_*` up to and including it. `sparsity` is Table 1's,
+        of accumulated counts; `sparsity_active` is of the block's own. `train`, `valid` and `test` count items,
+        `*_users` their users.
         """
         parts: tuple[Part, ...] = ("train", "valid", "test")
         counts: dict[str, int] = {which: len(self._part(which).values) for which in parts}
@@ -113,16 +109,10 @@ class Block:
 
 
 class Blocks(ProtocolSettings):
-    """Blocks are made by time: a base block D0 and equal increments.
+    """Blocks are made by time: a base block D0 and equal increments, each split 80/10/10 per user (F3CRec §5.1).
 
-    Every user's items of a block are split 80/10/10 (F3CRec §5.1).
-
-    An interaction is a distinct (user, item, time) record, which is what F3CRec counts: tags that a user gives an
-    artist at one time are one record, at two times two. Within a user's block an item counts once, at its first
-    time, so no item is both trained and tested there.
-
-    >>> Blocks().min_interactions, Blocks(increment_split="chronological").increments
-    (10, 3)
+    An interaction is a distinct (user, item, time) record, as F3CRec counts: tags of an artist at one time are one
+    record. Within a user's block an item counts once, at its first time, so no item is both trained and tested there.
     """
 
     name: Literal["blocks"] = "blocks"
@@ -145,12 +135,10 @@ class Blocks(ProtocolSettings):
         return 1 + self.increments
 
     def restrict(self, dataset: Dataset) -> Stream:
-        """Return the interactions that take part, with users and items renumbered by the block they first appear in.
+        """Return the interactions that take part, with users and items renumbered by their first block.
 
-        Whoever is new in a later block has the highest numbers; those of one block stay in the data set's order. All
-        of them take part, with the numbers they have, where a data set comes with its blocks.
-
-        Raises `InputError` when the data set has no clock times and when too little is left.
+        Newcomers of later blocks have the highest numbers; order within a block is the data set's. A data set with its
+        own blocks keeps all rows and numbers. Raises `InputError` without clock times and when too little is left.
         """
         if dataset.block is not None:
             check_given(self, dataset)
@@ -173,9 +161,8 @@ class Blocks(ProtocolSettings):
     def apply(self, dataset: Dataset, seed: int, increment_split: IncrementSplit = "random") -> tuple[Block, ...]:
         """Return the blocks D0, D1, ... of a data set that `restrict` returned.
 
-        `increment_split` is what the experiment's fidelity asks for; the protocol's own field goes before it. A
-        user's split depends on the seed, the user's number, the block and the user's own items there alone.
-        Raises `InputError` when there are too few interactions for that many blocks.
+        `increment_split` is the fidelity's; the protocol's own field is stronger. A user's split depends on the seed,
+        user, block and its items there alone. Raises `InputError` for too few interactions.
         """
         user, item, users, items = dataset.user, dataset.item, len(dataset.users), len(dataset.catalogue)
         blocks = self.learned
@@ -222,10 +209,7 @@ class Blocks(ProtocolSettings):
         )
 
     def _numbers(self, dataset: Dataset) -> npt.NDArray[np.int16]:
-        """Return the block of every row.
-
-        D0 is the first share of the interactions, the last increment takes the rest.
-        """
+        """Return the block of every row; D0 is the first share of interactions, the last takes the rest."""
         if dataset.block is not None:
             return dataset.block
         return self._cut(dataset.name, dataset.position if isinstance(dataset, Stream) else _ranks(dataset.moment))
@@ -275,7 +259,7 @@ def _born(ids: npt.NDArray[np.int32], when: np.ndarray, n: int, never: int) -> n
 def _renumbered(
     dataset: Dataset, rows: npt.NDArray[np.int64], position: npt.NDArray[np.int64], number: npt.NDArray[np.int16]
 ) -> Stream:
-    """Return these rows, of these places and blocks, as a stream with users and items numbered by their first block."""
+    """Return rows with their places and blocks as a stream, users and items numbered by first block."""
     n, never = len(rows), int(number.max()) + 1
     users = _by_birth(_born(dataset.user[rows], number, len(dataset.users), never), never)
     items = _by_birth(_born(dataset.item[rows], number, len(dataset.catalogue), never), never)
@@ -305,10 +289,7 @@ def _by_birth(born: npt.NDArray[np.int64], never: int) -> npt.NDArray[np.int64]:
 
 
 def _parts(group: npt.NDArray[np.int64], blocks: int, seed: int, chronological: bool) -> npt.NDArray[np.int8]:
-    """Return 0 = train, 1 = validation, 2 = test for every row.
-
-    `group` = user * blocks + block ascends; within a group rows are in time order.
-    """
+    """Return 0 = train, 1 = validation, 2 = test for every row; `group` = user * blocks + block ascends."""
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     size = np.diff(starts, append=len(group))
     user, number = np.divmod(group[starts], blocks)
@@ -340,7 +321,7 @@ NOT_READ = ("min_interactions", "base", "increment_split")
 
 
 def check_given(settings: Blocks, dataset: Dataset) -> None:
-    """Raises `InputError` where the rows' blocks and parts are none that a run can go through, or are not asked for."""
+    """Raise `InputError` where a data set's own blocks and parts cannot be run, or are not asked for."""
     block, part, name = dataset.block, dataset.part, dataset.name
     assert block is not None
     if part is None:

@@ -1,7 +1,7 @@
-"""This module saves the candidates of a split: what every target was ranked against, in the data set's own ids.
+"""This saves the candidates of a split: what every target was ranked against, in the data set's own ids.
 
-A row per held-out item: `which` ("valid" or "test"), `user`, `items` (the target, then its negatives). Whoever has the
-file can rank another model on the same candidates, and a run can be given them.
+A row per held-out item: `which` ("valid" or "test"), `user`, `items` (the target, then its negatives). With the file
+another model can be ranked on the same candidates.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _MOST_VALUES = 1 << 31  # of a file that is read
 
 
 def write_candidates(path: Path, dataset: Dataset, split: Split) -> Path:
-    """Save the candidates of both parts as parquet.
+    """Save the candidates of both parts as parquet, in row groups that bound memory.
 
-    They are written in row groups, so that a table which draws its rows when asked is never whole in memory. They say
-    what users had, so the file's owner alone may read it. Raises `InputError` when the disk is full or not writable.
+    The file reveals interactions, so only its owner may read it. Raises `InputError` when the disk is full or not
+    writable.
     """
     from pyarrow import parquet
 
@@ -46,8 +46,7 @@ def write_candidates(path: Path, dataset: Dataset, split: Split) -> Path:
 def read_candidates(path: Path, dataset: Dataset, split: Split) -> Split:
     """Return the split with the candidates of the file instead of its own.
 
-    Raises `InputError` for a file that is damaged or of another data set, split or protocol: users and targets must be
-    the split's, and negatives different items of its pool.
+    Raises `InputError` for a damaged file, or other users, targets or items than the split's.
     """
     import pyarrow as pa
     from pyarrow import parquet

@@ -21,13 +21,11 @@ _SCORES_AT_ONCE = 1 << 22
 
 @dataclass(frozen=True)
 class Candidates:
-    """This is the table [n, 1 + negatives] of held-out items and their negatives.
+    """The table [n, 1 + negatives] of held-out items and their negatives is drawn by rows on demand.
 
-    Its rows are drawn when they are asked for.
-
-    Row r is for `users[r]`: `held[users[r]]`, then `negatives` items of `pool` [ascending] that the user never had,
-    which are those of `train` [users] and of every table in `others` [users] (`held` among them). A row is the same
-    whenever it is drawn and whoever else is. Index it by rows, as an array; `np.asarray` draws all of it.
+    Row r is for `users[r]`: `held[users[r]]`, then `negatives` items of `pool` [ascending] that are not in the user's
+    `train` or tables of `others` (`held` among them). A row is the same whenever it is drawn. Index it by rows, as an
+    array; `np.asarray` draws all of it.
 
     >>> table = Candidates(keyed.key(0, "doctest"), np.array([1]), np.array([-1, 4], np.int32),
     ...     Ragged.from_lists([[2], [0, 1]]), (np.array([-1, 4], np.int32),), np.arange(6, dtype=np.int32), 2)
@@ -50,7 +48,6 @@ class Candidates:
 
     @property
     def dtype(self) -> np.dtype[np.int32]:
-        """Return int32, as the items of a data set."""
         return np.dtype(np.int32)
 
     def __len__(self) -> int:
@@ -83,7 +80,7 @@ class Candidates:
 
 
 def drawn(table: Candidates) -> Items | Candidates:
-    """Return all of the table where it is small enough to be kept, else the table itself, which draws when asked."""
+    """Return the drawn table where it is small enough to keep, else the table itself."""
     rows, width = table.shape
     return table[:] if rows * width <= _DRAWN_AT_ONCE else table
 
@@ -91,10 +88,7 @@ def drawn(table: Candidates) -> Items | Candidates:
 def check_room(
     dataset: Dataset, users: npt.NDArray[np.int64], owned: npt.NDArray[np.int64], pool: int, negatives: int
 ) -> None:
-    """Raise `InputError` for the user who leaves too few items to draw from.
-
-    `owned[i]` of `pool` are not drawn for `users[i]`.
-    """
+    """Raise `InputError` for a user who leaves too few items; `owned[i]` of `pool` are not drawn for `users[i]`."""
     left = pool - owned
     worst = int(np.argmin(left))
     if left[worst] < negatives:
@@ -109,9 +103,9 @@ def check_room(
 
 
 def _room_for(dataset: Dataset, users: npt.NDArray[np.int64], most: int, negatives: int) -> int | None:
-    """Return the most interactions a user may have so that all who are left have room; None where nobody is.
+    """Return the most interactions a user may have so that all who stay have room; None where nobody stays.
 
-    Items that only the others had go with them, so that each look may lower the bound.
+    Leaving users take their items along, so each look may lower the bound.
     """
     counts = np.diff(dataset.offsets)
     while most > 0 and (counts[users] <= most).any():
@@ -123,17 +117,10 @@ def _room_for(dataset: Dataset, users: npt.NDArray[np.int64], most: int, negativ
 
 
 def sample_negatives(key: int, users: npt.ArrayLike, owned: Ragged, pool: int, count: int) -> npt.NDArray[np.int32]:
-    """Draw `count` different positions in [0, pool) per user: [n, count].
+    """Draw `count` different positions in [0, pool) per user, [n, count], uniform over those the user does not own.
 
-    They are uniform over those that the user does not own.
-
-    `owned[i]` lists the positions that `users[i]` owns, ascending, without repeats; at least `count` must be
-    left. A user's draw depends on `key` and the user's number alone, not on who else is drawn.
-
-    >>> own = Ragged.from_lists([[0, 1], [2]])
-    >>> draws = sample_negatives(keyed.key(0, "doctest"), [7, 8], own, pool=4, count=2)
-    >>> sorted(draws[0].tolist()), 2 in draws[1]
-    ([2, 3], False)
+    `owned[i]` lists the positions of `users[i]`, ascending, distinct; at least `count` must be left. A user's draw
+    depends on `key` and the user's number alone.
     """
     keys = keyed.fold(key, np.asarray(users, dtype=np.int64))
     out = np.empty((len(keys), count), np.int32)
@@ -175,7 +162,7 @@ def _by_sorting(keys: npt.NDArray[np.uint64], owned: Ragged, pool: int, count: i
 def _unfit(
     draws: npt.NDArray[np.int64], owned: Ragged, pool: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return (row, place) of draws [n, count] that the row owns or that stand further left in it already."""
+    """Return (row, place) of draws [n, count] that the row owns or that repeat one further left."""
     n, count = draws.shape
     bits = max(count - 1, 0).bit_length()
     codes = (draws << bits) + np.arange(count)

@@ -1,7 +1,7 @@
 """A protocol says which interactions train, which are held out, and what a held-out item is ranked against.
 
-Owns: leave-one-out, within a domain and across several. Does not own: other protocols (`edgefr.protocols`), scores and
-metrics. A protocol is part of a result: `describe` is printed with every number.
+Owns: leave-one-out, within a domain and across several. Does not own: other protocols, scores and metrics. A protocol
+is part of a result: `describe` is printed with every number.
 """
 
 from __future__ import annotations
@@ -37,12 +37,8 @@ KNOWN = (
 class LeaveOneOut(ProtocolSettings):
     """This is leave-one-out by time: the newest item is the test, the second newest the validation item.
 
-    Where a data set of single interactions has a split of its own, its test and validation items are these.
-    Both are ranked against `negatives` sampled items or against the whole pool; ask
-    `edgefr.metrics.evaluate`.
-
-    >>> LeaveOneOut().negatives
-    99
+    A data set's own split of single interactions goes first. Both are ranked against `negatives` sampled items or the
+    whole pool.
     """
 
     name: Literal["leave-one-out"] = "leave-one-out"
@@ -64,8 +60,7 @@ class LeaveOneOut(ProtocolSettings):
     def restrict(self, dataset: Dataset) -> Dataset:
         """Return the data that takes part: without users of too few different items, where these are dropped.
 
-        Items that they alone had go with them; a listed item that nobody had stays. Raises `InputError` when nobody is
-        left.
+        Their exclusive items go too; listed items without interactions stay. Raises `InputError` when nobody is left.
         """
         if self.few == "train":
             return dataset
@@ -76,10 +71,7 @@ class LeaveOneOut(ProtocolSettings):
         return without_users(dataset, enough)
 
     def apply(self, dataset: Dataset, seed: int) -> tuple[Split, ...]:
-        """Return one split, "main", of what `restrict` returned.
-
-        Raises `InputError` when nobody can be evaluated or too many negatives are asked.
-        """
+        """Return the split "main". Raises `InputError` for no users or too many negatives."""
         held = _hold_out(dataset, _first_times(dataset), self.min_interactions)
         pool, nothing = np.arange(len(dataset.catalogue), dtype=np.int32), Ragged.empty(len(dataset.users))
         split = _split("main", dataset, held, pool, nothing, self.negatives, seed)
@@ -93,14 +85,11 @@ class LeaveOneOut(ProtocolSettings):
 
 
 class CrossDomain(ProtocolSettings):
-    """This is TransFR's cross-domain task (TransFR §4.1):
+    """This is TransFR's cross-domain task (§4.1): learn in `source`, recommend in `target` to users who are in both.
 
-    learn in `source`, recommend in `target`, or in each of several, to users who are in both.
-
-    The split "source" is leave-one-out over all of the source's users. The split "target" is leave-one-out
-    over the overlapping users: its `train` serves local training only, its `history` is the user's source
-    items (train and validation). Cold start trains on nothing of the target. Of several targets each is a split of its
-    own, "target" and its name.
+    The split "source" is leave-one-out over all source users, "target" over the overlapping users: its `train` serves
+    local training only, its `history` is the user's source items (train and validation). Cold start trains on nothing
+    of the target. Of several targets each is a split, "target" and its name.
     """
 
     name: Literal["cross-domain"] = "cross-domain"
@@ -126,10 +115,7 @@ class CrossDomain(ProtocolSettings):
         return {"target" if len(names) == 1 else f"target {name}": name for name in names}
 
     def apply(self, dataset: Dataset, seed: int) -> tuple[Split, ...]:
-        """Return the split "source" and that of each target.
-
-        Raises `InputError` as `LeaveOneOut`, and for domains that are unknown or named twice.
-        """
+        """Return the split "source" and each target's. Raises `InputError` also for unknown or repeated domains."""
         named = (self.source, *((self.target,) if isinstance(self.target, str) else self.target))
         for name in named:
             if name not in dataset.domains:
@@ -224,7 +210,7 @@ def _first_times(dataset: Dataset) -> npt.NDArray[np.int64]:
 
 
 def _by_time(user: npt.NDArray[np.int32], time: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the rows sorted by user and time with those of equal times turned round: first in the file = newest."""
+    """Return the rows sorted by user and time, equal times reversed: first in the file = newest."""
     rows = np.arange(len(user))
     if not len(rows):
         return rows
@@ -254,7 +240,7 @@ def _nobody(dataset: Dataset, min_interactions: int) -> InputError:
 
 
 def _as_split(dataset: Dataset, rows: npt.NDArray[np.int64], enough: npt.NDArray[np.bool_]) -> _Held:
-    """Hold out what the data's own split says, of users with `enough` [users]; without a test item they only train."""
+    """Hold out by the data's own split, for users with `enough` [users]; without a test item they only train."""
     assert dataset.part is not None
     user, part = dataset.user[rows], dataset.part[rows]
     for number, name in ((2, "test"), (1, "validation")):
@@ -281,7 +267,6 @@ def _as_split(dataset: Dataset, rows: npt.NDArray[np.int64], enough: npt.NDArray
 
 
 def _held_out(split: Split) -> Ragged:
-    """Return the held-out items of every user."""
     both = np.stack([split.valid, split.test], axis=1)
     user, which = np.nonzero(both >= 0)
     return Ragged.from_sorted(user, both[user, which], len(both))

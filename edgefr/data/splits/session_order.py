@@ -17,9 +17,9 @@ Ints = npt.NDArray[np.int64]
 class SessionStream:
     """A stream has a name; `about` says in a report how sessions are met.
 
-    `turn(round, counts)`: the place, among its own sessions, of the one that each client meets in a round (from 1), for
-    clients with `counts` sessions, int64 [clients]; who has no session at that place meets none. `returns`: whether a
-    client meets the same session again; else a run ends when there is none left.
+    `turn(round, counts)`: the place of the session that each client meets in a round (from 1), of its `counts`
+    sessions, int64 [clients]; beyond its last it meets none. `returns`: a client meets the same session again; else a
+    run ends with the sessions.
     """
 
     name: str
@@ -32,8 +32,7 @@ class SessionStream:
 class SessionNegatives:
     """Negatives of a held-out session have a name; `about(negatives)` says in a report what they are.
 
-    `unseen`: the user's own training items are never drawn. `own(negatives)`: so many of them are the user's own
-    training items, where there are as many.
+    `unseen`: the user's own training items are never drawn. `own(negatives)`: how many are, where there are as many.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Sessions: every user's interactions cut at pauses; the last session is tested, the one before validates (FCUCR §5.1).
 
-Owns: what a session is, which sessions train and what is asked of the others. Does not own: which session a client
-reads in a round (`edge.sessions`), scores and metrics.
+Owns: what a session is, which sessions train, and the questions about others. Does not own: a client's session of a
+round (`edge.sessions`), scores and metrics.
 """
 
 from __future__ import annotations
@@ -32,14 +32,11 @@ _PARTS = {"valid": 1, "test": 2}
 
 @dataclass(frozen=True)
 class Sessions:
-    """This holds every session that takes part.
+    """These are the sessions that take part, numbered by user and time.
 
-    Row s of `items` (int32 item numbers, repeats kept) and of `times` (int64 unix seconds, the same offsets) is session
-    s in time order.
-
-    Sessions are numbered by user and time; `user` int64 [sessions] says whose they are. Row u of `train` [users] lists
-    the numbers of user u's training sessions in time order (int64); `valid`, `test` int64 [users] are the number of
-    the user's held-out session, or -1. Held-out sessions have at least two items, all of them seen in training.
+    Row s of `items` (int32, repeats kept) and `times` (int64 unix s, same offsets) is session s in time order; `user`
+    int64 [sessions] says whose. Row u of `train` [users] lists user u's training sessions in time order (int64);
+    `valid`, `test` int64 [users] are held-out sessions or -1, of at least two items, all seen in training.
     """
 
     items: Ragged
@@ -53,11 +50,9 @@ class Sessions:
         return len(self.user)
 
     def held(self, which: Which) -> Ints:
-        """Return the held-out session of every user, int64 [users], -1 for none."""
         return self.valid if which == "valid" else self.test
 
     def statistics(self) -> dict[str, Any]:
-        """Return counts for a report, named as in FCUCR's Table 1, and the sessions of each part."""
         return {
             "users": len(np.unique(self.user)),
             "items": len(np.unique(self.items.values)),
@@ -71,15 +66,10 @@ class Sessions:
 
 
 class SessionsProtocol(ProtocolSettings):
-    """This protocol makes sessions by inactivity:
+    """This protocol makes sessions by inactivity: a user's last is the test, the second last validates, others train.
 
-    the last one of a user is the test, the second last validates, the others train.
-
-    What is asked for is a held-out session's last item, from those before it. It may be an item that the user had:
-    full ranking leaves nothing out. A data set that was released in sessions and parts is used as it was released.
-
-    >>> SessionsProtocol().gap_minutes
-    30.0
+    The target is a held-out session's last item, given those before it; the user may have had it, so full ranking
+    leaves nothing out. A data set's released sessions and parts are used.
     """
 
     name: Literal["sessions"] = "sessions"
@@ -112,12 +102,7 @@ class SessionsProtocol(ProtocolSettings):
         return round(60 * self.gap_minutes)
 
     def restrict(self, dataset: Dataset) -> Dataset:
-        """Return the interactions that take part, with the users and items that have some, in the order they had.
-
-        Sessions and parts are in its columns.
-
-        Raises `InputError` as `apply`.
-        """
+        """Return the interactions that take part, with sessions and parts as columns."""
         cut = self._cut(dataset)
         order = np.argsort(cut.rows)  # a data set goes by time even where sessions of one user overlap
         rows, number = cut.rows[order], cut.number[order]
@@ -139,12 +124,11 @@ class SessionsProtocol(ProtocolSettings):
         )
 
     def apply(self, dataset: Dataset, seed: int) -> tuple[Split, Sessions]:
-        """Return the split "main" and the sessions it was made of.
+        """Return the split "main" and its sessions.
 
-        `Split.train` are a user's different training items by first appearance, `Split.valid` and `Split.test` the
-        last items of the held-out sessions, `Split.pool` the items seen in training. Raises `InputError` when there
-        are no clock times to cut by, for unknown kinds of interaction, when nobody can be tested and when too many
-        negatives are asked.
+        `Split.train` are distinct training items by first appearance, `Split.valid` and `Split.test` last items of
+        held-out sessions, `Split.pool` items seen in training. Raises `InputError` without clock times to cut by, for
+        unknown kinds of interaction, without test users and for too many negatives.
         """
         cut, users = self._cut(dataset), len(dataset.users)
         offsets = np.append(0, np.cumsum(np.bincount(cut.number, minlength=len(cut.part)))).astype(np.int64)
@@ -161,10 +145,11 @@ class SessionsProtocol(ProtocolSettings):
         return self._split(dataset, sessions, seed), sessions
 
     def at(self, dataset: Dataset, sessions: Sessions, split: Split, asked: Ints, purpose: str, seed: int) -> Split:
-        """`split` with other sessions to be asked about: those numbered `asked` [users] (-1: none), as `valid`.
+        """Return `split` with the sessions `asked` [users] (-1: none) as `valid`, as FCUCR Fig.
 
-        Their last items are the targets, ranked against negatives as those of held-out sessions are. FCUCR Fig. 2(a)
-        asks for every client's first session.
+        2(a) asks for first ones.
+
+        Their last items are targets, ranked against negatives as those of held-out sessions are.
         """
         target, table = self._asked(dataset, sessions.items, asked, (split.train, split.pool), purpose, seed)
         return replace(split, name=purpose, valid=target, valid_candidates=table)
@@ -224,7 +209,7 @@ class SessionsProtocol(ProtocolSettings):
         return cut
 
     def _pauses(self, dataset: Dataset, rows: Ints) -> Ints:
-        """Return a number for the session of every row [n], by user; its own column's, or cut at pauses."""
+        """Return a number for the session of every row [n], by user: its own column's, or cut at pauses."""
         if dataset.session is not None:
             return dataset.session[rows]
         if not dataset.clock:
@@ -245,10 +230,7 @@ class SessionsProtocol(ProtocolSettings):
     def _asked(
         self, dataset: Dataset, items: Ragged, asked: Ints, known: tuple[Ragged, Items], purpose: str, seed: int
     ) -> tuple[Items, Items | Candidates]:
-        """Return the last items of the sessions `asked` [users] (-1: none), and what each is ranked against.
-
-        `known` are the users' training items and all of them.
-        """
+        """Return last items of sessions `asked` [users] (-1: none), and their candidates."""
         (train, pool), kind = known, NEGATIVES[self.candidates]
         users = np.flatnonzero(asked >= 0)
         target = np.where(asked >= 0, items.values[items.offsets[1:][asked] - 1], -1).astype(np.int32)
@@ -265,10 +247,7 @@ class SessionsProtocol(ProtocolSettings):
 
 @dataclass(frozen=True)
 class _Cut:
-    """This holds rows of a data set [n] by session and time.
-
-    `number` is the session of each [n, ascending from 0]; `user` and `part` are those of every session [sessions].
-    """
+    """These are rows [n] by session and time: `number` [n] ascends from 0; `user`, `part` [sessions]."""
 
     rows: Ints
     number: Ints
@@ -276,14 +255,13 @@ class _Cut:
     part: npt.NDArray[np.uint8]
 
     def keep(self, sessions: npt.NDArray[np.bool_]) -> _Cut:
-        """Keep these sessions alone, numbered anew."""
         rows = sessions[self.number]
         number = (np.cumsum(sessions) - 1)[self.number[rows]]
         return _Cut(self.rows[rows], number, self.user[sessions], self.part[sessions])
 
 
 def _grouped(dataset: Dataset, rows: Ints, session: Ints) -> _Cut:
-    """Group rows by session: rows of one user and one session number, sessions by their first row."""
+    """Group rows by user and session number; sessions are in order of their first row."""
     user = dataset.user[rows].astype(np.int64)
     names, session = np.unique(session, return_inverse=True)
     _, first, code = np.unique(user * max(len(names), 1) + session, return_index=True, return_inverse=True)
@@ -296,7 +274,7 @@ def _grouped(dataset: Dataset, rows: Ints, session: Ints) -> _Cut:
 
 
 def _known(dataset: Dataset, cut: _Cut) -> _Cut:
-    """Leave out held-out items that no training session has, and held-out sessions that become too short."""
+    """Leave out held-out items without a training session, and held-out sessions that become too short."""
     training = cut.part[cut.number] == 0
     seen = np.zeros(len(dataset.catalogue), bool)
     seen[dataset.item[cut.rows[training]]] = True
@@ -321,7 +299,7 @@ def _distinct(sessions: Sessions, users: int, items: int) -> tuple[Ragged, Items
 
 
 def _owned(train: Ragged, target: Items, everything: bool) -> Ragged:
-    """Return what is never drawn for a user [users], once each: the target and, with `everything`, training items."""
+    """Return what is never drawn for a user [users]: the target and, with `everything`, training items."""
     asked = np.flatnonzero(target >= 0)
     own = train.values != np.repeat(target, train.counts) if everything else np.zeros(len(train.values), bool)
     user = np.concatenate([train.rows[own], asked])
@@ -331,10 +309,7 @@ def _owned(train: Ragged, target: Items, everything: bool) -> Ragged:
 
 
 def _with_own(table: Items, train: Ragged, most: int, keys: npt.NDArray[np.uint64]) -> Items:
-    """Replace up to `most` negatives of each row of the table [n, 1 + negatives] by items that its user trains on.
-
-    They are chosen by the user's key [n]; never the target.
-    """
+    """Replace up to `most` negatives [n, 1 + negatives] by own training items, drawn by `keys`."""
     other = train.values != table[train.rows, 0]
     row, item = train.rows[other], train.values[other]
     order = np.lexsort((keyed.bits(keys[row], item), row))

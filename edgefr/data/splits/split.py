@@ -19,14 +19,12 @@ Which = Literal["valid", "test"]
 class Split:
     """A split says what every user trains on and what is held out. Row u of each table is user u of the data set.
 
-    `name`: "main", "source" and "target" of a cross-domain task, or what else a protocol asks. `train` and
-    `history`: items in time order; `history` is what the user has in the other domain and may serve as context
-    (empty rows in the splits "main" and "source"). `valid`, `test`: int32 [users], the held-out item or -1. `pool`:
-    the items that may be drawn and ranked, ascending. `valid_candidates`, `test_candidates`: int32 [n, 1 +
-    negatives], the held-out item in column 0, one row per user of `users("valid")` or `users("test")`; tables too
-    large to keep draw a row when it is asked for. `repeats`: a held-out item may be one that the user has in train,
-    so full ranking leaves nothing out. `avoid`: the held-out items by user where negatives for training avoid them, so
-    that training knows which they are (None: it knows nothing of them).
+    `name`: "main", "source", "target" or the protocol's. `train`, `history`: items in time order; `history` is context
+    from the other domain (empty rows in "main" and "source"). `valid`, `test`: int32 [users], the held-out item or -1.
+    `pool`: items that may be drawn and ranked, ascending. `valid_candidates`, `test_candidates`: int32 [n, 1 +
+    negatives], the held-out item first, a row per user of `users(...)`; large tables draw rows on demand. `repeats`: a
+    held-out item may be in train, so full ranking leaves nothing out. `avoid`: held-out items that training negatives
+    avoid (None: training does not know them).
     """
 
     name: str

@@ -12,10 +12,10 @@ from edgefr.data.splits.split import Which
 
 
 class Task(Protocol):
-    """A task says what every user trains on and what is held out: a split, or a block. Row u of each table is user u.
+    """A task is a split or a block: what every user trains on and what is held out, row u is user u.
 
-    `history`: items that a user had before and that serve as context. `pool`: the items that exist, ascending. `avoid`:
-    what else, beside what they train on, are no negatives of the users (None: nothing).
+    `history`: earlier items as context. `pool`: existing items, ascending. `avoid`: further items that are no negatives
+    (None: none).
     """
 
     @property

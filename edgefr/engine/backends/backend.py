@@ -18,10 +18,9 @@ BLOCK, BLOCKS = 16, 16
 
 
 def blocks(shards: int) -> list[range]:
-    """Cut a round's shards into blocks of consecutive ones, whoever works and however many they are.
+    """Cut a round's shards into blocks of consecutive ones, independent of the number of workers.
 
-    A block's sum is made by itself before it is added to that of the blocks before it: this decides the order of sums,
-    and with it the last bits of every result.
+    A block is summed before it is added to the blocks before it, so this fixes the order of sums and the last bits.
 
     >>> [len(block) for block in blocks(3)], [len(block) for block in blocks(33)][:3], len(blocks(1000))
     ([1, 1, 1], [3, 3, 3], 63)
@@ -31,19 +30,19 @@ def blocks(shards: int) -> list[range]:
 
 
 class Backend(ABC):
-    """A backend runs shards and hands back their releases in the shards' order, whoever did the work."""
+    """A backend runs shards and yields their releases in the shards' order."""
 
     def start(self) -> None:  # noqa: B027 - most are ready
-        """Get ready, if that takes time; work that comes without it starts the backend itself."""
+        """Prepare workers; a backend that was not started starts itself."""
 
     @abstractmethod
     def releases(
         self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[ShardAggregate | Leaving]:
-        """Yield the shards' releases in order, of single ones or of whole blocks (`ShardAggregate.shards` says which).
+        """Yield the shards' releases in order, of single shards or of whole blocks.
 
-        `private` are the tensors of all clients, on the host. Sums of rows hold until the next release is asked for. On
-        a device releases come while it works at them.
+        `private` are the tensors of all clients, on the host. Sums of rows are valid until the next release is asked
+        for; a device may still compute a release.
         """
 
     @abstractmethod
@@ -53,7 +52,7 @@ class Backend(ABC):
         """Yield the updates themselves (local training: nothing is released)."""
 
     def close(self) -> None:  # noqa: B027 - most hold nothing
-        """Let go of workers, if there are any."""
+        """End workers, if there are any."""
 
 
 class InProcess(Backend):

@@ -1,10 +1,10 @@
 """The backend `processes` does what `inline` does in worker processes, one maths thread each.
 
-    parent: work, broadcast, cohort's tensors → shared memory     blocks' numbers → pipes     sums ← shared memory
+parent: work, broadcast, cohort's tensors → shared memory     blocks' numbers → pipes     sums ← shared memory
 
-Blocks of shards are handed out as workers get free, biggest first, and their sums come back in the blocks' order, so
-results are the same to the bit as in one process. Owns: workers' lives and the order of sums. Does not own: local
-training and what leaves a block (`elsewhere`), sums of blocks (`federation`).
+Workers take the biggest blocks first; sums are added in the blocks' order, so results equal one process's to the bit.
+Owns: workers' lives and the order of sums. Does not own: training and releases (`worker_protocol`), sums
+(`federation`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,6 @@ class Workers(Elsewhere):
         weakref.finalize(self, _end, self.started, self._shelves)
 
     def start(self) -> None:
-        """Start the workers that are not there yet and wait until they are ready: a few seconds, for imports."""
         try:
             while len(self.started) < self.count:
                 self.started.append(_start(len(self.started)))
@@ -74,17 +73,12 @@ class Workers(Elsewhere):
             raise
 
     def close(self) -> None:
-        """End the workers, whatever they are doing, and give their memory back."""
         self._setting = None
         _end(self.started, self._shelves)
 
     def run(
         self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[Any]:
-        """Yield what leaves each block, in order; with no terms the updates themselves.
-
-        Sums of rows lie in a worker's memory, which another block's take when the next result is asked for.
-        """
         done = False
         try:
             self._brief(work, terms, shared, private, shards)
@@ -97,7 +91,7 @@ class Workers(Elsewhere):
     def _brief(
         self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> None:
-        """Tell every worker about the round, and about the setting when it is made of other objects than before."""
+        """Send every worker the round, and the setting where it changed."""
         setting = Setting.of(work)
         if self._setting is None or any(new is not old for new, old in zip(setting, self._setting, strict=True)):
             self._tell("setting", setting)
@@ -111,7 +105,7 @@ class Workers(Elsewhere):
             worker.send(message)
 
     def _in_order(self, number: int, blocks: int) -> Iterator[Any]:
-        """Results of blocks 0..blocks-1 of round `number`, whoever finishes first."""
+        """Yield results of blocks 0..blocks-1 of a round in order, whoever finishes first."""
         todo, finished = iter(range(blocks)), {}
         handed = 0
         for wanted in range(blocks):
@@ -135,10 +129,7 @@ class Workers(Elsewhere):
 
 @dataclass
 class _Worker:
-    """A worker as its parent sees it: `busy` blocks are in its hands.
-
-    `free` are names of shelves that its next results may lie on; `told` is the last segment of every shelf.
-    """
+    """This is a worker as its parent sees it: `busy` blocks, `free` shelves, and by shelf the last segment `told`."""
 
     number: int
     process: BaseProcess
@@ -151,7 +142,7 @@ class _Worker:
     name: str = field(default_factory=lambda: f"edgefr-{os.getpid()}-{secrets.token_hex(4)}")
 
     def wait_ready(self) -> None:
-        """Wait for its first word."""
+        """Wait for the worker's first message."""
         if not self.ready:
             self._message()
             self.ready = True
@@ -163,7 +154,7 @@ class _Worker:
             raise self._ended() from None
 
     def hand(self, block: int) -> None:
-        """Give it a block to train, and a shelf for what is large of the result."""
+        """Give it a block to train, and a shelf for large parts of the result."""
         if not self.free:
             self.free.append(f"{self.name}-{len(self.told)}")
         shelf = self.free.pop()
@@ -172,7 +163,7 @@ class _Worker:
         self.busy += 1
 
     def receive(self, number: int) -> tuple[int, tuple[Any, Callable[[], None]]]:
-        """Return the next block it finishes in round `number`: its result, and how to give the shelf of that back."""
+        """Return the next block that it finishes, the result, and how to give its shelf back."""
         kind, (block, shelf), result = self._message()
         self.busy -= 1
         if kind == "wrong input":
@@ -187,7 +178,7 @@ class _Worker:
         return block, (what, lambda: self.free.append(shelf))
 
     def forget(self) -> None:
-        """End what it left in shared memory, when it is gone."""
+        """Return the shared memory of a worker that is gone."""
         self.reader.keep([])
         for shelf, segment in self.told.items():
             end_named(shelf, 0 if segment is None else int(segment.segment.rpartition(".")[2]))
@@ -221,7 +212,7 @@ def _start(number: int) -> _Worker:
 
 @contextmanager
 def _interrupts_ignored() -> Iterator[None]:
-    """A process started within ignores Ctrl-C from its first moment: its parent decides when it ends."""
+    """Start processes inside that ignore Ctrl-C: the parent decides when they end."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -233,7 +224,6 @@ def _interrupts_ignored() -> Iterator[None]:
 
 
 def _end(workers: list[_Worker], shelves: dict[str, Shelf]) -> None:
-    """End workers and unlink their memory, however far they got."""
     for worker in workers:
         worker.process.kill()
     while workers:
@@ -250,7 +240,7 @@ def _end(workers: list[_Worker], shelves: dict[str, Shelf]) -> None:
 
 
 def serve(pipe: Connection) -> None:
-    """Run a worker: it runs blocks until its pipe ends."""
+    """Run blocks until the pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     worker = _WorkerState()
@@ -267,7 +257,7 @@ def serve(pipe: Connection) -> None:
 
 
 class _WorkerState:
-    """A worker has this before it: the setting and the round its parent told it about."""
+    """This is a worker's state: the setting and the round that its parent sent."""
 
     def __init__(self) -> None:
         self.reader = Reader()
@@ -276,25 +266,23 @@ class _WorkerState:
         self.shelves: dict[str, Shelf] = {}
 
     def take(self, what: str, segment: Segment) -> None:
-        """Replace the setting or the round; it is opened by the next block, where a fault has a reader."""
         self.things.pop(what, None)
         self.segments[what] = segment
         self.reader.keep(list(self.segments.values()))
 
     def run(self, todo: tuple[int, str]) -> tuple[str, tuple[int, str], Any]:
-        """The answer to a block and a shelf: what became of it, which they are, and its result or the fault."""
+        """Return the answer to a block and a shelf: the status, both, and the result or the fault."""
         kind, result = answer(lambda: self._put(self._result(todo[0]), todo[1]))
         return kind, todo, result
 
     def _put(self, result: ShardAggregate | Updates, name: str) -> tuple[ShardAggregate | Updates, Segment | None]:
-        """Put a block's sums of rows on a shelf, where they would take their time through a pipe."""
+        """Put a block's sums of rows on a shelf where they are large for a pipe."""
         if not isinstance(result, ShardAggregate) or sum(v.nbytes for _, v in result.rows.values()) < LARGE:
             return result, None
         shelf = self.shelves.setdefault(name, Shelf(name))
         return replace(result, rows={}), shelf.put(result.rows)
 
     def _result(self, number: int) -> ShardAggregate | Updates:
-        """Train a block; what leaves it, or with no terms the updates themselves."""
         for what in self.segments.keys() - self.things.keys():
             self.things[what] = self.reader.get(self.segments[what])
         setting = self.things["setting"]

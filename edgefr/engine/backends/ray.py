@@ -1,14 +1,13 @@
 """The backend `ray` does what `inline` does on the nodes of a Ray cluster, or on a Ray of its own on this machine.
 
-    driver: work, broadcast → object store, once a round
-    driver: the clients of a few blocks, their private tensors → task → the blocks' sums, new private tensors → driver
+driver: work, broadcast → object store, once a round
+driver: the clients of a few blocks, their private tensors → task → the blocks' sums, new private tensors → driver
 
-Blocks come back one by one in their order, so results are the same to the bit as in one process, however many nodes
-there are. Ray runs a task again elsewhere, from the same tensors, if its worker or node dies; a node may join or leave
-at any time. The driver holds all state.
+Blocks are added in their order, so results equal one process's to the bit on any number of nodes. Ray runs a task again
+elsewhere, from the same tensors, if its worker or node dies; nodes may join or leave. The driver holds all state.
 
-Owns: what is put in the object store, the order of sums. Does not own: the connection
-(`edgefr.engine.backends.ray_cluster`), what a task does (`elsewhere`), scheduling and retries (Ray).
+Owns: what is put in the object store, the order of sums. Does not own: the connection (`ray_cluster`), a task's work
+(`worker_protocol`), scheduling and retries (Ray).
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ Packed = tuple[bytes, list[npt.NDArray[np.uint8]]]
 class OnRay(Elsewhere):
     """This backend runs blocks in tasks of Ray.
 
-    `address`: of a cluster, "auto" for the one that this machine belongs to, or "local" for a Ray with `workers`
-    processors that ends with the backend. Raises `InputError` without the extra `ray` or where no cluster answers,
-    RuntimeError when a task fails.
+    `address`: of a cluster, "auto" for this machine's, or "local" for a Ray with `workers` processors that ends with
+    the backend. Raises `InputError` without the extra `ray` or where no cluster answers, RuntimeError when a task
+    fails.
     """
 
     name = "ray"
@@ -68,14 +67,12 @@ class OnRay(Elsewhere):
         self._tasks = TASKS
 
     def start(self) -> None:
-        """Connect, or start a Ray of one's own, which takes some seconds."""
         if self._connection is None:
             self._connection = connect(self.address, self.workers)
             self.ray = self._connection.ray
             self.task = self.ray.remote(num_cpus=1, max_retries=RETRIES)(run_blocks)
 
     def close(self) -> None:
-        """Leave the cluster; a Ray of one's own ends."""
         self._setting = self._told = None
         if self._connection is not None:
             self._connection.close()
@@ -108,7 +105,6 @@ class OnRay(Elsewhere):
         return self.ray.put(pack(thing))
 
     def _answers(self, task: Any, number: int) -> Sequence[tuple[str, Any]]:
-        """Wait for what became of a task's blocks."""
         try:
             answers: Sequence[tuple[str, Any]] = self.ray.get(task)
         except self.ray.exceptions.RayError as error:
@@ -117,7 +113,6 @@ class OnRay(Elsewhere):
 
 
 def _result(came_of_it: tuple[str, Any], number: int, block: int) -> Any:
-    """Return what leaves a block, or raise what was wrong with it."""
     kind, content = came_of_it
     if kind == "wrong input":
         raise InputError(content)
@@ -127,7 +122,7 @@ def _result(came_of_it: tuple[str, Any], number: int, block: int) -> Any:
 
 
 def at_a_time(blocks: int, tasks: int, bytes_: int) -> int:
-    """Return how many of a round's blocks, whose sums have so many bytes each, one of so many tasks is of.
+    """Return how many blocks a task has.
 
     >>> at_a_time(16, 4, 1 << 19), at_a_time(63, 64, 1 << 19), at_a_time(63, 4, 1 << 26)
     (4, 1, 1)
@@ -136,7 +131,6 @@ def at_a_time(blocks: int, tasks: int, bytes_: int) -> int:
 
 
 def pack(thing: Any) -> Packed:
-    """Pack an object for the object store."""
     stream, buffers = packed(thing)
     return stream, [np.frombuffer(buffer, np.uint8) for buffer in buffers]
 
@@ -156,13 +150,12 @@ _OPENED: dict[str, Any] = {}
 
 
 def run_blocks(told: list[Any], contents: Sequence[Packed]) -> list[tuple[str, Any]]:
-    """Train blocks: what became of each, and its packed sum or the reason."""
+    """Train blocks; return for each its status, and its packed sum or the reason."""
     torch.set_num_threads(1)
     return [answer(lambda: pack(trained(*_told(told), opened(content)))) for content in contents]  # noqa: B023
 
 
 def _told(told: list[Any]) -> tuple[Setting, Round]:
-    """Return the setting and the round, opened once in each process."""
     names = [reference.hex() for reference in told]
     for name in _OPENED.keys() - set(names):
         del _OPENED[name]

@@ -1,6 +1,6 @@
 """Ray is connected to here, and imported nowhere else: a cluster, or a Ray of one's own on this machine.
 
-Owns: connecting, and what is said where nobody answers. Does not own: what runs there (`engine.on_ray`, `jobs_on_ray`).
+Owns: connecting, and errors where no cluster answers. Does not own: tasks (`ray`, jobs).
 """
 
 from __future__ import annotations
@@ -20,22 +20,20 @@ LOCAL = "local"
 
 @dataclass(frozen=True)
 class Connection:
-    """This is a connection to Ray. `ray`: the module; `mine`: whether it was made by us, and ends with `close`."""
+    """This is a connection to Ray, the module `ray`; `mine`: it was started here and ends with `close`."""
 
     ray: Any
     mine: bool
 
     def close(self) -> None:
-        """Leave the cluster, whose workers end what they do for us; a Ray of one's own ends."""
         if self.mine:
             self.ray.shutdown()
 
 
 def connect(address: str, workers: int) -> Connection:
-    """Connect, or start a Ray of one's own with so many processors, which takes some seconds.
+    """Connect to "HOST:PORT", to "auto" (this machine's cluster), or start a "local" Ray with so many processors.
 
-    `address`: HOST:PORT of a cluster, "auto" for the one that this machine belongs to, or "local". Raises `InputError`
-    without the extra `ray` or where no cluster answers.
+    Raises `InputError` without the extra `ray` or where no cluster answers.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -64,7 +62,7 @@ def opened(reference: Any) -> Any:
 
 
 def _knock(address: str) -> None:
-    """Raise `OSError` where nobody answers at HOST:PORT; Ray itself would try for five minutes."""
+    """Raise `OSError` where HOST:PORT does not answer; Ray itself would try for five minutes."""
     host, _, port = address.rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), timeout=10).close()

@@ -1,7 +1,7 @@
 """Objects go to other processes of this machine through shared memory: small parts as bytes, big arrays once.
 
-Nothing is written to a file, and a segment is only ever opened by a process that this one started.
-Owns: packing, segments and their end. Does not own: processes, pipes, what is sent.
+No file is written, and only processes started by this one open a segment. Owns: packing, segments and their end. Does
+not own: processes, pipes, what is sent.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Segment:
 
 
 class Shelf:
-    """This is a place in shared memory for one object at a time; what is put there replaces what was there.
+    """This is a place in shared memory for one object at a time; `put` replaces the object before.
 
-    Readers must be done with the old object before a new one is put. `name`: what its segments are called, with a
-    number, where another process has to end what this one leaves behind (`end_named`).
+    Readers must be done with the old object first. `name`: prefix of segments that another process may have to end
+    (`end_named`).
 
     >>> shelf = Shelf()
     >>> Reader().get(shelf.put({"rows": np.arange(3)}))["rows"].tolist()
@@ -53,7 +53,7 @@ class Shelf:
         self.name, self.made = name, 0
 
     def put(self, thing: Any) -> Segment:
-        """Pack `thing`; its arrays and CPU tensors of at least `SMALL` bytes are copied to the segment.
+        """Pack `thing`; arrays and CPU tensors of at least `SMALL` bytes are copied to the segment.
 
         Raises `InputError` when the machine has too little shared memory.
         """
@@ -88,15 +88,11 @@ class Shelf:
 
 
 def numbered(name: str, number: int) -> str:
-    """Return what the so-manieth segment of a named shelf is called."""
     return f"{name}.{number}"
 
 
 def end_named(name: str, seen: int) -> None:
-    """End what a process that is gone has left on a named shelf.
-
-    `seen`: the number of the last segment that it told of; it may have made one more, and told nobody.
-    """
+    """End what a dead process left on a named shelf; it may have made one segment more than `seen`."""
     for number in (seen, seen + 1):
         try:
             memory = SharedMemory(numbered(name, number))
@@ -107,10 +103,7 @@ def end_named(name: str, seen: int) -> None:
 
 
 class Reader:
-    """A reader opens segments in another process.
-
-    Their arrays are views of the shared memory: read them, do not write.
-    """
+    """A reader opens segments in another process; their arrays are views: read them, do not write."""
 
     def __init__(self) -> None:
         self.open: list[SharedMemory] = []
@@ -136,7 +129,6 @@ class Reader:
                     self._closed(memory)
 
     def _closed(self, memory: SharedMemory) -> bool:
-        """Close a segment, if it can be: where a view is still held, the next call of `keep` tries again."""
         try:
             memory.close()
         except BufferError:
@@ -187,7 +179,7 @@ def _tensor(array: np.ndarray) -> torch.Tensor:
 
 
 def _check_space(size: int) -> None:
-    """Shared memory that is promised but not there kills a process at its first write, so ask before."""
+    """Raise `InputError` where shared memory is short: a missing page kills a process at its first write."""
     if not os.path.isdir("/dev/shm"):
         return
     free = shutil.disk_usage("/dev/shm").free

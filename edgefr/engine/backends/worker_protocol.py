@@ -1,7 +1,7 @@
-"""Blocks of a round's shards are trained in another process, on this machine or another: what it needs, what it does.
+"""A block of a round's shards is trained in another process, on this machine or another: its input and its work.
 
-Owns: what is told once, what once a round, and the work on a block. Does not own: how it gets there (`processes`,
-`on_ray`), local training (`inline`, `formed`), what leaves a shard (`release`).
+Owns: what is sent once, what once a round, and the work on a block. Does not own: transport (`processes`, `ray`),
+training (`inline`, `dispatch`), releases (`aggregate`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ class Setting(NamedTuple):
 
     @classmethod
     def of(cls, work: LocalWork) -> Setting:
-        """Return the setting of some work."""
         return cls(work.program, work.sampler, work.context, work.memory)
 
 
@@ -47,27 +46,24 @@ class Round(NamedTuple):
     tables: Mapping[str, Table]
 
     def work(self, setting: Setting) -> LocalWork:
-        """Return the work of its shards, on the host."""
         program, sampler, context, memory = setting
         host = torch.device("cpu")
         return LocalWork(program, self.phases, sampler, context, self.number, host, memory, self.tables)
 
 
 class Elsewhere(Backend):
-    """This backend hands blocks of shards to other processes; `run` says how, and starts them where they are not."""
+    """This backend sends blocks of shards to other processes; `run` says how, and starts them."""
 
     name = ""
 
     def releases(
         self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[ShardAggregate]:
-        """Yield one release per block, in order."""
         return self._run(work, terms, shared, private, shards)
 
     def updates(
         self, work: LocalWork, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[Updates]:
-        """Yield the updates themselves, in order."""
         return self._run(work, None, shared, private, shards)
 
     def _run(
@@ -82,12 +78,11 @@ class Elsewhere(Backend):
     @abstractmethod
     def run(
         self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
-    ) -> Iterator[Any]:
-        """Yield what leaves each block, in order; with no terms the updates themselves."""
+    ) -> Iterator[Any]: ...
 
 
 def cut(terms: Terms | None, shards: int) -> list[range]:
-    """Cut a round's shards into what is handed out at a time: blocks, or shards where sums of blocks are not enough."""
+    """Cut a round's shards into what is sent at a time: blocks, or shards where sums of blocks are not enough."""
     return blocks(shards) if terms is not None and terms.in_blocks else [range(at, at + 1) for at in range(shards)]
 
 
@@ -102,7 +97,6 @@ def trained(setting: Setting, round_: Round, block: Sequence[tuple[Clients, Tens
 
 
 def answer(result: Any) -> tuple[str, Any]:
-    """Return what became of a call of `result`: "done" and its result, "wrong input" or "failed" and the reason."""
     try:
         return "done", result()
     except InputError as error:

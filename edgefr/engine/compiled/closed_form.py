@@ -1,6 +1,6 @@
-"""Clients that solve a linear system, as those of FCF do, are taken and summed in one compiled call; here is its input.
+"""Clients that solve a linear system, as FCF's do, are taken and summed in one compiled call; here is its input.
 
-Owns: which phases these are, and the arrays. Does not own: what is computed (`engine.kernel.system`).
+Owns: which phases these are, and the arrays. Does not own: the computation (`kernel_system`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from export.program import System, Tensors
 
 
 def fits(form: System, work: LocalWork) -> bool:
-    """Say whether phases solve for the user and then send the gradient, each at rate 1, of all that a client had."""
+    """Say whether phases solve for the user and then send the gradient, each at rate 1, over all interactions."""
     whole, sent = Selection(part="whole"), (form.rows, form.gram)
     known = [(phase.when, phase.optimiser, phase.which, phase.epochs, set(phase.trains)) for phase in work.phases]
     plain = not any(phase.pulls or phase.accumulates for phase in work.phases)

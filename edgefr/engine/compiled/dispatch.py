@@ -1,11 +1,10 @@
 """Shards whose program has a form are trained and summed in one compiled call; here it is decided which these are.
 
-    declared form, plain SGD, a table that learns from one kind of draws, a sum that is enough →  `edgefr.engine.kernel`
-    a system that clients solve, and a sum that is enough               →  `edgefr.engine.compiled.closed_form`
-    everything else                                                     →  `edgefr.engine.executors.inline`, then
-    `release`
+declared form, plain SGD, a table that learns from one kind of draws, a sum that is enough →  `kernel_run`
+a system that clients solve, and a sum that is enough →  `closed_form`
+everything else →  `edgefr.engine.executors.inline`, then `release`
 
-Owns: who is compiled, and what the compiled code is given. Does not own: what it computes.
+Owns: who is compiled, and the arrays. Does not own: the computation.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def released(work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, c
 
 
 def declared(program: LocalProgram) -> Form | System | None:
-    """Return the form that a program declares; None where a derived class computes something else, and says nothing."""
+    """Return the form that a program declares; None where a derived class overrides what it describes."""
     if any(name in vars(program) for name in COMPUTES):
         return None
     says = next(kind for kind in type(program).__mro__ if any(name in vars(kind) for name in ("score_form", *COMPUTES)))
@@ -66,7 +65,7 @@ def form_of(work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, cl
 
 
 def _fits(form: Form, work: LocalWork) -> bool:
-    """Say whether phases are of the kind that is compiled: one table learns by SGD, from one set of draws."""
+    """Say whether phases are of the compiled kind: one table learns by SGD, from one set of draws."""
     if form.loss not in LOSSES or not work.phases:
         return False
     for phase in work.phases:
@@ -176,7 +175,6 @@ def _phases(form: Form, phases: Sequence[Phase]) -> arrays.Phases:
 
 
 def _room(lists: arrays.Lists, draws: arrays.Draws, items: int, width: int) -> arrays.Room:
-    """Return room for the client that takes most of it."""
     epochs, counts = len(draws.orders), np.diff(lists.had_ends)
     examples, again = int(counts.max()) * (1 + draws.each), int(np.diff(lists.replays_ends).max())
     steps = -(-examples // draws.groups // draws.batch)

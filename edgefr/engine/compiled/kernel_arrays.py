@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @functools.lru_cache(maxsize=2)
 def maps(items: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """Return two maps of the catalogue, which a call finds and leaves full of zeros: making them takes longer."""
+    """Return two zero maps of the catalogue, which calls leave zero: making them takes longer."""
     return np.zeros(items, np.uint32), np.zeros(items, np.int64)
 
 
 def plain(values: Any, kind: Any) -> Any:
-    """Return values as an array that is contiguous and may be written, of one type: every other is compiled anew."""
+    """Return values as a contiguous writable array of one type: every other layout would be compiled anew."""
     return np.require(values, kind, ["C", "W"])
 
 
@@ -68,7 +68,7 @@ class Phases(NamedTuple):
 
 
 class Tensors(NamedTuple):
-    """These are the broadcast `rows` [items, d] and what clients have of their own, which is trained in place.
+    """These are the broadcast `rows` [items, d] and clients' own tensors, which are trained in place.
 
     `weight` [C, k + d], `beside` [C, k], `bias` [C, 1]; k may be 0, and so may the width of `bias`.
     """
@@ -80,9 +80,9 @@ class Tensors(NamedTuple):
 
 
 class Release(NamedTuple):
-    """These are the terms of a release: `clip` and the grid's `step` (0: none), `share` before it; weights `sizes` [C].
+    """These are the terms of a release: `clip`, the grid's `step` (0: none), `share` before it, weights `sizes` [C].
 
-    `leaves`: rows are learned, and added up; else clients learn what is their own alone, and nothing leaves them.
+    `leaves`: rows are learned and summed; else clients train private tensors alone.
     """
 
     leaves: bool
@@ -95,18 +95,11 @@ class Release(NamedTuple):
 
     @classmethod
     def of(cls, terms: Terms, weights: npt.NDArray[np.float64], leaves: bool = True) -> Release:
-        """Return the engine's terms for clients of these weights."""
         clip, step = terms.clip or 0.0, terms.step or 0.0
         return cls(leaves, clip, terms.norm == "l1", step, terms.share, terms.largest, weights)
 
 
 class Room(NamedTuple):
-    """This is room for one client: rows by first appearance, and the entries of its steps.
-
-    `item`, `change`, `moved`, `place` [R]; `row`, `weight`, `target` (weight times label) [N]; `pair` are the entries
-    of groups, `code` and `spare` what sorts them; `now` and `score` are a step's.
-    """
-
     item: Any
     change: Any
     moved: Any

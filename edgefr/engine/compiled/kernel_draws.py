@@ -1,6 +1,6 @@
-"""A client's steps are drawn: those of `edge.sampling` and `edge.steps`, its replay merged in.
+"""A client's steps are drawn: those of `edge.sampling` and `edge.steps`, with its replay.
 
-An item that was drawn twice in a batch is one entry of double weight, and what is replayed joins every batch.
+An item drawn twice in a batch is one entry of double weight; replay joins every batch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _bits(key: Any, index: Any) -> Any:
 def _order(key: Any, n: int, wide: bool, room: Any) -> None:
     """Put the numbers 0..n-1 into the order of their draws, as `Sampler`: of 24 bits, or of all where groups stay.
 
-    40 of these bits are sorted by; of draws that are alike in them the others decide, one by one.
+    Sorts by 40 of these bits; ties are decided by the others, one by one.
     """
     code, spare, passes = room.code, room.spare, 5 if wide else 3
     for j in range(n):
@@ -69,7 +69,7 @@ def _order(key: Any, n: int, wide: bool, room: Any) -> None:
 
 @compiled
 def numbered(seen: Any, item: Any, i: Any, rows: Any) -> Any:
-    """Return how many rows there are once item `i` has one. No branch: nobody could guess which way it goes."""
+    """Return how many rows there are once item `i` has one. It has no branch, which would be mispredicted."""
     known = seen[i]
     new = N(known & ROW == N(0))
     item[rows] = i
@@ -79,7 +79,6 @@ def numbered(seen: Any, item: Any, i: Any, rows: Any) -> Any:
 
 @compiled
 def _entry(r: Any, n: Any, room: Any) -> Any:
-    """Return how many entries there are once row `r` is among those of the step."""
     known = room.place[r]
     new = N(known == N(0))
     room.row[n], room.weight[n], room.target[n] = r, 0, 0
@@ -89,7 +88,7 @@ def _entry(r: Any, n: Any, room: Any) -> Any:
 
 @compiled
 def steps_of(c: int, lists: Any, draws: Any, seen: Any, room: Any) -> Any:
-    """Draw a client's steps. Return the numbers of rows and of steps; `seen` [items] is left as it was, all zeros."""
+    """Draw a client's steps; return the numbers of rows and of steps. `seen` [items] is zeros, and left so."""
     first, last = lists.had_ends[c], lists.had_ends[c + 1]
     again, done = lists.replays_ends[c], lists.replays_ends[c + 1]
     positives, each, group = last - first, draws.each, draws.groups

@@ -2,8 +2,8 @@
 
 v_i = x_i @ layers, with ReLU between (`export.program.Layers` says which these are); score(u, i) = <u, v_i>
 
-What a client moves lies in one row, and stays in cache with its moments and all that a step makes. No row is padding. A
-client's u is a vector of its own, or the mean of what it had: of an example that it had, without that one.
+A client's values lie in one row, and stay in cache with its moments. No row is padding. A client's u is a vector of
+its own, or the mean of its items: without an example's own item.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ KEPT = F(BETA_1)
 
 @reordered
 def _matrix(values: Any, at: int, rows: int, columns: int) -> Any:
-    """Return values from place `at` on as a matrix."""
     return values[at : at + rows * columns].reshape(rows, columns)
 
 

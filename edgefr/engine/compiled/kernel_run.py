@@ -1,10 +1,7 @@
 """Clients of a form are trained in one compiled call, each while it is in cache, from its draws to the shard's sum.
 
-What leaves a client is what `engine.aggregate.release` lets out, in the order of the shard. Contract tests hold all of
-it to the vectorised executor.
-
-Owns: draws, steps, gradients, clip and sum of such clients. Does not own: which programs these are, and what the arrays
-are made of (`engine.formed`).
+Releases equal those of `engine.aggregate.release`, in the order of the shard; contract tests hold all of it to the
+vectorised executor. Owns: draws, steps, gradients, clip and sum. Does not own: which programs (`dispatch`).
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ F = np.float32
 
 @compiled
 def norm_of(rows: int, l1: bool, by_width: Any, room: Any) -> float:
-    """Return the norm of a client's changes; rows that no step moved are zeros from here on."""
+    """Return the norm of a client's changes; rows that no step moved become zeros."""
     d = by_width.shape[0]
     for k in range(d):
         by_width[k] = 0
@@ -47,10 +44,7 @@ def norm_of(rows: int, l1: bool, by_width: Any, room: Any) -> float:
 def add(
     rows: int, factor: float, weight: float, step: float, slot: Any, slots: int, found: Any, sums: Any, room: Any
 ) -> int:
-    """Add a client's changes, clipped by `factor`, to the sums; on a grid they are rounded toward zero to whole steps.
-
-    Return how many rows there are sums of.
-    """
+    """Add a client's changes, clipped by `factor` and rounded toward zero, to the sums; return the rows summed."""
     d = sums.shape[1]
     for r in range(rows):
         i = room.item[r]
@@ -72,7 +66,7 @@ def add(
 
 @compiled
 def factor_of(norm: float, clip: float) -> float:
-    """Return what a client's changes are multiplied by, as `privacy.clip.clip_factors`; a clip of 0 is none."""
+    """Return the factor of a client's changes, as `privacy.clip.clip_factors`; a clip of 0 is none."""
     if clip > 0 and norm > clip * UNTOUCHED:
         factor = clip * TARGET / norm
         return factor if factor >= SMALLEST_FACTOR else 0.0
@@ -93,10 +87,10 @@ def run(
     sums: Any,
     norms: Any,
 ) -> int:
-    """Train a shard's clients one after another, and add up what they release. Return how many rows have a sum.
+    """Train a shard's clients one after another, and add up their releases. Return how many rows have a sum.
 
-    `norms` [C] get their norms before the clip, `found` the rows, `sums` [rows, d] their sums. `seen` and `slot`
-    [items] are zeros, and left so.
+    `norms` [C] get norms before the clip, `found` the rows, `sums` [rows, d] their sums. `seen` and `slot` [items] are
+    zeros, and left so.
     """
     d = tensors.rows.shape[1]
     w, by_w, by_width = np.empty(d, F), np.empty(d, F), np.empty(d, np.float64)

@@ -1,8 +1,8 @@
-"""A client solves its linear system and makes its gradient, and what leaves it is summed, all while it is in cache.
+"""A client solves its linear system and makes its gradient, which is summed, all while it is in cache.
 
 (G + alpha Σ y y' + ridge I) x = (1 + alpha) Σ y, sums over the rows y of what it had (FCF, Eq. 2).
 
-Owns: solution, gradients, clip and sum of such clients. Does not own: which programs these are (`engine.solved`).
+Owns: solution, gradients, clip and sum. Does not own: which programs these are (`closed_form`).
 """
 
 from __future__ import annotations
@@ -103,11 +103,11 @@ def run(
     sums: Any,
     norms: Any,
 ) -> int:
-    """Let a shard's clients solve one after another, and add up what they release. Return how many rows have a sum.
+    """Let a shard's clients solve one after another, and add up their releases. Return how many rows have a sum.
 
-    `users` [C, d] get the solutions; whoever had nothing keeps what it has. `norms` [C] get the norms before the clip,
-    `found` the rows, `sums` [rows, d] their sums. G's own rows are numbered behind the items. `seen` and
-    `slot` [items + d] are zeros, and left so.
+    `users` [C, d] get the solutions; clients without items keep theirs. `norms` [C] get norms before the clip, `found`
+    the rows, `sums` [rows, d] their sums. G's rows are numbered behind the items. `seen` and `slot` [items + d] are
+    zeros, and left so.
     """
     d = users.shape[1]
     by_width = np.empty(d, np.float64)

@@ -32,10 +32,7 @@ def _exp(x: Any) -> Any:
 
 @compiled
 def judge(begin: int, n: int, first: int, pairs: int, group: int, loss: int, temperature: Any, room: Any) -> None:
-    """Put the loss's derivative by each score of a step in the score's place.
-
-    Its entries are `n` from `begin`, its groups `pairs` from `first`.
-    """
+    """Put the loss's derivative by each score of a step in the score's place; `n` entries from `begin`."""
     score, weight, target = room.score, room.weight, room.target
     if loss == CROSS_ENTROPY:
         for m in range(n):
@@ -75,7 +72,7 @@ def judge(begin: int, n: int, first: int, pairs: int, group: int, loss: int, tem
 
 @compiled
 def _scores(c: int, begin: int, n: int, tensors: Any, w: Any, room: Any) -> None:
-    """Lay a step's rows out as they are now, and take their scores."""
+    """Lay a step's rows out as they are now, and compute their scores."""
     beside, d = tensors.beside.shape[1], w.shape[0]
     constant = F(0)
     for k in range(beside):

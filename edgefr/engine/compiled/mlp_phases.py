@@ -1,9 +1,9 @@
 """Phases that train layers and nothing else are taken in one compiled call; here it is decided which these are.
 
-    layers that the program says, one kind of examples, no replay, on the host   →  `kernel_layers`
-    everything else                                    →  `edgefr.engine.executors.inline`, step by step
+layers that the program declares, one kind of examples, no replay, on the host   →  `kernel_layers`
+everything else   →  `edgefr.engine.executors.inline`, step by step
 
-Owns: which phases are compiled, and what the compiled code is given. Does not own: what it computes.
+Owns: which phases are compiled, and the arrays. Does not own: the computation.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ LOSSES = {
     "softmax": Selection(pairs=True),
     "bce-of-pairs": Selection(pairs=True),
 }
-"""Losses that are compiled, in the kernel's order, and the examples that each is of."""
 
 AT_ONCE = 2**20
 """So many examples are drawn at once, of several epochs."""
@@ -48,7 +47,7 @@ COMPUTES = ("vectors", "user", "score", "loss", "gradients", "remember", "publis
 
 
 def layers_of(program: LocalProgram, phases: Sequence[Phase], values: Tensors) -> Layers | None:
-    """Return the layers that these phases, which take turns, train in one compiled call; None where they do not."""
+    """Return the layers that these alternating phases train in one compiled call; None where they do not."""
     said = "layers_of" in vars(type(program)) and not any(name in vars(program) for name in COMPUTES)
     if len(phases) != 1 or not said:
         return None
@@ -72,10 +71,7 @@ def tensors_of(program: LocalProgram, layers: Layers) -> list[str]:
 
 @dataclass
 class Taken:
-    """This is a phase of a shard's clients while it is taken: what they move lies in a row of `own` each [C, P].
-
-    `moments` [C, P] are Adam's, of no rows where there are none; `done` [C] counts each client's steps.
-    """
+    """This is a phase of a shard's clients: tensors in rows of `own` [C, P], Adam's `moments`, steps `done` [C]."""
 
     program: LocalProgram
     layers: Layers
@@ -127,7 +123,6 @@ class Taken:
         return arrays.Tables(rows, had, self.had.offsets, users), items
 
     def _room(self, widths: Any, steps: arrays.Steps, tables: arrays.Tables) -> arrays.LayersRoom:
-        """Return room for the client that takes most of it."""
         entries = int(steps.count.max(initial=0))
         most = entries + int(np.diff(tables.had_ends).max(initial=0))
         slots = max(entries, int(steps.pairs.max(initial=0)) * steps.groups.shape[1])
@@ -169,7 +164,7 @@ def _laid(steps: Steps, pairs: bool) -> arrays.Steps:
 def steps_at_once(
     examples: Callable[[tuple[str, Selection], int], Examples], sampler: Sampler, clients: Clients, phase: Phase
 ) -> Iterator[Steps]:
-    """Yield the steps of a phase, of as many epochs at once as have `AT_ONCE` examples, which are drawn by epoch."""
+    """Yield the steps of a phase, as many epochs at once as have `AT_ONCE` examples; draws are by epoch."""
     several = max(1, AT_ONCE // max(1, int(sampler.examples(clients, phase.which).sum())))
     for start in range(0, phase.epochs, several):
         some = range(start, min(start + several, phase.epochs))
@@ -179,7 +174,6 @@ def steps_at_once(
 
 @functools.cache
 def one_thread() -> ThreadpoolController:
-    """Return what keeps products of compiled code to one thread: no sum is another on a machine with more."""
     import scipy.linalg.cython_blas  # noqa: F401  (it is what they are compiled to, and has to be there to be found)
     from threadpoolctl import ThreadpoolController
 

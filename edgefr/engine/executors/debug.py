@@ -27,7 +27,6 @@ from export.program import Phase, SessionProgram, Tensors, left_alone, turns
 
 
 def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) -> Updates:
-    """Train the clients one after another; see `edgefr.engine.work.Executor`."""
     private = work.begun(private, clients)
     if isinstance(work.sampler, SessionSampler):
         return sessions(work, shared, private, clients)
@@ -65,7 +64,6 @@ def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) ->
 
 
 def _messages(work: LocalWork, ended: Sequence[Tensors], clients: Clients) -> Tensor | None:
-    """Return what each client sends of the model it has trained, on what it had last."""
     if work.program.publishes != "trained":
         return None
     items, there = newest(work.sampler.train.take(clients), work.program.window or 0)
@@ -85,7 +83,6 @@ def _whole(work: LocalWork, name: str, number: int) -> Tensor:
 
 
 def _written(work: LocalWork, name: str, clients: Clients, after: list[Tensor]) -> RowUpdates:
-    """Return the rows of the clients' whole tables that are others than before."""
     tables = torch.stack(after)
     before = torch.stack([_whole(work, name, int(number)) for number in clients])
     slots, items = (tables != before).any(2).nonzero().unbind(1)
@@ -95,7 +92,7 @@ def _written(work: LocalWork, name: str, clients: Clients, after: list[Tensor]) 
 def client(
     work: LocalWork, shared: Tensors, private: Tensors, number: int, replay: Alone | None = None
 ) -> dict[str, Tensor]:
-    """Everything one client does in a round: its tensors after all phases."""
+    """Return one client's tensors after all phases of a round."""
     tensors = {**shared, **private}
     for phases in turns(work.phases):
         phases = [replace(phase, number=work.round) for phase in phases]
@@ -111,10 +108,7 @@ def train_phases(
     number: int,
     replay: Alone | None = None,
 ) -> None:
-    """One phase of one client, or some that take turns step by step.
-
-    `tensors` is updated in place with new tensors (the broadcast `shared` is left alone).
-    """
+    """Train one phase of one client, or some that alternate by step; `tensors` is updated in place."""
     who, sampler, first = np.array([number]), cast(Sampler, work.sampler), phases[0]
     tensors.update({name: tensors[name].clone() for phase in phases for name in phase.trains})
     optimisers = [Optimiser.of(phase, lambda name: tensors[name].shape) for phase in phases]
@@ -137,10 +131,7 @@ def train_phases(
 
 
 def paired(batch: One, examples: Examples, first: int) -> One:
-    """Return a batch whose first group is number `first` with its pairs: every positive, and the negatives after it.
-
-    What a context reads comes after all of them, as often as it is read, with weight 0.
-    """
+    """Return a batch whose groups are positives with their negatives; items of a context come last, with weight 0."""
     device = batch.items.device
     places = torch.arange(len(batch.items), device=device).view(-1, examples.group)
     share = torch.full((len(places),), 1 / len(places), device=device)
@@ -171,9 +162,9 @@ def train_step(
     number: int,
     received: Tensors,
 ) -> None:
-    """Take one optimiser step. Of `rows` tensors the rows of the batch are read, changed and put back.
+    """Take one optimiser step; of `rows` tensors the batch's rows alone. `received`:
 
-    `received`: tensors that the loss reads as the client received them, whatever steps add up to.
+    tensors as the client received them.
     """
     touched, place = batch.items.unique(return_inverse=True)
     where = {n: touched if work.program.specs[n].kind == "rows" else slice(None) for n in phase.uses}
@@ -202,7 +193,6 @@ def _examples(work: LocalWork, items: np.ndarray, label: np.ndarray | None, hist
 
 
 def _with_replay(work: LocalWork, batch: One, replay: Replay | None) -> One:
-    """Return the batch with the client's replayed examples after its own."""
     if replay is None:
         return batch
     items = torch.from_numpy(replay.items[0].astype(np.int64)).to(work.device)
@@ -255,7 +245,6 @@ def sessions(work: LocalWork, shared: Tensors, private: Tensors, clients: Client
 
 
 def _begun(work: LocalWork, own: dict[str, Tensor], client: Clients, draw: Draw) -> dict[str, Tensor]:
-    """Return what a client begins with where that is not what it received: of tables, its rows among the others."""
     program = cast(SessionProgram, work.program)
     if not program.begins_alone or work.round > 1:
         return {}
@@ -275,7 +264,6 @@ def session(
     number: int = 0,
     last: tuple[Window, Window | None] | None = None,
 ) -> tuple[dict[str, Tensor], Tensor | None]:
-    """Return one client's tensors after a phase, one window per epoch, and what it sends beside its update."""
     tensors = {name: value.clone() for name, value in before.items()}
     first = windows[phases[0].purpose][0]
     with torch.no_grad():
@@ -300,7 +288,6 @@ def _window_step(
     window: Window,
     number: int,
 ) -> None:
-    """Take one optimiser step on a window; `tensors` are changed in place."""
     leaves = {name: tensors[name].detach().requires_grad_() for name in phase.trains}
     loss, left = program.learned({**tensors, **leaves}, window, phase)
     tensors.update(left)

@@ -1,15 +1,16 @@
 """The executor of example-level DP-SGD takes one client at a time and gradients example by example, through opacus.
 
-    records → a gradient of each (opacus) → clip, sum, mean, noise (float64) → the engine's optimiser
+records → a gradient of each (opacus) → clip, sum, mean, noise (float64) → the engine's optimiser
 
-One example, a *record*, is one interaction with the negatives drawn for it: drawn from all items but the record's own,
-and kept together, so that a record's gradient depends on no other interaction of the client. A step takes up to
-batch_size // (1 + negatives) records and divides by that number, not by how many it has: a client with few of them
-takes shorter steps than without DP-SGD, and not longer noise. Every tensor that a phase trains is clipped and noised,
-private ones too, since later gradients follow from them; of a table every row is noised, read or not.
+A *record* is one interaction with its negatives, drawn from all items but its own, so that its gradient depends on no
+other interaction. A step takes up to batch_size
 
-Local training after the rounds leaves no device and is that of `inline`. Owns: records, the step, what may be trained
-so. Does not own: what it guarantees (`privacy.example_plan`), the proof that opacus does what it should (`probe`).
+(1 + negatives) records and divides by that number, so a client with few records takes shorter steps. Every tensor that
+a phase trains is clipped and noised, private ones too, since later gradients depend on them; of a table every row is
+noised. Training after the rounds is `inline`'s.
+
+Owns: records, the step, which programs fit. Does not own: the guarantee (`privacy.example_plan`), the proof that opacus
+is right (`dp_sgd_probe`).
 """
 
 from __future__ import annotations
@@ -49,10 +50,9 @@ EXACT = 2**24
 
 @dataclass(frozen=True)
 class DPSGD:
-    """This executor (`edgefr.engine.work.Executor`) clips each record's gradient and noises the sum of a step.
+    """This executor clips each record's gradient to `clip` and adds noise of standard deviation `sigma` x `clip`.
 
-    It clips to `clip` and adds noise of standard deviation `sigma` x `clip`, which `key` keys with seed, phase, round
-    and client (default: a key that nobody keeps).
+    Noise is keyed by `key` (None: a secret one) with seed, phase, round and client.
     """
 
     clip: float
@@ -82,10 +82,10 @@ class DPSGD:
 
 
 class PrivateSteps:
-    """These are the steps of one phase: opacus takes the gradients of the program's loss of a record, and no more.
+    """These are the steps of one phase; opacus takes the gradients of the program's loss of a record.
 
-    Tensors come in whole, as one client has them; records are int64 [n, 1 + negatives], the interaction's item first.
-    `planned`: records of a full step, which sums are divided by.
+    Tensors are one client's, whole; records are int64 [n, 1 + negatives], the interaction's item first. `planned`:
+    records of a full step, which sums are divided by.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class PrivateSteps:
     def step(self, tensors: Tensors, records: Tensor, noise: NoiseStream | None = None) -> dict[str, Tensor]:
         """Return the noised sum of the records' clipped gradients / `planned`, whole tensors by name.
 
-        `noise` is used up by what the step draws of it, tensor after tensor (None: sigma is 0).
+        Draws use up `noise`, tensor after tensor (None: sigma is 0).
         """
         touched, out = self._load(tensors, records), {}
         for name, total in zip(self.phase.trains, self._sums(records), strict=True):
@@ -170,8 +170,6 @@ class PrivateSteps:
 
 
 class _Setting:
-    """A loss reads this beside its parameters. opacus copies the module, and the copy reads the same."""
-
     def __init__(self, program: LocalProgram, phase: Phase):
         self.program, self.phase = program, phase
         self.fixed: Tensors = {}
@@ -182,11 +180,9 @@ class _Setting:
 
 
 class _RecordLoss(nn.Module):
-    """This has a client's trained tensors as parameters.
+    """This module has a client's trained tensors as parameters; a record [1, 1 + k, 2] of (row, item) → loss [1].
 
-    A record is (place among the rows read, item) [1, 1 + k, 2] → loss [1].
-
-    No layers, so no hooks to be fooled: opacus has functorch call it with one record at a time.
+    It has no layers, so opacus uses functorch, one record at a time.
     """
 
     def __init__(self, setting: _Setting):
@@ -204,9 +200,7 @@ class _RecordLoss(nn.Module):
 
 
 def batch_of(records: Tensor, places: Tensor | None = None) -> One:
-    """Return records [n, 1 + k] as a batch of one client, whose loss is their mean.
-
-    `places` index its rows (None: items do).
+    """Return records [n, 1 + k] as a batch of one client, whose loss is their mean; `places` index its rows.
 
     >>> batch_of(torch.tensor([[7, 1, 2]])).label.tolist()
     [1.0, 0.0, 0.0]
@@ -220,8 +214,8 @@ def batch_of(records: Tensor, places: Tensor | None = None) -> One:
 def records_of(sampler: Sampler, client: int, purpose: str, *path: int) -> npt.NDArray[np.int64]:
     """Return a client's records of an epoch in keyed order, [n, 1 + negatives]: each interaction once, its item first.
 
-    A negative is uniform over the pool without the record's own item. (What `Sampler.epoch` draws avoids all of the
-    client's items, so every example would depend on all of them.) Every item of the client is in the pool.
+    Negatives are uniform over the pool without the record's own item; avoiding all of the client's items, as
+    `Sampler.epoch` does, would make examples depend on each other.
     """
     positives = sampler.train[client].astype(np.int64)
     chosen, sorted_by = (
@@ -237,14 +231,12 @@ def records_of(sampler: Sampler, client: int, purpose: str, *path: int) -> npt.N
 
 
 def planned_records(sampler: Sampler) -> int:
-    """Count the records of a full step: at least one."""
     return max(1, sampler.batch_size // (1 + sampler.negatives))
 
 
 def _train(
     sampler: Sampler, round_: int, tensors: dict[str, Tensor], steps: PrivateSteps, client: int, noise: NoiseStream
 ) -> None:
-    """Train one phase of one client. `tensors` is updated in place with new tensors (the broadcast is left alone)."""
     phase = steps.phase
     tensors.update({name: tensors[name].clone() for name in phase.trains})
     optimiser = Optimiser.of(phase, lambda name: tensors[name].shape)
@@ -280,7 +272,7 @@ def _updates(work: LocalWork, shared: Tensors, ended: list[dict[str, Tensor]]) -
 
 
 def plan_for(settings: PrivacySettings, program: LocalProgram, rounds: int) -> ExamplePlan | None:
-    """Say what DP-SGD on the device means for a run of `rounds` rounds; None for plain steps."""
+    """Plan DP-SGD on the device for a run of `rounds` rounds; None for plain steps."""
     if settings.examples is None:
         return None
     return plan_examples(settings.examples, settings.delta, max(rounds, 1), uses_per_round(program))
@@ -292,13 +284,12 @@ def uses_per_round(program: LocalProgram) -> int:
 
 
 def largest_shard(program: LocalProgram, memory_mb: int) -> int:
-    """Clients whose whole updates, with the tensors they are taken from, fit in `memory_mb`."""
     size = sum(program.specs[name].size for name in trained(program, program.phases, "shared"))
     return max(1, memory_mb * 2**20 // max(3 * FLOAT * size, 1))
 
 
 def check_program(program: LocalProgram) -> None:
-    """Raises `InputError` for a program whose examples depend on one another, or that opacus is not tried with."""
+    """Raise `InputError` for a program whose examples depend on one another, or that opacus is not tried with."""
     if program.needs_history and program.window is None:
         raise InputError(
             "privacy.examples: a mean over the history makes every example depend on all of a client's interactions; "
@@ -318,9 +309,9 @@ def check_program(program: LocalProgram) -> None:
 
 
 def start_up_probe(program: LocalProgram, seed: int, negatives: int, device: torch.device) -> None:
-    """Refuse a program whose gradients opacus does not get right, on four keyed records (see `probe`).
+    """Refuse a program whose gradients opacus gets wrong on four keyed records (see `probe`).
 
-    Tensors are a little off their first values: zeros would hide a wrong gradient. Raises `InputError`.
+    Tensors are a little off their first values, since zeros would hide a wrong gradient. Raises `InputError`.
     """
     check_program(program)
     first = {**program.init_shared(seed), **{n: v[0] for n, v in program.init_private(seed, torch.arange(1)).items()}}
@@ -338,8 +329,6 @@ def start_up_probe(program: LocalProgram, seed: int, negatives: int, device: tor
 
 @dataclass(frozen=True)
 class _Probed:
-    """One phase of a program at fixed tensors, as the probe asks for it."""
-
     program: LocalProgram
     phase: Phase
     tensors: Tensors

@@ -1,13 +1,11 @@
-"""Before DP-SGD starts a probe checks that what comes out are the clipped gradients of single examples.
+"""Before DP-SGD starts a probe checks that it gets the clipped gradients of single examples.
 
-Per-example gradients are taken by hooks or by functorch, and some models fool them without a word: a tensor read past
-its layer, layers that share a tensor, statistics of a batch. Three questions on a few examples, without noise:
+Hooks or functorch can be wrong without an error: a tensor read past its layer, layers that share a tensor, statistics
+of a batch. Three questions on a few examples, without noise:
 
 - "single": a step of one example alone is its plain gradient, cut to a tiny clip;
 - "loop": the gradients of all examples at once are those of one example after the other;
 - "batch": the gradient of the program's own loss of the batch is the mean of those of its examples.
-
-Owns: the questions. Does not own: how gradients are taken (`examples`).
 """
 
 from __future__ import annotations
@@ -29,8 +27,6 @@ TINY = 1e-3
 
 
 class Probed(Protocol):
-    """This is a model at fixed tensors. Records are [n, ...]; what comes back is whole tensors by name."""
-
     def step(self, records: Tensor, clip: float) -> Gradients:
         """Return the mean of the records' gradients, each clipped to `clip`: what DP-SGD does, without its noise."""
         ...
@@ -39,15 +35,13 @@ class Probed(Protocol):
         """Return every record's own gradient [n, *shape]; None where it is never formed (ghost clipping)."""
         ...
 
-    def plain(self, records: Tensor) -> Gradients:
-        """Return the gradient of the mean loss by autograd alone."""
-        ...
+    def plain(self, records: Tensor) -> Gradients: ...
 
 
 def probe(name: str, model: Probed, records: Tensor) -> None:
-    """Ask `model` the three questions; raises `InputError` naming the tensor and the question that it fails.
+    """Ask `model` the three questions; raise `InputError` naming the tensor and the failed question.
 
-    Where gradients of single records are never formed, "loop" asks for the mean of records that are not clipped.
+    Where single gradients are never formed, "loop" compares the mean of unclipped records.
     """
     try:
         alone = [model.plain(records[i : i + 1]) for i in range(len(records))]

@@ -1,8 +1,10 @@
 """The vectorised executor trains all clients of a shard in one call.
 
-One backward of the summed losses gives each client its own gradient, since clients' tensors are disjoint. Clients come
-by falling activity, so those with a batch at a step are a prefix, and a step works on views. Of item rows only changes
-are kept. Owns: layouts and the step loop. Does not own: draws, optimiser maths, aggregation.
+Clients' tensors are disjoint rows of bigger ones, so one backward of the summed losses gives each client its own
+gradient. Clients are sorted by falling activity, so those with a batch at a step are a prefix, and a step works on
+views. Item tables are never copied: a client's row is the broadcast's plus its change, and only changes are kept.
+
+Owns: layouts and the step loop. Does not own: draws, optimiser maths, aggregation.
 """
 
 from __future__ import annotations
@@ -38,7 +40,6 @@ Drawn = tuple[str, Selection]
 
 @tiny_as_zero()
 def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) -> Updates:
-    """Train a shard of clients; see `edgefr.engine.work.Executor`."""
     keep_memory()
     private = work.begun(private, clients)
     if isinstance(work.sampler, SessionSampler):
@@ -54,10 +55,7 @@ def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) ->
 
 @dataclass(frozen=True)
 class _Plan:
-    """These are steps with their entries on the device.
-
-    `client` [N] is each entry's slot, `ends` [S, C] count entries.
-    """
+    """These are steps with entries on the device: `client` [N] is an entry's slot, `ends` [S, C] count entries."""
 
     steps: Steps
     items: Tensor
@@ -77,9 +75,9 @@ class _Plan:
 class _Shard:
     """These are the tensors of a shard while it trains.
 
-    `values` holds every tensor but tables: per client [C, ...] if trained or private, whole if only read. `change`
-    holds, of each table that has been trained, what the clients changed: [R, w], one row per touched (client, item).
-    `own` holds, of each table that is not shared, the rows of those pairs as they were.
+    `values`: every tensor but tables, per client [C, ...] if trained or private, else whole. `change`: of each trained
+    table the clients' changes [R, w], one row per touched (client, item). `own`: of each private table those rows as
+    they were.
     """
 
     def __init__(self, work: LocalWork, shared: Tensors, private: Tensors, clients: Clients):
@@ -120,7 +118,6 @@ class _Shard:
         return sampler.epoch(self.clients, purpose, self.work.round, epoch, which=which)
 
     def _whole(self) -> tuple[_Plan, dict[Drawn, int]]:
-        """Return all the steps of the work, of whose pairs tables keep one row each, and the first of each purpose."""
         longest: dict[Drawn, int] = {}
         for phase in self.work.phases:
             longest[phase.purpose, phase.which] = max(phase.epochs, longest.get((phase.purpose, phase.which), 0))
@@ -130,7 +127,6 @@ class _Shard:
         return self._plan(epochs, self.work.phases[0]), first
 
     def _steps(self, drawn: Drawn) -> int:
-        """Return the steps of an epoch of the busiest client."""
         _, which = drawn
         sampler = cast(Sampler, self.work.sampler)
         return int(sampler.steps(self.clients, which).max(initial=0))
@@ -235,7 +231,7 @@ class _Shard:
         at: slice,
         number: Ints,
     ) -> None:
-        """Take the rows of a step further: `before` [N, w] is what they had changed by then, None for nothing."""
+        """Move the rows of a step: `before` [N, w] is their change so far, or None."""
         only = len(plan.steps.lengths) == 1  # the only step of the work: its entries are the pairs
         where = slice(None) if only else plan.row[at]
         count = number[plan.steps.slots[plan.steps.row[at]]] if optimiser.rule.moments else number
@@ -250,7 +246,7 @@ class _Shard:
             self.change[name] = before
 
     def _given(self, phase: Phase, plan: _Plan, at: slice, number: Ints) -> tuple[Tensor, Tensor]:
-        """Return labels and weights of a step's entries, with what is replayed in this step alone."""
+        """Return labels and weights of a step's entries with replay of this step."""
         label, weight = plan.label[at], plan.weight[at]
         if self.redrawn is None or phase.when != "round":
             return label, weight
@@ -314,7 +310,7 @@ class _Shard:
         return Padded(laid(number), laid(items), laid(label), laid(weight), places=places)
 
     def updates(self, order: Ints) -> Updates:
-        """The shard's updates in the order the clients were asked for: slot k here was client `order[k]` there."""
+        """Return the shard's updates in the order of the call: slot k here was client `order[k]` there."""
         back = self._tensor(np.argsort(order, kind="stable"))
         dense: dict[str, Tensor] = {}
         rows: dict[str, RowUpdates] = {}
@@ -340,7 +336,7 @@ class _Shard:
         return Updates(dense, rows, kept, sent, tables, left)
 
     def _message(self) -> Tensor | None:
-        """Return what the clients send of the model they have trained, on what they had last: [C, P]."""
+        """Return the clients' messages by the trained model, [C, P]."""
         program = self.work.program
         if program.publishes != "trained":
             return None
@@ -371,6 +367,5 @@ class _Shard:
 
 
 def _spread(values: Tensor, real: Tensor) -> Tensor:
-    """Return values [n, ...] in the places of [A, B] that are real, zeros in the others."""
     mask = real.view(*real.shape, *[1] * (values.ndim - 1))
     return values.new_zeros(*real.shape, *values.shape[1:]).masked_scatter_(mask, values)

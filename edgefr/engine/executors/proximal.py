@@ -13,10 +13,10 @@ from export.program import Pull
 
 @dataclass
 class Pulled:
-    """This is what a shard knows of a table that is pulled: how far its rows have been moved, each when it is read.
+    """This is a pulled table of a shard: how far its rows have been moved, each when it is read.
 
-    `way` [R, width]: of each (client, item) pair, from the row of the broadcast to the one it is pulled to. `steps`
-    [R]: steps of the client through which the pair's row has been moved. `ended` [C]: steps that each client took.
+    `way` [R, width]: from the broadcast's row to the one it is pulled to, by (client, item) pair. `steps` [R]: steps
+    through which the pair's row has been moved. `ended` [C]: steps that each client took.
     """
 
     pull: Pull
@@ -30,19 +30,13 @@ class Pulled:
         return cls(pull, way, torch.zeros(len(way), dtype=torch.int64, device=way.device))
 
     def read(self, rows: Tensor, steps: Tensor) -> Tensor:
-        """Note that clients read `rows` [n] after so many steps: its loss pulls them then.
-
-        Return how many of those steps since their last did not read them.
-        """
+        """Note that `rows` [n] are read at these steps; return the number of steps since their last read."""
         idle = steps - self.steps.index_select(0, rows)
         self.steps.index_copy_(0, rows, steps + 1)
         return idle
 
     def moved(self, change: Tensor, idle: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Move in place what `rows` (None: all) have changed through so many steps [n] that did not read them.
-
-        With c the change so far, d the way and f what is left of it: d + f (c - d).
-        """
+        """Move `rows` (None: all) in place through so many idle steps [n]: change c, way d, factor f: d + f (c - d)."""
         if surely(idle == 0):
             return change
         if idle.device.type == "cpu":  # of few numbers of steps, each once
@@ -54,5 +48,4 @@ class Pulled:
 
     @property
     def left(self) -> Tensor:
-        """Return the share of their way that rows have left which no step of a client read, [C]."""
         return self.pull.left(self.ended).to(self.way)

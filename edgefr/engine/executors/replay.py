@@ -1,7 +1,7 @@
-"""Clients can draw what they replay anew for every step, by the scores that their tensors then give for all items.
+"""Clients can draw their replay anew in every step, by scores of all items from their present tensors.
 
-Owns: those scores, and the step's examples with the weights that were drawn. Does not own: the draw and its maths
-(`edge.replay`), what is remembered (a strategy's memory), the step loop (executors).
+Owns: those scores, and the step's examples with the drawn weights. Does not own: the draw (`edge.replay`), memories (a
+strategy), the step loop (executors).
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ class Alone:
     draws: StepDraws | None
 
     def at(self, work: LocalWork, tensors: Tensors, phase: Phase, number: int, history: One | None) -> Replay | None:
-        """Return what joins the step `number` of a phase; `tensors` are the client's own, whole tables."""
         if self.draws is None or self.replay is None:
             return self.replay
         pool = there(self.draws.pool, work.device)
@@ -57,10 +56,10 @@ class Alone:
 
 
 class Shardwise:
-    """These are the draws of a shard's clients in a step, who have rows for the pairs (slot, item) of `steps`.
+    """These are draws of a shard's clients in a step; clients have rows for the pairs (slot, item) of `steps`.
 
-    A remembered item is an entry of every step, of its own weight 0 where the client has it in the step for nothing
-    else: what is drawn is added to it.
+    A remembered item is an entry of every step, with weight 0 of its own unless the batch has it; drawn weight is
+    added.
     """
 
     def __init__(self, work: LocalWork, draws: StepDraws, steps: Steps):
@@ -73,9 +72,9 @@ class Shardwise:
         self.label = there(draws.labels, work.device)
 
     def mixed(self, label: Tensor, weight: Tensor, drawn: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return labels and weights [N] of a step's entries with the `drawn` weights [A, N of lists] added.
+        """Return labels and weights [N] of a step's entries with the `drawn` weights [A, N of lists] added; `rows` [N].
 
-        `rows` [N] are the entries' pairs. Cross-entropy is linear in the label, so one example stands for both.
+        Cross-entropy is linear in the label, so one example stands for both.
         """
         slot = there(self.steps.slots, rows.device)[rows]
         place = self.place[rows]
@@ -101,7 +100,6 @@ class Shardwise:
         return there(out, self.pool.device)
 
     def _scores(self, tables: Tables, values: Values, slots: Ints, history: One | None) -> npt.NDArray[np.floating]:
-        """Return scores [S, pool] of these client slots by their own rows."""
         first, last = (np.searchsorted(self.steps.slots, slots, side=side) for side in ("left", "right"))
         row, place = segments(last - first)
         pair = first[row] + place

@@ -1,12 +1,11 @@
 """Clients that learn from sessions are trained together: all of a shard in one call.
 
-Every client has one window, so a step is the same for all of them: tensors are [clients, ...], the item rows of all
-clients lie one after another in one table, and one backward of the summed losses gives each client its own gradient.
-A row that some step of the round reads takes part in all of them, so Adam is that of a device that moves its whole
-table: rows nobody reads never move.
+Every client has one window, so a step is the same for all: tensors are [clients, ...], item rows of all clients lie in
+one table, and one backward of the summed losses gives each client its own gradient. A row that some step of the round
+reads takes part in all of them, so Adam equals a device's on its whole table.
 
-Owns: the step loop of sessions, teachers and prototypes of a shard, scoring by windows. Does not own: draws
-(`edge.sessions`), the maths of a client (programs), what the server makes of prototypes (`cloud.prototypes`).
+Owns: the step loop of sessions, teachers and prototypes, scoring by windows. Does not own: draws (`edge.sessions`), a
+client's maths (programs), the server's prototypes (`cloud.prototypes`).
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ AT_ONCE = 1024
 
 
 def run(work: LocalWork, shared: Tensors, private: Tensors, clients: Clients) -> Updates:
-    """Train a shard of clients, each on its window; see `edgefr.engine.work.Executor`."""
     program, draws = program_of(work), draws_of(work, clients)
     draw = draws[work.phases[0].purpose]
     first = begun(work, tensors_of(program, shared, private, draw, work.device), clients, draw)
@@ -77,10 +75,7 @@ def closing(work: LocalWork, draw: Draw, clients: Clients) -> tuple[Window, Wind
 def dropped(
     program: SessionProgram, seed: int, number: int, at: int, clients: Clients, device: torch.device
 ) -> dict[str, Tensor]:
-    """Return what multiplies values by site [C, *shape]: 0 where dropout takes them, more than 1 elsewhere.
-
-    Keyed by round, client and `at`: the epoch, or `SENT` and `ASKED`.
-    """
+    """Return factors by site [C, *shape]: 0 where dropout drops values; keyed by round, client and `at`."""
     out: dict[str, Tensor] = {}
     for site, shape in program.sites.items() if program.dropout else ():
         keys = keyed.fold(keyed.key(seed, purposes.dropped(site), number, at), clients)
@@ -187,7 +182,6 @@ def _window(windows: Windows, device: torch.device) -> Window:
 
 
 def _copies(program: SessionProgram, first: Tensors, names: Sequence[str], clients: int) -> dict[str, Tensor]:
-    """Return every client's own copy of what it trains: [C, *shape], of the table [R, d]."""
     out = {}
     for name in names:
         spec, value = program.specs[name], first[name]
@@ -270,7 +264,7 @@ def _updates(
 
 
 class WindowScorer:
-    """This is a scorer for `edgefr.metrics.evaluate` of users who are at some place of a session.
+    """This is a scorer for `edgefr.simulation.evaluation` of users at some place of a session.
 
     `windows` [users] hold what each user's device sees of it; `private` [users, ...] are all users' tensors.
     """
@@ -301,7 +295,6 @@ class WindowScorer:
             return self.program.user(tensors, batch, past, self.pool).squeeze(-2)
 
     def _seen(self, users: Clients) -> tuple[dict[str, Tensor], Window]:
-        """Return the users' tensors, and what their devices see of their sessions."""
         w, own = self.windows, torch.from_numpy(users)
         window = _window(Windows(w.items[users], w.real[users], w.times[users]), self.device)
         return {**self.shared, **{n: v.index_select(0, own).to(self.device) for n, v in self.private.items()}}, window
@@ -317,7 +310,6 @@ class WindowScorer:
             return torch.matmul(self._vectors(wanted), user.unsqueeze(-1)).squeeze(-1).cpu().numpy()
 
     def _scores(self, users: Clients, items: Tensor) -> Tensor:
-        """Return scores [n, K] by a program whose user differs from item to item."""
         tensors, window = self._seen(users)
         batch = One(items, items, items, items, history=window)
         vectors, past = self._vectors(items), self.program.vectors(self.shared, window)

@@ -16,23 +16,14 @@ SHARES = np.array([0.1, 0.5, 0.9])
 
 
 def rates(figure: Figure, shares: npt.ArrayLike) -> Floats:
-    """Return quantiles of the rate that clients draw (`edgefr.fleet.clients.draw`):
-
-    log-uniform from v out to lo, or to hi.
-
-    >>> rates(Figure(v=8.0, lo=2.0, hi=16.0, kind="E"), [0.0, 0.25, 0.5, 1.0]).round(2).tolist()
-    [2.0, 4.0, 8.0, 16.0]
-    """
+    """Return quantiles of the rate that clients draw (`clients.draw`): log-uniform from v out to lo, or to hi."""
     u = np.asarray(shares, dtype=np.float64)
     far = np.where(u < 0.5, figure.lo or figure.v, figure.hi or figure.v)
     return np.asarray(figure.v * (far / figure.v) ** np.abs(2.0 * u - 1.0))
 
 
 def step_ms(learning: Learning, host: Host, device: Device, stack: Stack) -> Floats | None:
-    """Return p10, p50, p90 of the milliseconds of a round's largest measured step on a class.
-
-    None: it was not measured.
-    """
+    """Return p10, p50, p90 of the milliseconds of a round's largest measured step on a class; None: not measured."""
     line = learning.line()
     if line is None or learning.work is None:
         return None
@@ -41,11 +32,9 @@ def step_ms(learning: Learning, host: Host, device: Device, stack: Stack) -> Flo
 
 
 def call_ms(calls: Calls | None, host: Host, device: Device) -> Floats | None:
-    """Return p10, p50, p90 of the milliseconds of a recommendation or an encoded text on a class.
+    """Return p10, p50, p90 of the milliseconds of a recommendation or encoded text on a class; None: not measured.
 
-    None: it was not measured.
-
-    The fp32 rates scale int8 graphs too: what the host's int8 rate is was not measured.
+    The fp32 rates scale int8 graphs too, since the host's int8 rate was not measured.
     """
     if calls is None or calls.cost is None:
         return None

@@ -1,7 +1,7 @@
 """All bundles of a folder are measured: each distinct content once, and each class's bundle under its class's limit.
 
-Owns: which bundles there are, what need not be measured again, what is counted in place of measured. Does not own:
-processes (`trial`), figures of a call (`probe`).
+Owns: which bundles there are, reuse of earlier figures, counted figures. Does not own: processes (`trial`), a call's
+figures (`probe`).
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Place:
 
 
 def place_of(where: Path, devices: Path | None, out: Path | None) -> Place:
-    """Find the bundles in a run folder (with its own devices.yaml), in a folder of bundles, or take one bundle.
+    """Find the bundles of a run folder (with its own devices.yaml), a folder of bundles, or one bundle.
 
-    Raises `InputError` where there are no bundles.
+    Raises `InputError` where there are none.
     """
     folder = where / "bundles" if (where / "experiment.yaml").is_file() else where
     if not (folder / "manifest.json").is_file() and not _folders(folder):
@@ -67,10 +67,10 @@ def place_of(where: Path, devices: Path | None, out: Path | None) -> Place:
 
 
 def calibrate(place: Place, spec: FleetFile, progress: Progress | None = None, timeout_s: float = 120.0) -> Calibration:
-    """Measure what `place.out` does not know yet, and write it there; it is left as it is when nothing is new.
+    """Measure what `place.out` lacks, and write it there; without news the file is not touched.
 
     `timeout_s`: wall seconds after which an activity is "too slow". Raises `InputError` for a damaged bundle, a class
-    that `spec` does not have, a host that cannot be measured, and a file in the way that is no calibration.
+    that `spec` lacks, a host that cannot be measured, and a file in the way that is no calibration.
     """
     tell = progress or (lambda stage, done, total, note: None)
     bundles = _open_all(place.bundles, spec)
@@ -129,7 +129,7 @@ def cpu_name() -> str:
 
 
 def content_of(bundle: Bundle) -> str:
-    """Return the digest of what a bundle's cost follows from: bundles that differ in their users alone share it."""
+    """Return the digest of what a bundle's cost depends on; bundles that differ in their users alone share it."""
     files = sorted((f.path, f.sha256) for f in bundle.manifest.files if f.role not in NOT_MEASURED)
     return hashlib.sha256(json.dumps([*files, bundle.manifest.item_count]).encode()).hexdigest()
 
@@ -169,7 +169,6 @@ def _measure(bundle: Bundle, limits: Limits) -> Measured:
 
 
 def activities(bundle: Bundle) -> list[str]:
-    """Return what a bundle can do, among learn, recommend and encode."""
     config = bundle.config
     able = {"learn": config.learning is not None, "recommend": True, "encode": config.encoder is not None}
     return [name for name, can in able.items() if can]
@@ -211,15 +210,7 @@ def _learning(bundle: Bundle, result: Result) -> Learning:
 
 
 def line_through(points: list[tuple[float, float]]) -> tuple[float, float]:
-    """Return (fixed, per example) of the line through the first and the last of points (examples, ms).
-
-    Neither is negative.
-
-    >>> line_through([(50.0, 2.0), (250.0, 4.0)])
-    (1.5, 0.01)
-    >>> line_through([(50.0, 3.0), (250.0, 2.0)]), line_through([(10.0, 1.0), (30.0, 6.0)])
-    ((2.0, 0.0), (0.0, 0.2))
-    """
+    """Return (fixed, per example) of the line through the first and the last of points (examples, ms), not negative."""
     (few, short), (many, long) = points[0], points[-1]
     if many == few or long <= short:
         return long, 0.0
@@ -229,10 +220,9 @@ def line_through(points: list[tuple[float, float]]) -> tuple[float, float]:
 
 
 def _under(limits: Limits, activity: str, bundle: Bundle) -> str:
-    """Return how an activity that ends well without a memory limit ends under one.
+    """Return how an activity that succeeds without a memory limit ends under one.
 
-    The limit is all that differs, so whatever the process breaks of is that limit: an import that fails half-way may
-    say anything, or nothing. What our own checks say of the bundle's files stays what it is.
+    Any failure of the process is the limit's, whatever it prints; what our own checks say of the bundle's files stays.
     """
     outcome = run(activity, limits, 0.0, bundle.root, least=1).outcome
     of_the_limit = outcome.startswith(BROKEN) and not outcome.startswith(f"{BROKEN}: InputError")
@@ -240,7 +230,7 @@ def _under(limits: Limits, activity: str, bundle: Bundle) -> str:
 
 
 def _trial(bundle: Bundle, content: str, measured: Measured, limits: Limits) -> ClassTrial:
-    """Try a class's bundle under its memory limit; what ended badly without one is not tried again."""
+    """Try a class's bundle under its memory limit; an activity that failed without one is not tried again."""
     outcomes: dict[str, str] = {}
     for name in activities(bundle):
         before = getattr(measured, name).outcome

@@ -61,14 +61,13 @@ def milliseconds(samples: list[float]) -> dict[str, float]:
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Return the CPU seconds of a call."""
     began = time.process_time()
     call()
     return time.process_time() - began
 
 
 def host(seconds: float, **_: Any) -> dict[str, Any]:
-    """Measure the rates of one thread: fp32 matrix products in GFLOP/s, copies in GB/s (each byte counted once)."""
+    """Measure one thread's fp32 matrix products in GFLOP/s and copies in GB/s (each byte counted once)."""
     import numpy as np
 
     a, b = np.full((SGEMM, SGEMM), 0.5, np.float32), np.full((SGEMM, SGEMM), 0.25, np.float32)
@@ -80,7 +79,7 @@ def host(seconds: float, **_: Any) -> dict[str, Any]:
 
 
 def recommend(bundle: str, started: float, seconds: float, least: int = LEAST, **_: Any) -> dict[str, Any]:
-    """Load a bundle and recommend to a new device that is told what its user had."""
+    """Load a bundle and recommend to a new device with a user's history."""
     from edge.recommender import Recommender
 
     made = Recommender(bundle)
@@ -134,10 +133,9 @@ Step = Callable[[int], float]
 
 
 def stepper(bundle: Bundle, phase: PhaseRecord) -> Callable[[int], tuple[float, Step]]:
-    """Local work of one phase of a new device with so many positives, as `edge.device.Device` does it.
+    """Return steps of one phase of a new device with so many positives, as `edge.device.Device` takes them.
 
-    With it come the examples of a step as the fleet counts them: positives, negatives, and past positives where they
-    are read.
+    Beside it are the examples of a step as the fleet counts them: positives, negatives, and past positives if read.
     """
     import numpy as np
 
@@ -183,7 +181,7 @@ def stepper(bundle: Bundle, phase: PhaseRecord) -> Callable[[int], tuple[float, 
 def lesson(
     bundle: Bundle, phase: PhaseRecord, graph: Graph, tables: dict[str, Rows], own: Any, number: int
 ) -> LearningMaterial:
-    """Return the work of a round on a session of the items `own` and the first of them again; no teacher is asked."""
+    """Return a round's work on a session of the items `own` and the first of them again, without a teacher."""
     import numpy as np
 
     from edge.catalogue import Catalogue
@@ -212,7 +210,6 @@ ACTIVITIES: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def main() -> int:
-    """Do what the argument asks for; the exit status."""
     asked = json.loads(sys.argv[1])
     try:
         confine(asked.pop("data_mb", None), asked.pop("core", None))

@@ -1,4 +1,4 @@
-"""The probe runs in a fresh process under limits, and its result is put in words that do not depend on how it died."""
+"""The probe runs in a fresh process under limits, and its result does not depend on how the process ended."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ KILLED = {getattr(signal, name, BY_KERNEL) for name in ("SIGKILL", "SIGSEGV", "S
 
 @dataclass(frozen=True)
 class Limits:
-    """A probe may use `memory_mb` of private writable memory, and of peak resident memory, MB (None:
+    """These are limits of a probe: `memory_mb` of private writable and of peak resident memory (None:
 
-    any); wall `seconds`; a `core`.
+    any), wall `seconds`, `core`.
     """
 
     memory_mb: float | None = None
@@ -48,21 +48,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class Result:
-    """A result has an `outcome`:
-
-    "fits", "out of memory", "too slow" or "broken: why"; `figures` of the probe where it ended well.
-    """
+    """`outcome` is "fits", "out of memory", "too slow" or "broken: why"; `figures` are the probe's."""
 
     outcome: str
     figures: dict[str, Any] = field(default_factory=dict)
 
 
 def run(activity: str, limits: Limits, seconds: float, bundle: Path | None = None, least: int | None = None) -> Result:
-    """Run one activity of a bundle in a fresh process; `seconds` of calls for each figure, `least` calls at least.
-
-    >>> run("host", Limits(), seconds=0.1).figures["gflops"] > 0.1
-    True
-    """
+    """Run one activity of a bundle in a fresh process; `seconds` of calls for each figure, `least` calls at least."""
     asked: dict[str, Any] = {"activity": activity, "seconds": seconds, "core": limits.core, "data_mb": limits.memory_mb}
     asked |= {} if bundle is None else {"bundle": str(bundle.resolve())}
     asked |= {} if least is None else {"least": least}
@@ -86,13 +79,7 @@ def run(activity: str, limits: Limits, seconds: float, bundle: Path | None = Non
 
 
 def result_of(status: int, out: str, err: str, memory_mb: float | None) -> Result:
-    """Make the result of a probe from its exit status and what it printed.
-
-    >>> result_of(-9, "", "", memory_mb=96).outcome
-    'out of memory'
-    >>> result_of(1, '{"error": "InputError: model.onnx is damaged"}', "", memory_mb=96).outcome
-    'broken: InputError: model.onnx is damaged'
-    """
+    """Make the result of a probe from its exit status and what it printed."""
     figures = _figures(out)
     if status == 0 and figures and "error" not in figures:
         over = memory_mb is not None and figures.get("peak_mb", 0.0) > memory_mb
@@ -109,7 +96,6 @@ def result_of(status: int, out: str, err: str, memory_mb: float | None) -> Resul
 
 
 def _figures(out: str) -> dict[str, Any]:
-    """Return the JSON object on the last line; nothing where there is none."""
     lines = out.strip().splitlines()
     try:
         found = json.loads(lines[-1]) if lines else {}
@@ -125,5 +111,5 @@ def one_thread() -> dict[str, str]:
 
 
 def quiet_core() -> int | None:
-    """The last core this process may use: interrupts mostly go to the first. None where that cannot be told."""
+    """Return the last core of this process, which has few interrupts; None where it cannot be told."""
     return max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None

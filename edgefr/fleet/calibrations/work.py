@@ -1,4 +1,4 @@
-"""This counts operations and bytes of what a bundle does from what it says of itself: weights of the two-part ratio.
+"""This counts operations and bytes of a bundle's activities from its manifest: the weights of the two-part ratio.
 
 Only their proportion matters: how long the host takes is measured.
 """
@@ -29,11 +29,9 @@ def of_recommending(bundle: Bundle) -> tuple[float, float]:
 
 
 def of_encoding(bundle: Bundle, tokens: int) -> tuple[float, float]:
-    """Return (operations, bytes) of encoding one text of so many tokens:
+    """Return (operations, bytes) of encoding a text of so many tokens: two per weight and token; every weight is read.
 
-    two per weight and token; every weight is read.
-
-    The word table counts on both sides, though few of its rows are read. Where words alone are read, it is a row each.
+    The word table is counted whole; an encoder by words alone reads a row per token.
     """
     part = bundle.config.encoder
     if isinstance(part, Words):
@@ -44,10 +42,9 @@ def of_encoding(bundle: Bundle, tokens: int) -> tuple[float, float]:
 
 
 def of_step(bundle: Bundle, examples: float) -> StepWork:
-    """The work of one step of a round with so many examples, counted as `edgefr.engine.footprint` counts it.
+    """Return the work of one step of a round with so many examples, counted as `edgefr.engine.footprint` counts it.
 
-    Where a device reads texts itself (a table of token numbers), the weights in the step graph meet every token; its
-    word table is among them, so that is an upper estimate.
+    Where a device reads texts, the step graph's weights meet every token, word table included: an upper estimate.
     """
     learning = bundle.config.learning
     assert learning is not None
@@ -75,7 +72,6 @@ def of_step(bundle: Bundle, examples: float) -> StepWork:
 
 
 def _read(learning: Learning) -> list[TensorRecord]:
-    """Return tensors that a step of a round reads: those it trains, and shared ones."""
     used = {name for phase in learning.phases if phase.when == "round" for name in (*phase.dense, *phase.tables)}
     return [tensor for tensor in learning.tensors if tensor.name in used or tensor.place == "shared"]
 
@@ -91,5 +87,4 @@ def _values(tensor: TensorRecord) -> int:
 
 
 def _size(bundle: Bundle, path: str) -> float:
-    """Return the bytes of a listed file; 0 for one that is not listed."""
     return float(sum(file.size for file in bundle.manifest.files if file.path == path))

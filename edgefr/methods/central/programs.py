@@ -54,27 +54,22 @@ def ease_program(settings: EaseSettings, given: Given) -> CentralProgram:
 
 
 def ease_learner(settings: EaseSettings, draws: Draws, prepared: Prepared) -> Ease:
-    """Return what solves for the draws's training interactions."""
     return Ease(pooled(draws, prepared), settings.ridge)
 
 
 def mf_program(settings: PMFSettings, given: Given) -> CentralProgram:
-    """Return what scores: inner products."""
     return CentralProgram("mf", given.items, settings.dim)
 
 
 def mf_learner(settings: MFSettings, draws: Draws, prepared: Prepared) -> Factors:
-    """Return what learns from the draws's training interactions."""
     return factors(settings, settings.loss, draws, pooled(draws, prepared))
 
 
 def pmf_learner(settings: PMFSettings, draws: Draws, prepared: Prepared) -> Factors:
-    """Return what learns from them by squared error."""
     return factors(settings, "squared", draws, pooled(draws, prepared))
 
 
 def factors(settings: PMFSettings, loss: str, draws: Draws, found: Pooled) -> Factors:
-    """Return what learns vectors from some interactions."""
     return Factors(found, loss, settings.dim, settings.init_scale, batches(settings, draws))
 
 
@@ -94,12 +89,10 @@ class NeuMFScores(CentralProgram):
 
 
 def neumf_program(settings: NeuMFSettings, given: Given) -> NeuMFScores:
-    """Return what scores."""
     return NeuMFScores(settings, given.items)
 
 
 def neumf_learner(settings: NeuMFSettings, draws: Draws, prepared: Prepared) -> NeuMF:
-    """Return what learns from the draws's training interactions."""
     s, data = settings, pooled(draws, prepared)
     return NeuMF(data, s.dim, s.tower, s.init_scale, batches(s, draws))
 
@@ -110,10 +103,10 @@ def emcdr_program(settings: EMCDRSettings, given: Given) -> CentralProgram:
 
 
 def emcdr_learner(settings: EMCDRSettings, draws: Draws, prepared: Prepared) -> tuple[Turn, ...]:
-    """Return the turns: the source's model, the target's for each fold of cold users with mappings, the target's whole.
+    """Return the turns: the source's model, the target's for each fold of cold users, the target's for all users.
 
-    A mapping, and the model it maps to, never meet what its fold's users have in the target. Who has items there and
-    tells the last model of them needs no mapping.
+    Mappings and the models they map to never see what the fold's users have in the target. The last model needs no
+    mapping.
     """
     s, (source, target) = settings, prepared.splits.values()
     users = len(prepared.dataset.users)

@@ -22,10 +22,7 @@ from export.program import LocalProgram, Phase, Tensors, TensorSpec
 
 
 class CentralProgram(LocalProgram):
-    """This scores by the inner product of a user's vector and an item's; nobody trains it on a device.
-
-    Its tensors are made by the learner (`cloud.references`).
-    """
+    """This scores by inner products of vectors that the learner makes (`cloud.references`); no device trains it."""
 
     pointwise = True
     needs_history = False
@@ -57,11 +54,10 @@ class CentralProgram(LocalProgram):
 
 @dataclass(frozen=True)
 class Turn:
-    """A turn is what one learner does for a reference: it learns, and a model is tested.
+    """A turn is one learner of a reference and the tests of its model.
 
-    Its best epoch is told by validation items of `over`, and the model is tested there and on the splits of `also`. It
-    knows no item of those that are `unseen`, where all are alike to it. `model`: which of the method's models
-    (`Method.stages`) it is, 0 or 1.
+    Validation items of `over` choose the best epoch; the model is tested there and on the splits of `also`. Items in
+    `unseen` are scored alike. `model`: index of the model in `Method.stages`, 0 or 1.
     """
 
     learner: Reference
@@ -81,7 +77,7 @@ class Draws:
 
 
 def turns(row: Method, settings: BaseModel, draws: Draws, prepared: Prepared) -> tuple[Turn, ...]:
-    """Return the turns of a central reference; one that learns in one domain has one, and no item of another."""
+    """Return the turns of a central reference; one that learns in one domain has a single turn."""
     assert row.central is not None
     made = found_at(row.central.learner)(settings, draws, prepared)
     if not isinstance(made, Reference):
@@ -99,7 +95,6 @@ def across(context: Context) -> None:
 
 
 def batches(settings: PMFSettings | NeuMFSettings, draws: Draws) -> Batches:
-    """Return how a reference learns from batches."""
     s = settings
     return Batches(s.epochs, s.patience, draws.batch_size, draws.negatives, s.lr, s.l2)
 
@@ -113,9 +108,9 @@ def pooled(draws: Draws, prepared: Prepared) -> Pooled:
 
 
 def pooled_target(draws: Draws, prepared: Prepared, left_out: np.ndarray | None = None) -> Pooled:
-    """Return the training interactions of the other domain, without those of users who are `left_out`, bool [users].
+    """Return the target's training interactions without those of users `left_out`, bool [users].
 
-    Users who are in that domain alone are not among the split's, which are tested: all that they have there trains.
+    Users who are in the target alone are not tested, so all of their interactions train.
     """
     data, split, items = prepared.dataset, prepared.splits["target"], len(prepared.dataset.catalogue)
     users = len(data.users)

@@ -23,11 +23,7 @@ from export.program import Tensors
 
 
 class DMIGNN(PrefixProgram):
-    """DMI-GNN predicts the next item of a session; see `DMIGNNSettings`.
-
-    >>> DMIGNN(DMIGNNSettings(dim=4, length=3), items=10, local_epochs=4).specs["encoder.share.weight"].shape
-    (3, 4)
-    """
+    """DMI-GNN predicts the next item of a session; see `DMIGNNSettings`."""
 
     name = "dmi-gnn"
 
@@ -38,7 +34,6 @@ class DMIGNN(PrefixProgram):
         super().__init__(settings, items, local_epochs, shapes | {"share.weight": (k, d), "share.bias": (k,)})
 
     def intents(self, tensors: Tensors, made: Prefixes, training: bool) -> Tensor:
-        """Return a vector per interest, and behind it its share of every position: [..., T, K, d + L]."""
         of, (upper, lower) = graph(made), tensors["place.weight"].split(self.settings.dim, dim=-2)
         links = attention(made, tensors["order"], relations(of), of.nodes)
         place = torch.matmul(tensors["position"], upper).index_select(-2, made.away)
@@ -55,10 +50,7 @@ class DMIGNN(PrefixProgram):
         return torch.matmul(vectors, intents[..., : self.settings.dim].transpose(-1, -2)).amax(-1)
 
     def beside(self, made: Prefixes, intents: Tensor, targets: Tensor, batch: Window) -> Tensor | None:
-        """Return how alike the patterns of long sessions are, and how unlike those of short ones.
-
-        Patterns of one item are alike whatever they are: a gradient would be rounding, of which Adam makes whole steps.
-        """
+        """Return how alike patterns of long sessions are, less short ones'; single items have no gradient."""
         shares = unit(intents[..., self.settings.dim :]).unbind(-2)
         pairs = [(one * other).sum(-1).abs() for one, other in combinations(shares, 2)]
         alike = torch.stack(pairs, dim=-1).mean(-1)
@@ -77,5 +69,4 @@ def apart(weight: Tensor) -> Tensor:
 
 
 def build(settings: DMIGNNSettings, given: Given) -> DMIGNN:
-    """Build the program by these settings."""
     return DMIGNN(settings, given.items, given.local_epochs)

@@ -8,11 +8,7 @@ from edgefr.methods.prefix_settings import PrefixSettings
 
 
 class DMIGNNSettings(PrefixSettings):
-    """DMI-GNN reads a session as a graph, and makes several interests of it by several patterns of places.
-
-    >>> DMIGNNSettings().interests
-    3
-    """
+    """DMI-GNN reads a session as a graph, and makes several interests of it by several patterns of places."""
 
     interests: int = Field(3, ge=2, description="interests of a session, each by a pattern of places of its own")
     long: int = Field(

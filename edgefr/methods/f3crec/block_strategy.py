@@ -1,7 +1,7 @@
-"""This is what a strategy against forgetting does at a block's beginning and at its end.
+"""This says what a strategy against forgetting does at a block's beginning and end.
 
-Owns: the program, the replay and the tensors that a strategy asks for in a block, what clients remember of one. Does
-not own: which round a block hands on, when blocks begin and end (`edgefr.simulation.stages.blocks`).
+Owns: the program, replay and tensors of a strategy in a block, and what clients remember. Does not own: which round a
+block hands on, when blocks begin and end (`edgefr.simulation.stages.blocks`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ class BlockEnd:
 
     @property
     def users(self) -> np.ndarray:
-        """Return the clients that trained in the block."""
         return self.block.users("train")
 
     @property
@@ -57,10 +56,7 @@ class BlockEnd:
 
 
 class Keeping:
-    """Fine-tuning keeps nothing; the other strategies override what they do.
-
-    `lists`: how many lists of `continual.list_size` items a client remembers.
-    """
+    """Fine-tuning keeps nothing. `lists`: lists of `continual.list_size` items that a client remembers."""
 
     lists = 0
 
@@ -94,11 +90,9 @@ class Keeping:
         """Fill the memory of the block's clients, in place."""
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint needs."""
         return {}
 
-    def restore(self, state: dict[str, Any], device: torch.device) -> None:
-        """Go on from `state()`."""
+    def restore(self, state: dict[str, Any], device: torch.device) -> None: ...
 
 
 class Pull(Keeping):
@@ -137,9 +131,9 @@ class Errors(Keeping):
 
 
 class Proxies(Keeping):
-    """SPP has clients remember what a slow average of models (stability) and the newest model (plasticity) rank best.
+    """SPP remembers the best items of a slow average of models (stability) and of the newest model (plasticity).
 
-    `proxy` is that slow average over blocks, of the server's and of each client's own tensors (Lee et al. 2024).
+    `proxy` is the average over blocks, of the server's and of each client's own tensors (Lee et al. 2024).
     """
 
     lists = 2
@@ -185,13 +179,11 @@ class Proxies(Keeping):
 
 
 def keeper(row: Strategy) -> type[Keeping]:
-    """Return what a strategy does at a block's beginning and end."""
     if row.anchored:
         return Pull
     return {"nothing": Keeping, "best": BestItems, "errors": Errors, "proxies": Proxies}[row.remembers]
 
 
 def keeping(name: str, settings: ContinualSettings, seed: int) -> Keeping:
-    """Return what a strategy by its name does in a run, before its first block."""
     row = strategy(name)
     return keeper(row)(row, settings, seed)

@@ -34,16 +34,12 @@ _AT_ONCE = 1024
 
 
 def empty(clients: int, width: int) -> dict[str, Tensor]:
-    """Make the memory of clients that have nothing to remember."""
     return {ITEMS: torch.full((clients, width), -1, dtype=torch.int32), LABELS: torch.zeros(clients, width)}
 
 
 @dataclass(frozen=True)
 class ReplayMemory:
-    """Draws the replay of a round from the clients' memories. `pool`: the items that exist, ascending.
-
-    `each_step`: draws it anew for every step of the round instead.
-    """
+    """Draws a round's replay from the clients' memories; `pool`: existing items. `each_step`: one draw per step."""
 
     settings: ContinualSettings
     picks: str
@@ -55,7 +51,6 @@ class ReplayMemory:
     def replay(
         self, program: LocalProgram, shared: Tensors, private: Tensors, clients: Clients, number: int
     ) -> Replay | None:
-        """See `edgefr.engine.work.Memory`. None when nobody remembers anything."""
         lists = private[ITEMS].numpy()
         who = holders(private)
         if not len(who):
@@ -69,7 +64,6 @@ class ReplayMemory:
         return self.rule.replay(lists, private[LABELS].numpy(), chosen)
 
     def draws(self, private: Tensors, clients: Clients, number: int) -> StepDraws | None:
-        """See `edgefr.engine.work.Memory`."""
         lists = private[ITEMS].numpy()
         if not self.each_step or not (lists[:, 0] >= 0).any():
             return None
@@ -110,7 +104,6 @@ class InSteps:
     def weights(
         self, slots: npt.NDArray[np.int64], scores: npt.NDArray[np.floating], step: Step
     ) -> npt.NDArray[np.float64]:
-        """Draw by the ranks of today's scores."""
         lists = self.lists[slots]
         places = np.where(lists >= 0, np.searchsorted(self.pool, np.maximum(lists, 0)), -1)
         chosen = self.rule.chosen(lists, ranks(scores, places), self.clients[slots], self.number, step)
@@ -119,10 +112,10 @@ class InSteps:
 
 
 def unsaturated(scores: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-    """Return the share of its gradient that the cross-entropy of a sigmoid has left, as torch.nn.BCELoss computes it.
+    """Return the share of its gradient that torch.nn.BCELoss leaves the cross-entropy of a sigmoid.
 
-    It is 1 but for predictions p that are rounded to 0 or 1: p (1 - p) is divided by itself, or by 1e-12 if that is
-    more. In float32 nothing is left from a score of 17 on, which the released code's rates for items do reach.
+    It is 1 unless the prediction p rounds to 0 or 1: p (1 - p) is divided by itself or by 1e-12, whichever is larger.
+    In float32 the gradient vanishes from a score of 17 on, which the released code's rates for items do reach.
 
     >>> unsaturated(np.array([0.0, 16.0, 18.0, -30.0], np.float32)).round(2).tolist()
     [1.0, 1.0, 0.0, 0.09000000357627869]
@@ -141,7 +134,7 @@ def rule_of(settings: ContinualSettings, picks: str, seed: int) -> Rule:
 def remember_best(
     state: dict[str, Tensor], clients: Clients, scores: Scores, pool: npt.NDArray[np.int64], at: int, size: int
 ) -> None:
-    """Let clients remember their `size` best items with the predictions (Eq. 1), from column `at` on; in place."""
+    """Store each client's `size` best items with predictions (Eq. 1), from column `at` on; in place."""
     for first in range(0, len(clients), _AT_ONCE):
         some = clients[first : first + _AT_ONCE]
         columns, labels = best(scores(some), size)
@@ -154,7 +147,7 @@ def holders(state: Tensors) -> Clients:
 
 
 def relabel(state: dict[str, Tensor], clients: Clients, scores: Scores, pool: npt.NDArray[np.int64]) -> None:
-    """Give what clients remember today's predictions, in place: the lists stay (the released code's `target_mat`)."""
+    """Replace remembered labels by today's predictions, in place; lists stay (the released code's `target_mat`)."""
     for first in range(0, len(clients), _AT_ONCE):
         some = clients[first : first + _AT_ONCE]
         lists = state[ITEMS][torch.from_numpy(some)].numpy()
@@ -172,7 +165,7 @@ def remember_errors(
     number: int,
     size: int,
 ) -> None:
-    """Let clients remember the training examples they predict worst, with labels (Zhu et al. 2023); in place."""
+    """Store the training examples that each client predicts worst, with labels (Zhu et al. 2023); in place."""
     for first in range(0, len(clients), _AT_ONCE):
         some = clients[first : first + _AT_ONCE]
         drawn = sampler.epoch(some, "errors", number)
@@ -198,7 +191,6 @@ def without_repeats(state: dict[str, Tensor], clients: Clients) -> None:
 
 
 def _put(state: dict[str, Tensor], clients: Clients, at: int, items: Tensor, labels: Tensor) -> None:
-    """New lists in place of the clients' old ones."""
     index, end = torch.from_numpy(clients), at + items.shape[1]
     state[ITEMS][index, at:] = -1
     state[ITEMS][index, at:end] = items.to(torch.int32)

@@ -22,11 +22,11 @@ OF_ITEMS = GRAM + ITEM
 
 
 class FCF(LocalProgram):
-    """FCF scores by score(u, i) = <x_u, y_i>; x_u [dim] is solved for anew whenever it is needed, and nobody keeps it.
+    """FCF scores by <x_u, y_i>; x_u [dim] is solved for whenever it is needed, and is not kept.
 
-    The loss of a client is Σ_i c_i (p_i - <x, y_i>)² + ridge |x|² over ALL items, p_i 1 and c_i 1 + alpha where it had
-    the item, 0 and 1 elsewhere. Items it had not are in it through G = Σ_i y_i y_i' alone, since
-    Σ_i <x, y_i>² = x'G x. So a client reads G in their place, and its gradient is that of its own rows and of G.
+    A client's loss is Σ_i c_i (p_i - <x, y_i>)² + ridge |x|² over ALL items, with p_i = 1 and c_i = 1 + alpha for its
+    own items, else 0 and 1. Other items enter only through G = Σ_i y_i y_i', since Σ_i <x, y_i>² = x'G x. So a client
+    reads G, and its gradient is of its own rows and of G.
 
     >>> program = FCF(FCFSettings(dim=4), items=10)
     >>> [(phase.name, phase.trains) for phase in program.phases]
@@ -98,8 +98,7 @@ class FCF(LocalProgram):
 def solved(matrix: Tensor, right: Tensor, ridge: float) -> Tensor:
     """Solve (matrix + ridge I) x = right, [..., d, d] and [..., d], for positive semidefinite matrices by elimination.
 
-    It is written in plain operations, so that a device's graph can hold it. What is left of such a matrix has no
-    negative diagonal but by rounding, so that no pivot is smaller than `ridge`.
+    Plain operations only, so that a device's graph can hold it. Every pivot is at least `ridge`, up to rounding.
 
     >>> solved(torch.tensor([[3.0, 2.0], [2.0, 2.0]]), torch.tensor([8.0, 8.0]), 1.0).tolist()
     [1.0, 2.0]
@@ -117,5 +116,4 @@ def solved(matrix: Tensor, right: Tensor, ridge: float) -> Tensor:
 
 
 def build(settings: FCFSettings, given: Given) -> FCF:
-    """Build the program by these settings."""
     return FCF(settings, given.items)

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class FCFSettings(BaseModel):
-    """FCF is weighted least squares over the whole catalogue (Ammad-ud-din et al. 2019, after Hu et al. 2008).
+    """FCF is weighted least squares over all items (Ammad-ud-din et al.
 
-    Of its server are `aggregation.lr`, and `aggregation.ridge` for item vectors.
+    2019); its server reads `aggregation.lr` and `ridge`.
     """
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)

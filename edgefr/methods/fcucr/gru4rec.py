@@ -17,12 +17,10 @@ from export.program import Tensors
 
 @dataclass(frozen=True)
 class GRU4Rec:
-    """This is one layer of gated recurrent units whose states are the features.
+    """This is a layer of gated recurrent units; its states are the features, and padding leaves the state as it is.
 
-    Padding leaves the state as it is, which is 0.
-
-    The gates stand side by side in the order reset, update, candidate, as in torch's GRU, and have one bias each:
-    only the candidate has a second one, inside its reset gate, since the others would add up.
+    Gates stand in the order reset, update, candidate, as in torch's GRU, with one bias each: the candidate alone has a
+    second bias inside its reset gate, since elsewhere the two would add up.
 
     >>> encoder = GRU4Rec(dim=4, length=3)
     >>> encoder.specs()
@@ -33,23 +31,16 @@ class GRU4Rec:
     length: int = 15
 
     def specs(self) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of tensors by name, without the item table."""
         d = self.dim
         return dense_shapes("input", d, 3 * d) | {"state.weight": (d, 3 * d), "state.bias": (d,)}
 
     def sites(self) -> dict[str, tuple[int, ...]]:
-        """Return where values may be dropped, and the shape there (one client's)."""
         return {"embedding": (self.length, self.dim)}
 
     def init(self, seed: int) -> dict[str, Tensor]:
-        """Draw Xavier-normal values, gate by gate; biases 0."""
         return init_xavier(seed, self.specs(), dict.fromkeys(("input.weight", "state.weight"), 2 * self.dim))
 
     def encode(self, tensors: Tensors, x: Tensor, real: Tensor, times: Tensor, drop: Drop | None = None) -> Tensor:
-        """Encode item vectors x [..., L, d], left-padded.
-
-        `real` [..., L] is 1 or 0 -> features [..., L, d]; no `times`.
-        """
         given = dense(tensors, "input", dropped(drop, "embedding", x))
         return cast(
             Tensor, _Recurrence.apply(given, tensors["state.weight"], tensors["state.bias"], real.unsqueeze(-1))
@@ -57,10 +48,10 @@ class GRU4Rec:
 
 
 class _Recurrence(torch.autograd.Function):
-    """This computes states [..., L, d] from what the inputs add to the gates [..., L, 3d].
+    """This computes states [..., L, d] from what inputs add to the gates [..., L, 3d].
 
-    By hand, since the gradient of the weights is then one product over all positions; recorded step by step it would be
-    a sum of L matrices per client.
+    The backward pass is by hand: the weights' gradient is then one product over all positions, not a sum of L matrices
+    per client.
     """
 
     @staticmethod

@@ -29,13 +29,7 @@ MASKED = -1e9
 
 
 def check_heads(dim: int, heads: int) -> None:
-    """Raises `InputError` where the heads cannot share the width.
-
-    >>> check_heads(50, 3)
-    Traceback (most recent call last):
-    ...
-    privacy.errors.InputError: model.heads 3 does not divide model.dim 50; take a divisor of it
-    """
+    """Raise `InputError` unless the heads divide the width."""
     if dim % heads:
         raise InputError(f"model.heads {heads} does not divide model.dim {dim}; take a divisor of it")
 
@@ -62,7 +56,7 @@ def feed_forward_shapes(name: str, dim: int) -> dict[str, tuple[int, ...]]:
 def init_xavier(
     seed: int, shapes: Mapping[str, tuple[int, ...]], fans: Mapping[str, int] | None = None
 ) -> dict[str, Tensor]:
-    """Draw keyed first values: matrices normal with variance 2 / (fan-in + fan-out), scales 1, shifts and biases 0.
+    """Draw keyed first values: matrices normal with variance 2 / (fan-in + fan-out), scales 1, others 0.
 
     `fans` gives fan-in + fan-out of matrices that hold several layers side by side.
 
@@ -79,17 +73,14 @@ def init_xavier(
 
 
 def dense(tensors: Tensors, name: str, x: Tensor) -> Tensor:
-    """Apply a dense layer: x [..., L, in] -> [..., L, out]."""
     return torch.matmul(x, tensors[f"{name}.weight"]) + tensors[f"{name}.bias"].unsqueeze(-2)
 
 
 def memory_shapes(name: str, dim: int) -> dict[str, tuple[int, ...]]:
-    """Return names and shapes of the layer that makes keys and values, side by side.
+    """Return names and shapes of the layer of keys and values, [d, 2d], and the values' bias [d].
 
-    Weight [d, 2d], and the values' bias [d].
-
-    A bias of the keys adds the same to all scores of a query, so it changes nothing: its gradient is rounding, which
-    Adam would blow up to whole steps.
+    A bias of the keys would add the same to all scores of a query; its gradient would be rounding, which Adam
+    amplifies.
     """
     return {f"{name}.weight": (dim, 2 * dim), f"{name}.bias": (dim,)}
 
@@ -107,7 +98,6 @@ def norm(tensors: Tensors, name: str, x: Tensor) -> Tensor:
 
 
 def dropped(drop: Drop | None, site: str, x: Tensor) -> Tensor:
-    """Return what `drop` makes of a tensor; the tensor itself where nothing is dropped."""
     return x if drop is None else drop(site, x)
 
 
@@ -119,7 +109,6 @@ def feed_forward(tensors: Tensors, name: str, x: Tensor, drop: Drop | None) -> T
 
 
 def feed_forward_sites(name: str, length: int, dim: int) -> dict[str, tuple[int, ...]]:
-    """Return where `feed_forward` drops values, and the shape there."""
     return {f"{name}.inner": (length, dim), f"{name}.outer": (length, dim)}
 
 
@@ -129,20 +118,18 @@ def split(x: Tensor, heads: int) -> Tensor:
 
 
 def merge(x: Tensor, heads: int) -> Tensor:
-    """Undo `split`."""
     return x if heads == 1 else x.transpose(-2, -3).flatten(-2)
 
 
 def weights_shape(length: int, heads: int) -> tuple[int, ...]:
-    """Return the shape of one client's attention weights."""
     return (length, length) if heads == 1 else (heads, length, length)
 
 
 def unseen(real: Tensor, heads: int, masked: bool) -> Tensor:
-    """Return what is added to attention scores: 0 where query i may see key j, else -1e9: [..., (1,) keys, queries].
+    """Return what is added to attention scores [..., (1,) keys, queries]: 0 where query i may see key j, else -1e9.
 
-    A query sees itself and what came before; no one sees padding (`masked`). A padded query would see evenly, so its
-    position must be set to zero afterwards.
+    A query sees itself and what came before, not padding (`masked`). A padded query sees all evenly, so its position
+    must be set to zero afterwards.
 
     >>> unseen(torch.tensor([0.0, 1.0, 1.0]), 1, True) == 0
     tensor([[False, False, False],

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Backbone:
-    """A backbone has a name; `make(settings)` is its encoder: pure functions of the tensors of one client."""
+    """A backbone has a name; `make(settings)` is its encoder."""
 
     name: str
     make: Callable[[Any], Encoder]
@@ -30,10 +30,10 @@ class Backbone:
 
 @dataclass(frozen=True)
 class PositionLoss:
-    """A loss has a name; `load()` is the function that makes it, imported when a program is built.
+    """A loss has a name; `load()` imports and returns the function from scores to errors [..., L].
 
-    The function takes scores of targets [..., L] and of negatives [..., L, n], and returns errors [..., L]. `whole`: in
-    the negatives' place it takes those of the whole catalogue, the target among them.
+    It takes scores of targets [..., L] and of negatives [..., L, n]; with `whole`, of all items in the negatives'
+    place.
     """
 
     name: str
@@ -43,10 +43,10 @@ class PositionLoss:
 
 @dataclass(frozen=True)
 class Teacher:
-    """A teacher has a name; `features(program, tensors, batch)` are what a round's are held to (FCUCR Eq. 3).
+    """A teacher has a name; `features(program, tensors, batch)` are its features for a round (FCUCR Eq. 3).
 
-    [..., L, d], from the tensors before training; None: nothing is. `kept`: a client keeps the encoder it trained as
-    its next teacher, and has none at first.
+    They are [..., L, d], from the tensors before training, or None. `kept`: a client's trained encoder is its next
+    teacher.
     """
 
     name: str
@@ -56,10 +56,7 @@ class Teacher:
 
 @dataclass(frozen=True)
 class DistillWeight:
-    """A weight of the distillation has a name; `weight(own, apart, most)` is it.
-
-    `own` and `apart` [...] are each client's loss and distance to its teacher; `most` is the setting `distill_weight`.
-    """
+    """`weight(own, apart, most)` is the distillation's, of clients' losses and distances to their teachers [...]."""
 
     name: str
     weight: Callable[[Tensor, Tensor, float], float | Tensor]
@@ -67,10 +64,10 @@ class DistillWeight:
 
 @dataclass(frozen=True)
 class PrototypeForm:
-    """A form of prototypes has a name, and says how a window's features [..., L, d] are sent and read.
+    """A form of prototypes says how a window's features [..., L, d] are sent and read.
 
-    `size(dim, length)`: values of a prototype. `pooled(features, real)`: features as one, [..., P]; `real` [..., L] is
-    0 at padding. `spread(reply, length)`: one beside each of the features, [..., L or 1, d].
+    `size(dim, length)`: values of a prototype. `pooled(features, real)`: one vector [..., P]; `real` [..., L] is 0 at
+    padding. `spread(reply, length)`: a vector beside each of the features, [..., L or 1, d].
     """
 
     name: str

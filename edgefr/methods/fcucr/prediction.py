@@ -1,7 +1,4 @@
-"""A client's own prediction module p_ψ is an MLP with Dice between its layers.
-
-It reads features beside the server's reply.
-"""
+"""A client's own prediction module p_ψ is an MLP with Dice between layers, on features and the server's reply."""
 
 from __future__ import annotations
 
@@ -32,11 +29,8 @@ AVERAGES = ("prediction.mean", "prediction.variance")
 class Prediction:
     """These are the MLP's widths and what Dice standardises by, see `FCUCRSettings`.
 
-    `scaled`: by a trained scale and shift, too; `padding`: over padding, too; `running`: in scores, by averages over
-    steps; `xavier`: how weights start.
-
-    >>> sorted(Prediction(4, 5).shapes())[:3]
-    ['prediction.0.bias', 'prediction.0.weight', 'prediction.1.bias']
+    `scaled`: also by a trained scale and shift; `padding`: over padding, too; `running`: scores use averages over
+    steps; `xavier`: first weights.
     """
 
     dim: int
@@ -55,15 +49,10 @@ class Prediction:
         return out | dense_shapes("prediction.1", self.hidden, self.dim)
 
     def averages(self) -> dict[str, tuple[int, ...]]:
-        """Return names and shapes of what is averaged over steps."""
         return dict.fromkeys(AVERAGES, (self.hidden,)) if self.running else {}
 
     def init(self, seed: int, clients: npt.NDArray[np.int64]) -> dict[str, Tensor]:
-        """Draw the first values [C, ...], keyed by client; slopes, shifts and means are 0, scales and variances 1.
-
-        Weights and biases are uniform in ±1/sqrt(fan-in); with `xavier` weights are normal with variance 2 / (fan-in +
-        fan-out).
-        """
+        """Draw first values [C, ...], keyed by client: weights uniform in ±1/sqrt(fan-in), or normal with `xavier`."""
         out: dict[str, Tensor] = {}
         for name, shape in {**self.shapes(), **self.averages()}.items():
             if name.split(".")[1] not in ("0", "1"):

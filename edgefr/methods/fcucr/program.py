@@ -41,17 +41,11 @@ KNOWN, SENT = PREVIOUS + "known", "sent"
 
 
 def encoder_of(settings: FCUCRSettings) -> Encoder:
-    """Return the backbone that the settings name."""
     return ENCODERS[settings.encoder].make(settings)
 
 
 class FCUCR(SessionProgram):
-    """FCUCR predicts the next item of a session; see `FCUCRSettings` for the variants.
-
-    >>> program = FCUCR(FCUCRSettings(dim=4, length=3, hidden=5), items=10, local_epochs=4)
-    >>> program.specs["item"].shape, program.specs["prediction.0.weight"].shape
-    ((10, 4), (8, 5))
-    """
+    """FCUCR predicts the next item of a session; see `FCUCRSettings` for the variants."""
 
     name = "fcucr"
 
@@ -118,7 +112,6 @@ class FCUCR(SessionProgram):
 
     @property
     def _spread(self) -> float:
-        """Return the standard deviation of Xavier-normal item vectors."""
         return sqrt(2 / (self.specs["item"].shape[0] + self.settings.dim))
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
@@ -145,7 +138,6 @@ class FCUCR(SessionProgram):
         return self._encoded(tensors, batch.rows(tensors["item"]), batch)
 
     def _encoded(self, tensors: Tensors, rows: Tensor, window: Window) -> Tensor:
-        """Return the features [..., L, d] of a window whose items have these rows of the table."""
         own = {name.removeprefix("encoder."): v for name, v in tensors.items() if name.startswith("encoder.")}
         x = rows[..., : self.settings.dim] * window.label.unsqueeze(-1)
         if not window.kept or not isinstance(self.encoder, Dropping):
@@ -154,39 +146,29 @@ class FCUCR(SessionProgram):
         return self.encoder.encode(own, x, window.label, window.times, drop)
 
     def teach(self, tensors: Tensors, batch: Window) -> Tensor | None:
-        """Return the teacher's features [..., L, d], fixed for a round (FCUCR Eq. 3); `tensors` as before training."""
         return self.teacher.features(self, tensors, batch)
 
     def earlier(self, tensors: Tensors, batch: Window) -> Tensor:
-        """Return the features [..., L, d] of the encoder that the client trained last.
-
-        It reads item vectors as received: a device does not keep a second table of them.
-        """
+        """Return the features [..., L, d] of the encoder that the client trained last, on item vectors as received."""
         own = {n.removeprefix(PREVIOUS): v for n, v in tensors.items() if n.startswith(PREVIOUS + "encoder.")}
         return self.features({**tensors, **own}, batch)
 
     def remember(self, tensors: Tensors) -> dict[str, Tensor]:
-        """Return what a client keeps for its next round: the encoder it has now."""
         own = [name for name in self.specs if name.startswith(PREVIOUS + "encoder.")]
         kept = {name: tensors[name.removeprefix(PREVIOUS)].expand_as(tensors[name]) for name in own}
         return kept | ({KNOWN: torch.ones_like(tensors[KNOWN])} if KNOWN in self.specs else {})
 
     def publish(self, tensors: Tensors, batch: Window) -> Tensor | None:
-        """Return the client's prototype (FCUCR Eq. 4), [..., P]: the mean of its features, or all of them."""
         now = self.ask(tensors, batch)
         if now is None or SENT not in self.specs:
             return now
         return torch.where(tensors[KNOWN] > 0, tensors[SENT], now)
 
     def ask(self, tensors: Tensors, batch: Window) -> Tensor | None:
-        """Return what is asked with about a window, [..., P]: its features as they are sent."""
         return self.form.pooled(self.features(tensors, batch), batch.label) if self.settings.reply else None
 
     def predicted(self, tensors: Tensors, features: Tensor, real: Tensor, *, scoring: bool = False) -> Tensor:
-        """Return what is compared with item rows: [..., L, d], and 1 for their bias (FCUCR Eq.
-
-        7, or the features alone).
-        """
+        """Return what is compared with item rows, [..., L, d], and 1 for their bias (FCUCR Eq. 7)."""
         out = features
         if self.mlp is not None:
             out = self.mlp.apply(tensors, self._beside(tensors, features), real, scoring=scoring)
@@ -209,7 +191,6 @@ class FCUCR(SessionProgram):
         return batch.rows(tensors["item"])
 
     def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
-        """Return the last position's prediction, [..., 1, d]; `history` are the item vectors of the window."""
         assert history is not None
         window = batch.history
         assert isinstance(window, Window)
@@ -224,7 +205,6 @@ class FCUCR(SessionProgram):
         return self.learned(tensors, batch, phase)[0]
 
     def learned(self, tensors: Tensors, batch: Window, phase: Phase) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss, and what its forward pass leaves: running averages, and the features as they are sent."""
         features = self.features(tensors, batch)
         left = {SENT: self.form.pooled(features.detach(), batch.label)} if SENT in self.specs else {}
         out = features
@@ -234,7 +214,6 @@ class FCUCR(SessionProgram):
         return self._loss(tensors, batch, features, self._biased(out)), left
 
     def _loss(self, tensors: Tensors, batch: Window, features: Tensor, out: Tensor) -> Tensor:
-        """Return the loss of predictions `out` [..., L, d] made of these features."""
         rows = tensors["item"]
         positive = (out * torch.nn.functional.embedding(batch.positive, rows)).sum(-1)
         if self.whole_catalogue:
@@ -253,5 +232,4 @@ class FCUCR(SessionProgram):
 
 
 def build(settings: FCUCRSettings, given: Given) -> FCUCR:
-    """Build the program by these settings."""
     return FCUCR(settings, given.items, given.local_epochs)

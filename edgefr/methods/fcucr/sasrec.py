@@ -60,7 +60,6 @@ class SASRec:
         check_heads(self.dim, self.heads)
 
     def specs(self) -> dict[str, tuple[int, ...]]:
-        """Return tensors by name, without the item table. Keys' and values' layers stand side by side in one matrix."""
         d = self.dim
         out: dict[str, tuple[int, ...]] = {"position": (self.length, d)}
         for k in range(self.layers):
@@ -72,7 +71,6 @@ class SASRec:
         return out | norm_shapes("norm", d)
 
     def sites(self) -> dict[str, tuple[int, ...]]:
-        """Return where values may be dropped, and the shape there (one client's)."""
         out: dict[str, tuple[int, ...]] = {"embedding": (self.length, self.dim)}
         for k in range(self.layers):
             out[f"{k}.attention"] = weights_shape(self.length, self.heads)
@@ -80,18 +78,10 @@ class SASRec:
         return out
 
     def init(self, seed: int) -> dict[str, Tensor]:
-        """Draw Xavier-normal values.
-
-        Queries, keys and values are as the one matrix [d, 3d] that torch's attention makes of them.
-        """
         parts = [f"{k}.attention.{part}.weight" for k in range(self.layers) for part in ("query", "memory")]
         return init_xavier(seed, self.specs(), dict.fromkeys(parts, 4 * self.dim))
 
     def encode(self, tensors: Tensors, x: Tensor, real: Tensor, times: Tensor, drop: Drop | None = None) -> Tensor:
-        """Encode item vectors x [..., L, d], left-padded.
-
-        `real` [..., L] is 1 or 0 -> features [..., L, d]; no `times`.
-        """
         x = x * math.sqrt(self.dim) + tensors["position"]
         if not self.masked:
             x = x * real.unsqueeze(-1)

@@ -23,11 +23,8 @@ PERSONAL = ReadWith("personal", True)
 class FCUCRSettings(Settings):
     """FCUCR is a sequential backbone with self-distillation and transferred prototypes.
 
-    The federated backbones alone (Fed-SASRec, ...) are `teacher: none`, `prototypes: none`, `personal: false`; without
-    TASD is `teacher: none`, without IUPR `prototypes: none`.
-
-    >>> FCUCRSettings(prototypes="none").teacher
-    'previous_local'
+    The backbones alone (Fed-SASRec, ...) are `teacher: none`, `prototypes: none`, `personal: false`; without TASD is
+    `teacher: none`, without IUPR `prototypes: none`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -148,7 +145,7 @@ class FCUCRSettings(Settings):
 
     @property
     def beyond_devices(self) -> str | None:
-        """Say what of the settings no device does while it learns; None: one does all."""
+        """Return what of the settings no device does while it learns; None: a device does all."""
         if self.query == "next":
             return "no device knows the session that it meets next (set model.query=sent)"
         if self.prototype_of == "last_step":

@@ -37,12 +37,10 @@ NEVER = 1e30
 
 
 def intervals(times: Tensor, real: Tensor, spans: int) -> Tensor:
-    """Return the time between every two items, in units of the window's smallest interval but 0.
+    """Return the time between every two items in units of the window's smallest positive interval, int64 [..., L, L].
 
-    At most `spans`: int64 [..., L, L].
-
-    `times` [..., L] are seconds in any float type; 0 where either of the two is padding. TiSASRec section 3.1; it takes
-    the smallest interval of all a user's items, which a window of one session does not know.
+    Values are at most `spans`, and 0 at padding; `times` [..., L] are seconds. TiSASRec §3.1 takes the smallest
+    interval of all a user's items, which a window of one session does not know.
 
     >>> intervals(torch.tensor([0.0, 10.0, 30.0, 1e6]), torch.ones(4), 256)[0]
     tensor([  0,   1,   3, 256])
@@ -55,12 +53,10 @@ def intervals(times: Tensor, real: Tensor, spans: int) -> Tensor:
 
 @dataclass(frozen=True)
 class TiSASRec:
-    """These are SASRec's blocks.
+    """These are SASRec's blocks with position and time distance added to an item's keys and values.
 
-    Keys and values of an item have its position and its distance from the query in time added.
-
-    Scores of intervals are products of queries with every row of the interval table, from which each pair takes its
-    own; values of intervals are the attention that each row gets, times the table. So no [L, L, d] is made.
+    Scores of intervals are products of queries with the whole interval table; values of intervals are the attention
+    that each row gets, times the table. So no [L, L, d] is made.
 
     >>> encoder = TiSASRec(dim=4, length=3, spans=8)
     >>> x, times = torch.ones(3, 4), torch.tensor([0.0, 0.0, 60.0])
@@ -78,7 +74,6 @@ class TiSASRec:
         check_heads(self.dim, self.heads)
 
     def specs(self) -> dict[str, tuple[int, ...]]:
-        """Return tensors by name, without the item table. Keys' and values' layers stand side by side in one matrix."""
         d = self.dim
         out: dict[str, tuple[int, ...]] = {f"position.{part}": (self.length, d) for part in ("key", "value")}
         out |= {f"interval.{part}": (self.spans + 1, d) for part in ("key", "value")}
@@ -90,10 +85,6 @@ class TiSASRec:
         return out | norm_shapes("norm", d)
 
     def sites(self) -> dict[str, tuple[int, ...]]:
-        """Return where values may be dropped, and the shape there (one client's).
-
-        Not the intervals': they are no vectors.
-        """
         wide = (self.length, self.dim)
         out: dict[str, tuple[int, ...]] = {"embedding": wide, "position.key": wide, "position.value": wide}
         for k in range(self.layers):
@@ -102,18 +93,11 @@ class TiSASRec:
         return out
 
     def init(self, seed: int) -> dict[str, Tensor]:
-        """Draw Xavier-normal values, layer by layer; biases 0."""
         return init_xavier(
             seed, self.specs(), {f"{k}.attention.memory.weight": 2 * self.dim for k in range(self.layers)}
         )
 
     def encode(self, tensors: Tensors, x: Tensor, real: Tensor, times: Tensor, drop: Drop | None = None) -> Tensor:
-        """Encode item vectors x [..., L, d], left-padded.
-
-        `real` [..., L] is 1 or 0, `times` [..., L] -> features [..., L, d].
-
-        `times` are seconds since the window's first item.
-        """
         x = dropped(drop, "embedding", x * math.sqrt(self.dim))
         bias = unseen(real, self.heads, masked=True)
         apart = intervals(times, real, self.spans)

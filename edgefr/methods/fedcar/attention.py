@@ -22,7 +22,10 @@ NOTHING = F(1e-30)
 """What shares that are all 0 are divided by."""
 
 FIVE = 5
-"""Sums at a time, as many as a context has places: the processor adds to others while it waits for one."""
+"""Return the products [groups, I, J, LANES] of vectors i of `a` and j of `b`; they are `d` rows from `from_a`,
+
+`from_b`.
+"""
 
 
 @reordered
@@ -60,10 +63,7 @@ def meet(a: Any, from_a: int, b: Any, from_b: int, d: int, groups: int) -> Any:
 
 @reordered
 def mix(share: Any, turned: bool, values: Any, from_values: int, out: Any, from_out: int, d: int) -> None:
-    """Add to every vector j of `out` the sum of share i, j times vector i of `values`; `turned`: share j, i.
-
-    Vectors are `d` rows of their matrix from row `from_values` or `from_out`.
-    """
+    """Add to every vector j of `out` the sum of share i, j (`turned`: j, i) times vector i of `values`."""
     groups, wide, high = share.shape[0], values.shape[1], out.shape[1]
     many, others = wide // LANES // groups, high // LANES // groups
     along, across = (LANES, many * LANES) if turned else (others * LANES, LANES)
@@ -88,10 +88,7 @@ def mix(share: Any, turned: bool, values: Any, from_values: int, out: Any, from_
 
 @reordered
 def soften(logits: Any, there: Any, factor: Any) -> None:
-    """Turn logits, times a factor, into shares of the places that are there [groups, I, LANES], in place.
-
-    They sum to 1 over i, to 0 where nothing is there.
-    """
+    """Turn logits times a factor into shares [groups, I, LANES] in place; their sum over i is 1 (0: no items)."""
     groups, many, others, _ = logits.shape
     zero, by = spread(F(0)), spread(factor)
     for g in range(groups):

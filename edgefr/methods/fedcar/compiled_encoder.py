@@ -35,7 +35,7 @@ class Layers(NamedTuple):
 class Passed(NamedTuple):
     """This is what a block of contexts leaves in an encoder: [d, C x L], `share` [groups, L, L, LANES] of itself.
 
-    `both` [2d, C x L] are what z is asked for, and its values; `first` and `hidden` are normalised by factors beside.
+    `both` [2d, C x L]: queries and values; `first` and `hidden` are normalised by the factors beside them.
     """
 
     z: Any
@@ -62,7 +62,6 @@ def layers_of(tensors: Any, a: int) -> Any:
 
 @reordered
 def _normalise(x: Any) -> Any:
-    """Normalise columns in place, and return the factor of each."""
     d, n = x.shape
     mean, scale, width = np.zeros(n, F), np.zeros(n, F), spread(F(d))
     for k in range(d):
@@ -111,7 +110,6 @@ def _biased(x: Any, bias: Any) -> None:
 
 @reordered
 def _joined(x: Any, other: Any, bias: Any) -> None:
-    """Add another matrix, and to every row its bias."""
     n = x.shape[1]
     for k in range(x.shape[0]):
         more = spread(bias[k])
@@ -152,7 +150,6 @@ def encode(layers: Any, x: Any, there: Any) -> Any:
 
 @reordered
 def _more(out: Any, x: Any) -> None:
-    """Add a matrix to another."""
     for i in range(x.shape[0]):
         for k in range(x.shape[1]):
             out[i, k] += x[i, k]
@@ -173,7 +170,6 @@ def _sums(x: Any, places: int) -> Any:
 
 @reordered
 def _without(gradient: Any, inner: Any) -> None:
-    """Leave no gradient to what was cut off."""
     zero = spread(F(0))
     for c in range(0, inner.size, LANES):
         store(gradient, c, where_not_above(load(inner, c), zero, zero, load(gradient, c)))
@@ -181,10 +177,7 @@ def _without(gradient: Any, inner: Any) -> None:
 
 @reordered
 def back(layers: Any, made: Any, g: Any, rows: bool, out: Any, by_pair: Any, a: int) -> None:
-    """Add the gradients of a client's tensors to `out` and `by_pair`, from that of `hidden`.
-
-    `g` becomes that of the contexts' rows if these are asked for.
-    """
+    """Add a client's gradients to `out` and `by_pair`, from that of `hidden`; `g` may become that of `rows`."""
     (d, n), (groups, length, _, _) = g.shape, made.share.shape
     _normalise_back(g, made.hidden, made.hidden_scale)
     _more(out.narrow_bias[a].reshape(d, 1), _sums(g, 1))

@@ -89,7 +89,6 @@ def _give(columns: Any, a: int, places: Any, at: Any, rows: Any) -> None:
 
 @reordered
 def _block(rows: Any, a: int, context: Any, there: Any, places: Any, weight: Any, at: Any) -> Any:
-    """Lay out the pairs `at` of a client."""
     groups, length = -(-at.shape[0] // LANES), there.shape[1]
     some, weights = np.zeros((groups, length, LANES), F), np.zeros(groups * LANES, F)
     for c in range(at.shape[0]):
@@ -165,8 +164,8 @@ def recommend(
 ) -> Any:
     """Return gradients of the first phase's loss: of rows [A, n, d], of the scorer [A, 2d] and its bias [A, 1].
 
-    Places of contexts [A, P, L] and of candidates [A, P, K] are among a client's rows; `weight` [A, P] is each pair's.
-    The encoder's are put into `out`, zeros before.
+    Places of contexts [A, P, L] and candidates [A, P, K] index a client's rows; `weight` [A, P] is each pair's. The
+    encoder's gradients are added to `out`.
     """
     d, narrower = rows.shape[2], F(1) / np.sqrt(F(rows.shape[2]))
     by_rows, by_scorer, by_bias = np.zeros_like(rows), np.zeros_like(scorer), np.zeros_like(bias)
@@ -225,9 +224,9 @@ def contrast(
     tensors: Any, before: Any, other: Any, rows: Any, context: Any, there: Any, places: Any, weight: Any, margin: Any,
     out: Any,
 ) -> None:  # fmt: skip
-    """Put the gradients of the second phase's loss (FedCAR Eq. 20) into `out`; arguments as of `recommend`.
+    """Add the gradients of the second phase's loss (FedCAR Eq. 20) to `out`; arguments as of `recommend`.
 
-    `before` and `other` are the encoder that a client trained last, and another client's.
+    `before` is the encoder that a client trained last, `other` another client's.
     """
     d, narrower = rows.shape[2], F(1) / np.sqrt(F(rows.shape[2]))
     for a in range(rows.shape[0]):

@@ -26,7 +26,6 @@ class Encoder(Form):
     """An encoder of some form says what its first values are, and what is computed with its tensors."""
 
     def first(self, seed: int, prefix: str) -> dict[str, Tensor]:
-        """Return first values: matrices keep a vector's length on average, positions are small, biases are zeros."""
         out = {}
         for name, shape in self.shapes.items():
             scale = POSITIONS if name == "position" else 0.0 if len(shape) == 1 else 1 / math.sqrt(shape[0])
@@ -49,9 +48,9 @@ class Encoder(Form):
         return share.transpose(-1, -2) @ values
 
     def attended(self, tensors: Mapping[str, Tensor], shown: Shown) -> tuple[Tensor, Tensor]:
-        """Return each place's share for a candidate [..., P, L, K], and the values [..., P, L, d] that it shares.
+        """Return each place's share for a candidate [..., P, L, K], and the values [..., P, L, d].
 
-        The shares of a candidate sum to 1, to 0 without a context. The query may be [K, d], the same for everybody.
+        Shares sum to 1 (0: no context). The query may be [K, d], the same for all clients.
         """
         keys = values = self._hidden(tensors, shown)
         query = shown.query
@@ -97,10 +96,8 @@ def through(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _mask(shown: Shown) -> Tensor:
-    """Return what is added to the logits of keys, [..., P, L, 1]."""
     return (1.0 - shown.there).unsqueeze(-1) * NOWHERE
 
 
 def _normed(z: Tensor) -> Tensor:
-    """Return vectors of mean 0 and variance 1; gains are left to the layer that comes next."""
     return torch.nn.functional.layer_norm(z, z.shape[-1:])

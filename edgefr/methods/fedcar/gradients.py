@@ -54,14 +54,12 @@ def gradients(encoder: Encoder, margin: float, tensors: Tensors, batch: Batch, p
 
 
 def _arrays(tensors: Tensors) -> Arrays:
-    """Return an encoder's tensors as arrays of all clients."""
     from edgefr.methods.fedcar.compiled_losses import Tensors as Arrays
 
     return Arrays(**{name: _array(value) for name, value in tensors.items()})
 
 
 def _wide(tensor: Tensor, clients: int, shape: tuple[int, ...]) -> Tensor:
-    """Return a tensor of each client, also of one that all have in common."""
     return tensor.expand(clients, *shape)
 
 

@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Negative:
-    """A negative, the other side of the contrast, has a name (FedCAR Eq. 17).
+    """A negative is the other side of the contrast (FedCAR Eq. 17).
 
-    `values(encoder)` counts the numbers of a message. `told(encoder, tensors, shown)` is a client's own [..., values],
-    by its encoder's tensors and what it was shown last. `heard(encoder, message, shown)` is c [..., P, K, d] of
-    somebody else's, or what broadcasts to it.
+    `values(encoder)` counts the numbers of a message. `told(encoder, tensors, shown)` makes a client's message [...,
+    values]. `heard(encoder, message, shown)` is another client's c [..., P, K, d], or broadcasts to it.
     """
 
     name: str

@@ -88,7 +88,6 @@ class FedCAR(LocalProgram):
         return {name: tensors[prefix + name] for name in self.encoder.shapes}
 
     def _own_encoder(self, tensors: Tensors) -> dict[str, Tensor]:
-        """Return a copy for each client, also of tensors that a round does not train, which all have in common."""
         clients = tensors[KNOWN].shape[:-1]
         return {n: v.expand(*clients, *self.encoder.shapes[n]) for n, v in self._encoder(tensors).items()}
 
@@ -111,7 +110,6 @@ class FedCAR(LocalProgram):
         return own + (share * (values @ weight[..., : self.settings.dim, :])).sum(-2)
 
     def _recommend(self, tensors: Tensors, shown: Shown) -> Tensor:
-        """Return each positive's cross-entropy and its negatives', their mean (FedCAR Eq. 15 is their sum)."""
         scores = self._rated(tensors, shown)
         return (softplus(scores).sum(-1) - scores[..., 0]) / scores.shape[-1]
 
@@ -127,13 +125,11 @@ class FedCAR(LocalProgram):
         return torch.relu(near - far + self.settings.margin).mean(-1) * both  # FedCAR Eq. 20
 
     def publish(self, tensors: Tensors, batch: Batch) -> Tensor | None:
-        """Return what another client may contrast itself with: of the newest positive, where it is about one."""
         if self.negative is None:
             return None
         return self.negative.told(self.encoder, self._own_encoder(tensors), self._shown(tensors, batch))
 
     def remember(self, tensors: Tensors) -> dict[str, Tensor]:
-        """Return the encoder as the client has trained it, which is the positive of its next contrast."""
         if self.negative is None:
             return {}
         own = {PREVIOUS + name: value for name, value in self._own_encoder(tensors).items()}
@@ -169,7 +165,6 @@ class FedCAR(LocalProgram):
 
     @property
     def score_form(self) -> Form | None:
-        """Return the form of what is left where candidates are scored in no context."""
         return None if self.settings.context else Form("item", SCORER[0], bias=SCORER[1], loss="bce-of-pairs")
 
     def gradients(self, tensors: Tensors, batch: Batch, phase: Phase) -> dict[str, Tensor]:
@@ -186,5 +181,4 @@ class FedCAR(LocalProgram):
 
 
 def build(settings: FedCARSettings, given: Given) -> FedCAR:
-    """Build the program by these settings."""
     return FedCAR(settings, given.items, given.local_epochs)

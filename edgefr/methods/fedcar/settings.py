@@ -15,12 +15,9 @@ CONTRASTED = ReadWithout("negative", "none")
 
 
 class FedCARSettings(Settings):
-    """FedCAR is a private score of a candidate in the context of what the client had last (Wang et al., AAAI 2026).
+    """FedCAR scores a candidate in the context of the client's last items by a private layer (Wang et al., AAAI 2026).
 
     Its ablation (Table 3): context alone is ``negative: none``, neither is ``context: 0`` beside it.
-
-    >>> FedCARSettings(negative="none").context
-    5
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

@@ -19,12 +19,10 @@ from export.given import Given
 
 
 def build(settings: FedDCSRSettings, given: Given) -> CentralProgram:
-    """Return what scores: inner products, of two domains' models per fold."""
     return CentralProgram("feddcsr", given.items, _width(settings))
 
 
 def _width(settings: FedDCSRSettings) -> int:
-    """Return the width of vectors: of each fold's source and target, with biases."""
     return settings.folds * 2 * (settings.dim + 1)
 
 
@@ -58,7 +56,6 @@ def learner(settings: FedDCSRSettings, draws: Draws, prepared: Prepared) -> tupl
 
 
 def sequences(split: Split, left_out: np.ndarray, length: int, items: int, seed: int) -> Sequences:
-    """Return what users have to learn from in a split, in order, without those `left_out`, bool [users]."""
     counts = np.where(left_out, 0, split.train.counts)
     kept = ~left_out[split.train.rows]
     train = Ragged(split.train.values[kept].astype("int64"), np.concatenate([[0], np.cumsum(counts)]))

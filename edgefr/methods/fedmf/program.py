@@ -13,7 +13,7 @@ from export.program import Form, LocalProgram, Phase, Tensors, TensorSpec
 
 
 class FedMF(LocalProgram):
-    """FedMF scores by score(u, i) = <p_u, q_i>. p_u [dim] stays on the device, the item table [items, dim] is shared.
+    """FedMF scores by <p_u, q_i>; p_u [dim] stays on the device, the item table [items, dim] is shared.
 
     >>> program = FedMF(FedMFSettings(dim=4), items=10, local_epochs=1)
     >>> sorted(program.specs)
@@ -64,5 +64,4 @@ class FedMF(LocalProgram):
 
 
 def build(settings: FedMFSettings, given: Given) -> FedMF:
-    """Build the program by these settings."""
     return FedMF(settings, given.items, given.local_epochs, given.counted)

@@ -15,12 +15,10 @@ from export.program import Form, LocalProgram, Phase, Tensors, TensorSpec
 
 
 class FedNCF(LocalProgram):
-    """FedNCF scores by score(u, i) = w_u · [p_u; q_i] + b_u.
+    """FedNCF scores by w_u · [p_u; q_i] + b_u; p_u [dim], w_u [2 dim] and b_u are private, the item table is shared.
 
-    Vector p_u [dim] and scorer w_u [2 dim], b_u stay; the item table travels.
-
-    With the one linear layer of F3CRec §5.1 a client's own vector adds the same number to all of its scores: its
-    RANKING does not depend on p_u. The vector still takes part in training, as a second bias.
+    With the one linear layer of F3CRec §5.1 p_u adds the same number to all of a client's scores: it never changes a
+    RANKING, but takes part in training as a second bias.
 
     >>> program = FedNCF(FedNCFSettings(dim=4), items=10, local_epochs=1)
     >>> program.specs["scorer.weight"].shape, program.phases[0].lr["item"]
@@ -71,7 +69,6 @@ class FedNCF(LocalProgram):
         return batch.rows(tensors["item"])
 
     def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
-        """Return the item half of the scorer: all of the client that ranks items."""
         return batch.own(tensors["scorer.weight"][..., self.settings.dim :])
 
     def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
@@ -84,5 +81,4 @@ class FedNCF(LocalProgram):
 
 
 def build(settings: FedNCFSettings, given: Given) -> FedNCF:
-    """Build the program by these settings."""
     return FedNCF(settings, given.items, given.local_epochs, given.counted)

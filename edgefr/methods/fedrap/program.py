@@ -16,14 +16,13 @@ from export.program import LocalProgram, Phase, Tensors, TensorSpec
 
 
 class FedRAP(LocalProgram):
-    """FedRAP scores by score(u, i) = w_u · (c_i + d_ui) + b_u (Li, Long & Zhou, ICLR 2024).
+    """FedRAP scores by w_u · (c_i + d_ui) + b_u (Li, Long & Zhou, ICLR 2024).
 
-    c [items, dim] is shared. Everything else stays on the device: the scorer (w_u, b_u), which stands for the paper's
-    user vector, and d_u, a row of the client's own for every item that its examples have touched. The loss adds
-    -a mean (d - c)² + s mean |c| over the batch, where a and s grow from round to round.
+    c [items, dim] is shared; the scorer (w_u, b_u) and rows d_u of items in the client's examples are private. The loss
+    adds -a mean (d - c)² + s mean |c| over the batch; a and s grow from round to round.
 
-    Private rows begin as zeros, where the released code draws one random table that all clients start from; that is
-    the same model with another first c, and a client holds no more than what it learned.
+    Private rows start as zeros. The released code starts all clients from one random table, which is the same model
+    with another first c.
 
     >>> program = FedRAP(FedRAPSettings(dim=4), items=10, local_epochs=1)
     >>> {name: (spec.place, spec.kind) for name, spec in program.specs.items()}["personal"]
@@ -85,5 +84,4 @@ class FedRAP(LocalProgram):
 
 
 def build(settings: FedRAPSettings, given: Given) -> FedRAP:
-    """Build the program by these settings."""
     return FedRAP(settings, given.items, given.local_epochs)

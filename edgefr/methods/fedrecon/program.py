@@ -15,11 +15,11 @@ from export.program import TensorSpec
 
 
 class FedRecon(FedMF):
-    """FedRecon scores as FedMF does, by <p_u, q_i>, and no client keeps its p_u [dim] from one round to the next.
+    """FedRecon scores by <p_u, q_i> as FedMF does, and no client keeps p_u [dim] between rounds.
 
-    A round cuts a client's items into a support and a query set. p_u begins anew and learns on the support set while
-    the item table is frozen, then the table learns on the query set while p_u is (Algorithm 1). Whoever is to be
-    recommended to rebuilds p_u on all of its items, whether it ever took part in a round or not (§4.1).
+    A round cuts a client's items into a support and a query set: p_u is drawn anew and learns on the support set with
+    the item table fixed, then the table learns on the query set with p_u fixed (Algorithm 1). Recommending rebuilds p_u
+    on all of the client's items (§4.1).
 
     >>> program = FedRecon(FedReconSettings(dim=4), items=10, local_epochs=1)
     >>> [(phase.name, phase.trains) for phase in program.phases]
@@ -45,5 +45,4 @@ class FedRecon(FedMF):
 
 
 def build(settings: FedReconSettings, given: Given) -> FedRecon:
-    """Build the program by these settings."""
     return FedRecon(settings, given.items, given.local_epochs)

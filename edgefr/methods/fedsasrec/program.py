@@ -1,7 +1,4 @@
-"""FedSASRec is the local program of FCUCR's SASRec backbone alone, for clients that learn from one whole sequence.
-
-Shared: item table and encoder. Private: nothing.
-"""
+"""FedSASRec is FCUCR's SASRec backbone for clients that learn from one whole sequence; nothing is private."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from export.given import Given
 
 
 def build(settings: FedSASRecSettings, given: Given) -> FCUCR:
-    """Build the program by these settings."""
     alone = FCUCRSettings(encoder="sasrec", personal=False, teacher="none", prototypes="none", **settings.model_dump())
     program = FCUCR(alone, given.items, given.local_epochs)
     program.name = "fedsasrec"

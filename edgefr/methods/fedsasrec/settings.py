@@ -10,11 +10,7 @@ from privacy.setting_scope import Settings
 
 
 class FedSASRecSettings(Settings):
-    """FedSASRec is SASRec (Kang and McAuley, ICDM 2018) whose clients learn from all that their user has, in order.
-
-    >>> FedSASRecSettings().length
-    20
-    """
+    """FedSASRec is SASRec (Kang and McAuley, ICDM 2018) whose clients learn from all that their user has, in order."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -19,13 +19,11 @@ ITEM, MADE = "item", "received.item"
 
 
 class GPFedRec(LocalProgram):
-    """GPFedRec scores by score(u, i) = w_u · t_ui + b_u (Zhang et al., KDD 2024).
+    """GPFedRec scores by w_u · t_ui + b_u with PFedRec's private scorer (Zhang et al., KDD 2024).
 
-    Its private scorer (w_u, b_u) is PFedRec's; `build` has its own code's too.
-
-    A round starts from the table that all clients share. Its loss adds the mean squared distance to the table that the
-    server made for this client of the tables of those who are like it. The mean is over the whole table, but only rows
-    of the batch are pulled, unless `pulls` says all. In the end t_u is the table made for the client (`recommends`).
+    A round starts from the shared table. The loss adds the mean squared distance to the table that the server made for
+    this client of similar clients' tables, of rows in the batch alone unless `pulls` says all. Recommendations read the
+    table made for the client (`recommends`).
 
     >>> program = GPFedRec(GPFedRecSettings(dim=4), items=10, local_epochs=1)
     >>> program.specs["received.item"].place
@@ -69,7 +67,6 @@ class GPFedRec(LocalProgram):
         return {"scorer.weight": (self.settings.dim,), "scorer.bias": (1,)}
 
     def other_rates(self) -> dict[str, float]:
-        """Return the learning rates of private tensors that are not the scorer's, by name."""
         return {}
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
@@ -89,7 +86,6 @@ class GPFedRec(LocalProgram):
         return self.scores(tensors, batch, vectors if table == ITEM else batch.rows(tensors[table]), user)
 
     def scores(self, tensors: Tensors, batch: Batch, rows: Tensor, user: Tensor) -> Tensor:
-        """Return the client's own scores of item rows [..., n, dim]."""
         return linear_scores(batch, user, rows, tensors["scorer.bias"])
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
@@ -134,7 +130,6 @@ class WithLayers(GPFedRec):
         return batch.own(tensors["user"])
 
     def scores(self, tensors: Tensors, batch: Batch, rows: Tensor, user: Tensor) -> Tensor:
-        """Return the client's own scores; its vector's share of the first layer is the same for all its items."""
         of_user, of_item = tensors["scorer.0.weight"].split(self.settings.dim, dim=-2)
         constant = torch.matmul(user, of_user).squeeze(-2) + tensors["scorer.0.bias"]
         x, last = batch.dense(rows, of_item, constant).relu_(), len(self.settings.hidden)
@@ -145,6 +140,5 @@ class WithLayers(GPFedRec):
 
 
 def build(settings: GPFedRecSettings, given: Given) -> GPFedRec:
-    """Build the program by these settings."""
     kind = {"linear": GPFedRec, "mlp": WithLayers}[settings.scorer]
     return kind(settings, given.items, given.local_epochs)

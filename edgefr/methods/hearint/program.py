@@ -25,11 +25,7 @@ SCALE, ALPHA = 1.0507009873554805, 1.6732632423543772
 
 
 class HearInt(PrefixProgram):
-    """HearInt predicts the next item of a session; see `HearIntSettings`.
-
-    >>> HearInt(HearIntSettings(dim=4, length=3), items=10, local_epochs=4).specs["encoder.order"].shape
-    (4, 4)
-    """
+    """HearInt predicts the next item of a session; see `HearIntSettings`."""
 
     name = "hearint"
     inner = True
@@ -47,7 +43,6 @@ class HearInt(PrefixProgram):
         super().__init__(settings, items, local_epochs, shapes | {"share.weight": (d, 1), "blend.weight": (2 * d, d)})
 
     def intents(self, tensors: Tensors, made: Prefixes, training: bool) -> Tensor:
-        """Return one unit vector of each prefix, [..., T, 1, d]."""
         newest, middle = made.x[..., -made.seen.shape[-2] :, :], mean_of(made.x, made.seen)
         weights = (made.seen * self._near(made, of) if training else made.seen for of in (newest, middle))
         short = self._short(tensors, made, newest + tensors["position"][..., :1, :], next(weights))
@@ -59,7 +54,7 @@ class HearInt(PrefixProgram):
         return torch.matmul(vectors, intents.transpose(-1, -2)).squeeze(-1)
 
     def beside(self, made: Prefixes, intents: Tensor, targets: Tensor, batch: Window) -> Tensor | None:
-        """Return the contrast: a prefix is to lie near its target, far from other prefixes and other targets."""
+        """Return the contrast: a prefix lies near its target, far from other prefixes and other targets."""
         pair = torch.cat([intents.squeeze(-2), targets.detach()], dim=-2)  # [..., 2 T, d]
         number, weight = (torch.cat([part, part], dim=-1) for part in (batch.positive, batch.weight))
         own = identity(made.seen.shape[-2], pair)
@@ -77,7 +72,6 @@ class HearInt(PrefixProgram):
         return torch.where(along > 0, 1.0, 1 - self.settings.apart)
 
     def _short(self, tensors: Tensors, made: Prefixes, newest: Tensor, weight: Tensor) -> Tensor:
-        """Return the newest item's view of the session in order, [..., T, d]."""
         query = selu(dense(tensors, "query", newest))
         x = made.x.index_select(-2, made.at) + tensors["position"].index_select(-2, made.away)  # [..., P, d]
         scores = (query.index_select(-2, made.of) * x).sum(-1, keepdim=True) * x.shape[-1] ** -0.5
@@ -86,7 +80,6 @@ class HearInt(PrefixProgram):
         return found + dense(tensors, "outer", selu(dense(tensors, "inner", found)))
 
     def _long(self, tensors: Tensors, made: Prefixes, weight: Tensor) -> Tensor:
-        """Return what the session's graph comes to, [..., T, d]."""
         of = graph(made)
         by_order, by_weight = (
             attended(attention(made, tensors[name], kinds, weight * of.nodes), made.x)
@@ -110,5 +103,4 @@ def selu(x: Tensor) -> Tensor:
 
 
 def build(settings: HearIntSettings, given: Given) -> HearInt:
-    """Build the program by these settings."""
     return HearInt(settings, given.items, given.local_epochs)

@@ -8,11 +8,7 @@ from edgefr.methods.prefix_settings import PrefixSettings
 
 
 class HearIntSettings(PrefixSettings):
-    """HearInt reads a session in order for the short term, and as a graph for the long term.
-
-    >>> HearIntSettings().apart
-    0.4
-    """
+    """HearInt reads a session in order for the short term, and as a graph for the long term."""
 
     temperature: float = Field(0.077, gt=0, description="what scores, which are cosines, are divided by in the loss")
     apart: float = Field(

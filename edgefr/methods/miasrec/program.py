@@ -34,11 +34,7 @@ BELOW = -2.0
 
 
 class MiaSRec(PrefixProgram):
-    """MiaSRec predicts the next item of a session; see `MiaSRecSettings`.
-
-    >>> MiaSRec(MiaSRecSettings(dim=4, length=3), items=10, local_epochs=4).specs["encoder.position"].shape
-    (4, 4)
-    """
+    """MiaSRec predicts the next item of a session; see `MiaSRecSettings`."""
 
     name = "miasrec"
 
@@ -56,7 +52,6 @@ class MiaSRec(PrefixProgram):
         super().__init__(settings, items, local_epochs, shapes)
 
     def intents(self, tensors: Tensors, made: Prefixes, training: bool) -> Tensor:
-        """Return unit vectors of the mean and of each item, each with its importance: [..., T, L + 1, d + 1]."""
         plain = torch.cat([mean_of(made.x, made.seen), made.x.index_select(-2, made.at)], dim=-2)
         seen = F.pad(made.seen, (1, 0), value=1.0)
         x = norm(tensors, "norm", plain + self._told(tensors, made))
@@ -74,7 +69,6 @@ class MiaSRec(PrefixProgram):
         return self.settings.most * best + (1 - self.settings.most) * (cosines * kept).sum(-1)
 
     def _told(self, tensors: Tensors, made: Prefixes) -> Tensor:
-        """Return what tokens are told of their place and of how often their item has come; means are in place 0."""
         count = (made.among(made.seen) * made.beside(made.same)).sum(-2)  # [..., P]
         levels = torch.arange(1, self.settings.repeats + 1, device=count.device)
         often = (count.clamp(1, self.settings.repeats).unsqueeze(-1) == levels).to(count.dtype)
@@ -83,7 +77,6 @@ class MiaSRec(PrefixProgram):
         return torch.cat([of_mean.expand(*told.shape[:-2], made.seen.shape[-2], -1), told], dim=-2)
 
     def _block(self, tensors: Tensors, k: int, x: Tensor, made: Prefixes, seen: Tensor) -> Tensor:
-        """Apply attention to all that is seen and two layers to every token, each with a norm after its sum."""
         heads = self.settings.heads
         query = split(laid(made, dense(tensors, f"{k}.query", x)), heads)
         both = laid(made, memory(tensors, f"{k}.memory", x)).split(self.settings.dim, dim=-1)
@@ -112,8 +105,7 @@ def listed(made: Prefixes, x: Tensor) -> Tensor:
 def entmax(z: Tensor, seen: Tensor) -> Tensor:
     """Return the 1.5-entmax (Peters et al., ACL 2019) of scores [..., K] among those seen: many are exactly 0.
 
-    p = relu(z / 2 - tau)^2, with the tau by which they add up to 1. A score has a share where it lies above the tau of
-    all scores that are no lower, which needs no sorting.
+    p = relu(z / 2 - tau)^2, where tau makes the shares sum to 1; it is found without sorting.
 
     >>> entmax(torch.tensor([0.0, 9.0, 9.0, 1.0]), torch.tensor([1.0, 1.0, 0.0, 1.0]))
     tensor([0., 1., 0., 0.])
@@ -134,5 +126,4 @@ def _threshold(z: Tensor, chosen: Tensor) -> Tensor:
 
 
 def build(settings: MiaSRecSettings, given: Given) -> MiaSRec:
-    """Build the program by these settings."""
     return MiaSRec(settings, given.items, given.local_epochs)

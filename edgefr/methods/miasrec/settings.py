@@ -8,11 +8,7 @@ from edgefr.methods.prefix_settings import PrefixSettings
 
 
 class MiaSRecSettings(PrefixSettings):
-    """MiaSRec is self-attention over a session that keeps one representation of each of its items.
-
-    >>> MiaSRecSettings().repeats
-    2
-    """
+    """MiaSRec is self-attention over a session that keeps one representation of each of its items."""
 
     heads: int = Field(1, ge=1, description="attention heads; must divide dim")
     layers: int = Field(1, ge=1, description="blocks of the encoder")

@@ -14,13 +14,10 @@ from export.program import Form, LocalProgram, Phase, Tensors, TensorSpec
 
 
 class PFedRec(LocalProgram):
-    """PFedRec scores by score(u, i) = w_u · q_i + b_u.
-
-    Scorer w_u [dim], b_u stays on the device, the item table travels.
+    """PFedRec scores by w_u · q_i + b_u; scorer w_u [dim], b_u is private, the item table is shared.
 
     A round has two phases on the same examples: "scorer" trains w_u and b_u with the items fixed, then "item" trains
-    item rows with that scorer fixed. Each phase runs over all of the client's epochs before the next, or they take
-    turns batch by batch (`turns`), which is the same for a client whose local work is one batch.
+    item rows with that scorer fixed. A phase runs all epochs before the next one, or they alternate by batch (`turns`).
 
     >>> program = PFedRec(PFedRecSettings(dim=4), items=10, local_epochs=1)
     >>> [(phase.name, phase.trains) for phase in program.phases]
@@ -93,5 +90,4 @@ class PFedRec(LocalProgram):
 
 
 def build(settings: PFedRecSettings, given: Given) -> PFedRec:
-    """Build the program by these settings."""
     return PFedRec(settings, given.items, given.local_epochs, given.counted)

@@ -9,10 +9,7 @@ from privacy.setting_scope import ReadWith
 
 
 class PFedRecSettings(RoundedSettings):
-    """PFedRec has a private scorer in the place of a user vector, and a shared item table. Zhang et al.
-
-    2023; F3CRec §5.1.
-    """
+    """PFedRec has a private scorer and a shared item table (Zhang et al. 2023; F3CRec §5.1)."""
 
     dim: int = Field(32, ge=1, le=4096, description="width of item vectors")
     init_scale: float = Field(

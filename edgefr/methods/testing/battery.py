@@ -1,6 +1,6 @@
-"""The battery asks all promises of a program in order: what fails first is the likeliest cause of what fails after it.
+"""The battery checks all promises of a program in order, since an early failure often causes later ones.
 
-Owns: the list of checks, their words, and the report. Does not own: how a check is made (`checks`, `shipped`).
+Owns: the list of checks, their words, and the report. Does not own: how a check is made (`checks`, `bundle_checks`).
 """
 
 from __future__ import annotations

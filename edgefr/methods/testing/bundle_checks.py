@@ -35,8 +35,6 @@ PLAIN = ReleaseRecord(clip=None, norm="l2", noise=None, scale=0.0, weights="unif
 
 
 class Shipment:
-    """A shipment is the bundle of a case, in a folder that goes away with it."""
-
     def __init__(self, case: Case):
         self.case, self.folder = case, TemporaryDirectory(prefix="edgefr-check-")
         self.model = model_of(case)
@@ -48,11 +46,9 @@ class Shipment:
 
     @property
     def bundle(self) -> Path:
-        """Return the folder of the bundle."""
         return Path(self.folder.name) / "bundles" / CLASS
 
     def device(self, client: int) -> Device:
-        """Return a new device of one client."""
         return Device(self.bundle, Path(self.folder.name) / f"device-{client}", user=f"u{client}", policy=OPEN)
 
 
@@ -90,7 +86,6 @@ def shipment(case: Case) -> Shipment:
 
 
 def learners(case: Case) -> list[int]:
-    """Return three clients who have something to learn from, the busiest among them."""
     everyone = [int(client) for client in case.clients if not isinstance(case, SetCase) or client != case.idle]
     return [everyone[0], everyone[len(everyone) // 3], case.busiest]
 
@@ -129,9 +124,9 @@ def device(case: Case) -> str | None:
 def assert_same_together(
     found: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], allowed: Mapping[str, Any]
 ) -> None:
-    """Fail unless all tensors of a client are the same; what float32 lets stray after Adam is a share of all values.
+    """Fail unless all tensors of a client agree; float32 Adam may stray in a small share of values.
 
-    A stray in a tensor of fewer than a hundred values would else be a fault.
+    Tensors of fewer than a hundred values are pooled with the others for that.
     """
     for name, value in expected.items():
         assert found[name].shape == value.shape, f"{name}: {tuple(found[name].shape)} instead of {tuple(value.shape)}"
@@ -144,7 +139,6 @@ def assert_same_together(
 
 
 def learned(case: Case, release: Any, private: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    """Return what a device sent and what it keeps, by the names of an outcome."""
     out = {f"private {name}": torch.from_numpy(value) for name, value in private.items()}
     at, flat = 0, torch.from_numpy(release.update)
     changed = {name for phase in case.program.phases if phase.when == "round" for name in phase.trains}

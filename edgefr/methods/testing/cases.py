@@ -59,7 +59,6 @@ class Case(ABC):
 
     @cached_property
     def wide(self) -> LocalProgram:
-        """Return the program in float64."""
         return widened(self.program)
 
     @property
@@ -69,7 +68,6 @@ class Case(ABC):
 
     @cached_property
     def items(self) -> int:
-        """Count the catalogue."""
         return items_of(self.program)
 
     @cached_property
@@ -100,7 +98,6 @@ class Case(ABC):
     def begun(
         self, clients: Clients, wide: bool = True, other: int | None = None
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return the tensors that these clients begin with: shared ones, and their own; client `other` has others."""
         shared, private = self.first
         change = torch.from_numpy(0.5 * (clients == other)).float()
         own = {name: value[torch.from_numpy(clients)] for name, value in private.items()}
@@ -112,7 +109,6 @@ class Case(ABC):
     def run(
         self, executor: Executor, clients: Clients, when: When = "round", batch: int = 16, other: int | None = None
     ) -> Outcome:
-        """Return what these clients make of their work, in float64."""
         todo = self.work(when, batch, other, self.wide)
         todo = replace(todo, tables={name: Wide(table) for name, table in todo.tables.items()})
         return self.outcome(todo, executor(todo, *self.begun(clients, other=other), clients), clients)
@@ -140,11 +136,10 @@ class Case(ABC):
         return way * (1 - updates.left[name].to(way)).view(-1, 1, 1)
 
     def held(self, todo: LocalWork) -> dict[str, Tensor]:
-        """Return what the clients' own tables hold."""
         return tensors_of(cast(dict[str, Own], todo.tables))
 
     def bounds(self, when: When = "round", batch: int = 16) -> dict[str, Any]:
-        """Return what `assert_same` has to know: weights of examples are sums in float32."""
+        """Return bounds for `assert_same`."""
         todo = self.work(when, batch)
         steps = sum(phase.epochs * self._steps(todo, phase.which) for phase in todo.phases)
         return {**after_training(todo.phases, steps, *self.begun(self.clients)), "inputs": torch.float32}
@@ -172,7 +167,6 @@ class SetCase(Case):
         return int(np.argmax(self.train().counts))
 
     def train(self, other: int | None = None) -> Ragged:
-        """Return the clients' items; those of client `other` are as many of the rest of the catalogue."""
         rng = np.random.default_rng(1)
         counts = np.minimum(rng.geometric(0.12, CLIENTS), self.shown // 2)
         counts[self.idle] = 0
@@ -209,7 +203,6 @@ class SessionCase(Case):
         return self.program.window
 
     def sessions(self, other: int | None = None) -> tuple[Ragged, Ragged]:
-        """Return items and times of the clients' sessions: items repeat, times stand still now and then."""
         length, rng = self.window, np.random.default_rng(1)
         lengths = np.array([length + 1, 2, 2 * length + 1, 3, max(length // 2, 2), 2, length + 3, 3 * length, length])
         lengths = np.maximum(lengths, 2)
@@ -221,12 +214,10 @@ class SessionCase(Case):
         return Ragged.from_lists(items), Ragged.from_lists(times, np.int64)
 
     def _with_next(self, column: Ragged) -> Ragged:
-        """Return the sessions, and behind them the clients' next: all but the first of theirs, and never none."""
         rows = [column[client].tolist() for client in self.clients]
         return Ragged.from_lists([*rows, *(row[1:] if len(row) > 2 else row for row in rows)], column.values.dtype.type)
 
     def seen(self, other: int | None = None) -> Ragged:
-        """Return the distinct items of every client's session."""
         items, _ = self.sessions(other)
         return Ragged.from_lists([np.unique(items[client]).tolist() for client in self.clients])
 
@@ -281,13 +272,10 @@ class Wide:
         self.table = table
 
     def rows(self, clients: Clients, items: np.ndarray) -> Tensor:
-        """Return rows as the table does."""
         return self.table.rows(clients, items).double()
 
 
 class _Widening(TorchFunctionMode):
-    """This makes copies of tensors float64 while it is on."""
-
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
@@ -297,6 +285,5 @@ class _Widening(TorchFunctionMode):
 
 
 def widened(program: LocalProgram) -> LocalProgram:
-    """Return a copy of a program whose tensors are float64, wherever it holds them (`closeness` says what for)."""
     with _Widening():
         return copy.deepcopy(program)

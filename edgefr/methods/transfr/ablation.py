@@ -1,8 +1,7 @@
-"""TransFR's ablation (§4.2.2) shows what is there before anything federated is learned.
+"""These are the stages of TransFR's ablation (§4.2.2) before anything federated is learned.
 
-Random: the encoder with random weights. Pretrain: the distilled encoder. Both score with an untrained adapter, p_u =
-mean of the user's item vectors and an inner product, since an untrained user vector or MLP says nothing. Finetune
-(after the rounds) and Localtrain (after local training) are the run itself.
+Random has the encoder with random weights, Pretrain the distilled one. Both score by inner product with an untrained
+adapter, p_u the mean of the user's item vectors. Finetune and Localtrain are the run itself.
 """
 
 from __future__ import annotations

@@ -13,10 +13,9 @@ from privacy.errors import InputError
 def carry_main_directions(adapter: dict[str, Tensor], text: Tensor, widths: Sequence[int], norm: float) -> None:
     """Set weights of `adapter` in place so that it maps text vectors to their main directions (centred PCA).
 
-    x -> (x - mean) V s, with V [f, d] the d main directions of the rows of `text` and s such that results have root
-    mean square length `norm`. A pair of ReLU units carries each direction, relu(z) - relu(-z) = z, so every hidden
-    layer needs 2 d units; further units keep their random weights and start with no say. Raises `InputError` where
-    the layers are too narrow or there is no text.
+    x -> (x - mean) V s, with V [f, d] the main directions of `text` and s such that results have root mean square
+    length `norm`. A pair of ReLU units carries each direction, relu(z) - relu(-z) = z, so a hidden layer needs 2 d
+    units; others start unconnected. Raises `InputError` where layers are too narrow or there is no text.
     """
     d, layers = widths[-1], len(widths) - 1
     narrow = [w for w in widths[1:-1] if w < 2 * d]
@@ -45,7 +44,6 @@ def carry_main_directions(adapter: dict[str, Tensor], text: Tensor, widths: Sequ
 
 
 def _set(adapter: dict[str, Tensor], layer: int, weight: Tensor, bias: Tensor | None) -> None:
-    """Write `weight` into the corner of a layer; the units it feeds hear nothing else."""
     whole = adapter[f"adapter.{layer}.weight"]
     rows, columns = weight.shape
     whole[:, :columns] = 0.0

@@ -34,10 +34,7 @@ MASKED = -1e9
 
 @dataclass(frozen=True)
 class Bert:
-    """A BERT has frozen weights by the names that transformers gives them, and what else decides a forward pass.
-
-    `pooling` names an entry of `cloud.pooling.POOLINGS`; tokens `pad` are padding.
-    """
+    """A BERT has frozen weights by transformers' names; `pooling` is a key of `cloud.pooling.POOLINGS`."""
 
     weights: Mapping[str, Tensor]
     layers: int
@@ -56,10 +53,7 @@ class Bert:
 
     @classmethod
     def of(cls, model: torch.nn.Module, pooling: str) -> Bert:
-        """Return the weights of an open `BertModel`.
-
-        Raises `InputError` for an activation that this file does not know.
-        """
+        """Return the weights of an open `BertModel`. Raises `InputError` for an activation that this file lacks."""
         config: Any = model.config
         if config.hidden_act not in ACTIVATIONS:
             raise unknown("hidden_act of the encoder", str(config.hidden_act), ACTIVATIONS)
@@ -76,36 +70,29 @@ class Bert:
 
     @property
     def hidden(self) -> int:
-        """Return the width of a token's state, and of an item's vector."""
         return self.weights["embeddings.word_embeddings.weight"].shape[1]
 
     @property
     def feed_forward(self) -> int:
-        """Return the width inside the feed-forward layers."""
         return self.weights["encoder.layer.0.intermediate.dense.weight"].shape[0]
 
     @property
     def positions(self) -> int:
-        """The most tokens a text may have."""
         return self.weights["embeddings.position_embeddings.weight"].shape[0]
 
     @property
     def parameters(self) -> int:
-        """Return the number of frozen values."""
         return sum(weight.numel() for weight in self.weights.values())
 
     def on(self, device: torch.device) -> Bert:
-        """Return the same encoder on `device`."""
         at = next(iter(self.weights.values())).device
         return self if at == device else replace(self, weights={n: w.to(device) for n, w in self.weights.items()})
 
     def __call__(self, tokens: Tensor, lora: Mapping[str, Tensor], scale: float) -> Tensor:
-        """Return vectors of texts:
-
-        `tokens` [..., n, L] -> [..., n, hidden]; a text of padding alone has the zero vector.
+        """Return text vectors [..., n, hidden] of `tokens` [..., n, L]; a text of padding alone is zero.
 
         `lora` holds `lora.<layer>.<module>.a` [..., hidden, r] and `.b` [..., r, hidden]: x W + scale x A B. Leading
-        dimensions of `lora` and `tokens` broadcast. Where a layer has no pair, it is the frozen layer alone.
+        dimensions broadcast; a layer without a pair is the frozen one.
         """
         return self.above(0, self.below(0, tokens), tokens, lora, scale)
 
@@ -123,7 +110,6 @@ class Bert:
         return POOLINGS[self.pooling].pool(self._through(range(layer, self.layers), states, real, lora, scale), real)
 
     def _real(self, tokens: Tensor, like: Tensor) -> Tensor:
-        """Return 1 for tokens, 0 for padding, [..., n, L]."""
         return (tokens != self.pad).to(like.dtype)
 
     def _through(self, layers: range, x: Tensor, real: Tensor, lora: Mapping[str, Tensor], scale: float) -> Tensor:
@@ -143,7 +129,6 @@ class Bert:
         return self._norm(f"{at}.output.LayerNorm", x + self._linear(f"{at}.output.dense", inner))
 
     def _project(self, k: int, module: str, x: Tensor, lora: Mapping[str, Tensor], scale: float) -> Tensor:
-        """Return queries, keys or values by head: [..., n, L, hidden] -> [..., n, heads, L, hidden / heads]."""
         out = self._linear(f"encoder.layer.{k}.attention.self.{module}", x)
         if f"lora.{k}.{module}.a" in lora:
             a, b = lora[f"lora.{k}.{module}.a"], lora[f"lora.{k}.{module}.b"]
@@ -171,12 +156,9 @@ class Reader:
 
     @classmethod
     def open(cls, folder: Path, texts: Sequence[str], pooling: str, max_tokens: int) -> Reader:
-        """Read the titles through the tokenizer of `folder`, padded to the longest; an empty title is padding alone.
+        """Read titles by the tokenizer of `folder`, padded to the longest.
 
         Raises `InputError` for a folder that is no usable BERT, and for `max_tokens` beyond its positions.
-
-        >>> Reader.open(student.path, ["red wool", ""], "mean", 128).tokens.shape  # doctest: +SKIP
-        torch.Size([2, 4])
         """
         from cloud.batches import checked, padded, tokenise
         from cloud.model_folder import open_tokenizer

@@ -36,10 +36,10 @@ KEPT = 2**29
 
 
 class LoRATransFR(TransFR):
-    """This TransFR computes q_i = head_u(adapter(encoder_lora(title_i))), score = <p_u, q_i>; LoRA and adapter travel.
+    """This is TransFR with q_i = head_u(adapter(encoder_lora(title_i))), score = <p_u, q_i>.
 
-    `tokens` [items, L] are read with every example. `text` [items, f] are the plain encoder's vectors, from which
-    `adapter_init: pca` starts (empty where a program is only scored).
+    `tokens` [items, L] are read with every example. `text` [items, f] are the plain encoder's vectors for
+    `adapter_init: pca` (empty where a program is only scored).
 
     >>> program = LoRATransFR(TransFRSettings(client="lora"), reader, text, local_epochs=2)  # doctest: +SKIP
     >>> program.specs["lora.3.query.a"].shape  # doctest: +SKIP
@@ -80,7 +80,6 @@ class LoRATransFR(TransFR):
 
     @property
     def transformer(self) -> Transformer:
-        """Return what the language model costs per example."""
         tokens = self.frozen["tokens"].shape[1]
         b = self.bert
         size = (b.hidden, b.heads, b.feed_forward, tokens, b.parameters, self.dim)
@@ -102,7 +101,6 @@ class LoRATransFR(TransFR):
         return self._weights(tensors).below(self.lowest, tokens).flatten(-2)
 
     def _weights(self, tensors: Tensors) -> Bert:
-        """Return the encoder: with weights among `tensors` where a graph takes the frozen ones as inputs."""
         bert = self._encoder()
         if not self.constants.keys() <= tensors.keys():
             return bert
@@ -129,10 +127,6 @@ class LoRATransFR(TransFR):
 
     @property
     def constants(self) -> dict[str, Tensor]:
-        """Return frozen tensors that belong to no item:
-
-        a graph is traced with them among `tensors`, and then holds them.
-        """
         return {CONSTANT + name: weight for name, weight in self.bert.weights.items()}
 
     def _encoder(self) -> Bert:
@@ -162,11 +156,7 @@ def _equal(kept: Tensor, now: Tensor) -> bool:
 
 
 def lora_shapes(layers: range, hidden: int, rank: int, targets: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Return the names and shapes of the matrices: `a` [in, r] and `b` [r, out] of each layer's `targets`, in order.
-
-    >>> lora_shapes(range(1), 312, 8, ["value"])
-    {'lora.0.value.a': (312, 8), 'lora.0.value.b': (8, 312)}
-    """
+    """Return names and shapes of the matrices `a` [in, r] and `b` [r, out] of each layer's `targets`, in order."""
     return {
         f"lora.{k}.{module}.{half}": shape
         for k in layers

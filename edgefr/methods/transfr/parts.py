@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Client:
-    """A client has a name; `build(settings, given)` makes the program that it runs.
-
-    `reads`: it runs the encoder itself, with LoRA matrices of the run's own, which are kept in peft's format too.
-    """
+    """`build(settings, given)` makes a client's program. `reads`: it runs the encoder with LoRA matrices."""
 
     name: str
     build: Callable[[Any, Given], LocalProgram]
@@ -32,9 +29,9 @@ class Client:
 
 @dataclass(frozen=True)
 class AdapterInit:
-    """A start of the adapter has a name; `start(adapter, text, widths, settings)` changes random weights in place.
+    """A start of the adapter: `start(adapter, text, widths, settings)` changes random weights in place.
 
-    `text` [items, f] are vectors of the items that it may look at, `widths` those of the layers, the text's first.
+    `text` [items, f] are the item vectors that it may read, `widths` those of the layers, the text's first.
     """
 
     name: str
@@ -43,11 +40,10 @@ class AdapterInit:
 
 @dataclass(frozen=True)
 class Head:
-    """A form of the local head has a name; `apply(vectors, out)` is what is made of its input and its MLP's output.
+    """`apply(vectors, out)` joins the local head's input and its MLP's output; it travels to worker processes.
 
-    `zero`: the MLP's last layer starts at 0. `own_adapter`: it stands on the encoder in the adapter's place, and is
-    the adapter as rounds left it until the client trains it: its tensors are what the client changed, zeros at first. A
-    program takes it along to other processes, so it has a name of its own.
+    `zero`: the MLP's last layer starts at 0. `own_adapter`: the head replaces the adapter on the client; its tensors
+    are the client's changes, zeros at first.
     """
 
     name: str

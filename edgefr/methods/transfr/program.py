@@ -134,7 +134,6 @@ class TransFR(LocalProgram):
         return private
 
     def read(self, tensors: Tensors, batch: Batch) -> Tensor:
-        """Return the items' text vectors: [..., n, f]."""
         return batch.frozen(self.frozen["text"])
 
     def vectors(self, tensors: Tensors, batch: Batch) -> Tensor:
@@ -185,10 +184,7 @@ class TransFR(LocalProgram):
         return compared(scores[..., 0], scores[..., 1:], batch, self.settings)
 
     def _without_its_own(self, tensors: Tensors, batch: Batch) -> Tensor:
-        """Return the scores of positives with their negatives, [..., P, 1 + k]; p_u is the mean without the positive.
-
-        So all that are compared are asked of the same user, who does not know the answer.
-        """
+        """Return scores of positives with negatives, [..., P, 1 + k]; p_u is the mean without the positive."""
         assert batch.pairs is not None
         assert batch.history is not None
         total, count = self._had(tensors, batch, self.vectors(tensors, batch.history))
@@ -202,5 +198,4 @@ class TransFR(LocalProgram):
 
 
 def build(settings: TransFRSettings, given: Given) -> LocalProgram:
-    """Build the program by these settings. Clients read an item's vector from a table, or the titles themselves."""
     return CLIENTS[settings.client].build(settings, given)

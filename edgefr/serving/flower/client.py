@@ -1,14 +1,14 @@
 """The ClientApp of a Flower fleet opens a bundle, learns from its own interactions, and answers with the release.
 
-A SuperNode says in `--node-config` whose device it is:
+A SuperNode's `--node-config` names its device:
 
-    bundle, state, interactions   a bundle; the folder of the device's private state; a file of item ids (with times)
-    code                          the one-time code of `edgefr enrol`, needed the first time
+bundle, state, interactions   a bundle; the folder of the device's private state; a file of item ids (with times)
+code                          the one-time code of `edgefr enrol`, needed the first time
 
-`policy.yaml` in the state decides what may leave, as everywhere. Where it lets nothing leave, or anything is wrong
-before training, the answer is empty; where training fails under a promise, it is noise alone. Why is said in the log of
-this device alone. Owns: what a message asks of a device, and how a release becomes records. Does not own: signatures
-(`edge.identity`), learning (`edge.device`).
+`policy.yaml` in the state decides what may leave. Where it forbids all, or anything is wrong before training, the
+answer is empty; where training fails under a promise, it is noise alone. The reason is in this device's log alone.
+Owns: the work of a message, and a release as records. Does not own: signatures (`edge.identity`), learning
+(`edge.device`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ class Seat:
 
     @classmethod
     def of(cls, context: Context) -> Seat:
-        """Read it from a node's configuration. Raises `InputError` where something is missing."""
         told = {name: str(value) for name, value in context.node_config.items()}
         missing = sorted({"bundle", "state", "interactions"} - told.keys())
         if missing:
@@ -55,7 +54,7 @@ class Seat:
 
 @app.query("identify")
 def identify(message: Message, context: Context) -> Message:
-    """Say whose device this is: by a key that the server knows, or by its new key and a one-time code."""
+    """Prove whose device this is: by a known key, or by a new key and a one-time code."""
     try:
         seat, session = Seat.of(context), str(message.content["asked"]["session"])
         identity, said = Identity.made(seat.state), ConfigRecord()
@@ -71,7 +70,7 @@ def identify(message: Message, context: Context) -> Message:
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """Do the work of a round from the server's update, and answer with the release; after the last round with none."""
+    """Do a round's work from the server's update, and answer with the release; after the last round with none."""
     try:
         asked, seat = message.content["task"], Seat.of(context)
         identity = Identity.of(seat.state)
@@ -99,7 +98,6 @@ def train(message: Message, context: Context) -> Message:
 
 
 def enrolment(secret: str) -> bytes:
-    """Return the body of a request that enrols a key."""
     return json.dumps({"code": secret}).encode()
 
 
@@ -108,6 +106,6 @@ def _signed(identity: Identity, method: str, path: str, body: bytes, session: st
 
 
 def _nothing(message: Message, error: InputError) -> Message:
-    """Answer with nothing; what was wrong may name the device's own data, and stays here."""
+    """Answer with nothing; the error may name the device's own data, and stays here."""
     log.warning("nothing leaves this device: %s", error)
     return Message(RecordDict(), reply_to=message)

@@ -1,9 +1,10 @@
-"""The ServerApp of a Flower fleet goes on with a run as `edgefr serve` does, with SuperNodes for devices.
+"""The ServerApp of a Flower fleet continues a run as `edgefr serve` does, with SuperNodes for devices.
 
-Its run configuration says `run` (folder) and `rounds`, and may say `bundle-class` (one, or several with commas between;
-all where none is named), `timeout`, `min-answers` and `out`.
-Rounds, what is refused, lineage and ledger are those of `edgefr.serving.serve`: one thread carries tasks to the nodes
-and their releases to the round broker. Who a node is, its device's key says, not Flower.
+Its run configuration has `run` (folder) and `rounds`, and may have `bundle-class` (names with commas between; default:
+all), `timeout`, `min-answers` and `out`.
+
+One thread carries tasks to the nodes and their releases to the round broker. A device's key identifies a node, not
+Flower.
 
 Owns: which node is whose, messages that wait for an answer. Does not own: rounds and checks (`edgefr.serving`).
 """
@@ -42,7 +43,7 @@ PAUSE_S = 0.2  # between looks at the grid
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Go on with a run for as many rounds as the configuration says; the result is written as by `edgefr serve`."""
+    """Continue a run for the configured number of rounds; the result is written as by `edgefr serve`."""
     told = {name: value for name, value in context.run_config.items() if value != ""}
     for name in sorted({"run", "rounds"} - told.keys()):
         raise InputError(f"the run configuration does not say {name}; give it in --run-config")
@@ -100,7 +101,6 @@ class Nodes:
     problem: Exception | None = None
 
     def work(self) -> None:
-        """Hand out and take until it is told to stop."""
         try:
             while not self.stopping.wait(PAUSE_S):
                 self._ask_newcomers()
@@ -120,7 +120,7 @@ class Nodes:
             self._send(Sent(node), "query.identify", RecordDict({"asked": asked}))
 
     def _hand_out(self) -> None:
-        """Give every node that is not at work the round that is open for its user."""
+        """Give every idle node the round that is open for its user."""
         busy = {sent.node for sent in self.waiting.values()}
         for node, user in self.users.items():
             if node in busy or user in self.told:
@@ -139,7 +139,7 @@ class Nodes:
                 self.broker.handed(user, task)
 
     def _take(self) -> None:
-        """Take the answers that have come; one that is refused is counted, and never part of a round."""
+        """Take the answers that have come; refused ones are counted."""
         for answer in self.grid.pull_messages(list(self.waiting)):
             sent = self.waiting.pop(answer.metadata.reply_to_message_id)
             if sent.task is not None and sent.task.done and sent.user is not None:
@@ -153,9 +153,9 @@ class Nodes:
                 log.warning("node %s is refused: %s", sent.node, error)
 
     def _heard(self, sent: Sent, answer: Message) -> None:
-        """Take what a node says of itself, or its release. Raises `Refused`, or `InputError` for a code.
+        """Take a node's identity or release. Raises `Refused`, or `InputError` for a code.
 
-        All that its bytes raise while they are read is `Refused`; what goes wrong beside that ends the server.
+        Any error while its bytes are read is `Refused`; other errors end the server.
         """
         with reading("not an answer of a device"):
             if answer.has_error() or "said" not in answer.content:
@@ -178,7 +178,7 @@ class Nodes:
         self.broker.submit(user, number, release)
 
     def _who(self, header: str, code: str, asked: bytes | None) -> str:
-        """Return whose device a node is: its key is known, or is enrolled now with the code that `asked` has."""
+        """Return whose device a node is, by its known key or by enrolling it with the code in `asked`."""
         if asked is None:
             return self.gate.admit("GET", f"{TASK}?after=0", header)[0]
         signed = self.gate.stranger("POST", ENROL, header)
