@@ -100,6 +100,13 @@ class Strategy:
         """Return what `fidelity: paper` starts from: Eq. 5 sums over the memory, the released code does not."""
         return {"continual": {"kd_reduction": "sum"}} if "kd_reduction" in self.reads else {}
 
+    def keeping(self) -> Any:
+        """Return the class that keeps knowledge between blocks, for a strategy of one's own; None: by `remembers`.
+
+        It derives from `edgefr.methods.f3crec.block_strategy.Keeping`.
+        """
+        return None
+
 
 _TEMPORAL = {"rule": "temporal-mean"}
 

@@ -179,6 +179,9 @@ class Proxies(Keeping):
 
 
 def keeper(row: Strategy) -> type[Keeping]:
+    own: type[Keeping] | None = row.keeping()
+    if own is not None:
+        return own
     if row.anchored:
         return Pull
     return {"nothing": Keeping, "best": BestItems, "errors": Errors, "proxies": Proxies}[row.remembers]
