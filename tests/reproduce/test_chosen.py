@@ -1,6 +1,7 @@
 """A part of a table is asked for by its rows and backbones."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -11,10 +12,8 @@ from privacy.errors import InputError
 
 
 def chosen(paper: str, rows: tuple[str, ...], backbones: tuple[str, ...] = (), *exhibits: str):
-    from dataclasses import replace
-
     entry = PAPERS[paper]
-    ask = replace(entry.ask("released", range(1), {}, None, None), chosen=Chosen(rows, backbones))
+    ask = replace(entry.ask("released", range(1)), chosen=Chosen(rows, backbones))
     wanted = {name: entry.exhibits[name] for name in exhibits or ("table-2",)}
     data = {name: list(exhibit.data)[:1] for name, exhibit in wanted.items()}
     check_chosen(ask, wanted, data)

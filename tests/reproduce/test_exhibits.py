@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,36 +9,30 @@ import pytest
 
 from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet import load_fleet
-from edgefr.studies.reproductions.cells import Ask, Cell, Found, Part, Values
+from edgefr.studies.reproductions.cells import Ask, Cell, Found, Values
 from edgefr.studies.reproductions.exhibits import about
 from edgefr.studies.reproductions.runs import Job, Setting, ideal_fleet, run_all
 from privacy.errors import InputError
 
-ASK = Ask("released", (0, 1))
 FLEET = load_fleet(Path("devices.yaml"), ideal_fleet())
 
 
-@dataclass(frozen=True)
 class Row(Cell):
     """A cell that is nothing but a name on a data set."""
 
-    row: str
-    data: str = "demo"
-
     @property
-    def part(self) -> Part:
-        return Part(self.row, self.row.upper())
+    def title(self) -> str:
+        return self.row.upper()
 
     @property
     def values(self) -> Values:
         return {"method": "fedmf"}
 
-    @property
-    def label(self) -> str:
-        return f"{self.data}_{self.row}"
-
     def experiment(self, seed: int) -> Experiment:
         return load_experiment(overrides=["method=fedmf"], seed=seed)
+
+
+ASK = Ask(Row, "released", (0, 1))
 
 
 def protocols(said: dict[Row, str]) -> list[str]:
@@ -48,18 +41,16 @@ def protocols(said: dict[Row, str]) -> list[str]:
 
 
 def test_a_protocol_that_all_rows_share_is_one_line_without_names() -> None:
-    said = {Row("a"): "99 negatives", Row("b"): "99 negatives", Row("c", "xing"): "all items"}
+    said = {Row("demo", "a"): "99 negatives", Row("demo", "b"): "99 negatives", Row("xing", "c"): "all items"}
     assert protocols(said) == ["protocol, demo: 99 negatives", "protocol, xing: all items"]
 
 
 @pytest.mark.parametrize("leaking", ["a", "b", "c"])  # the first row, one between, and the last
 def test_no_row_speaks_for_another(leaking: str) -> None:
     leak = "99 negatives; training knew which items are held out"
-    lines = protocols({Row(row): leak if row == leaking else "99 negatives" for row in "abc"})
+    lines = protocols({Row("demo", row): leak if row == leaking else "99 negatives" for row in "abc"})
     others = ", ".join(f"demo_{row}" for row in "abc" if row != leaking)
-    assert sorted(lines) == sorted(
-        [f"protocol, demo_{leaking}: {leak}", f"protocol, {others}: 99 negatives"],
-    )
+    assert sorted(lines) == sorted([f"protocol, demo_{leaking}: {leak}", f"protocol, {others}: 99 negatives"])
 
 
 def asked(**fleet: Any) -> Experiment:

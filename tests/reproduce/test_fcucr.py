@@ -7,23 +7,14 @@ import pytest
 
 import edgefr
 from edgefr.experiment.unread_settings import read_values
+from edgefr.report.pages import Page
 from edgefr.studies.reproductions.cells import Found
-from edgefr.studies.reproductions.fcucr import comparison, forgetting, published, sweeps
-from edgefr.studies.reproductions.fcucr.exhibits import EXHIBITS
-from edgefr.studies.reproductions.fcucr.recipes import BASELINES, ROWS, Ask, Cell, recipe
-from edgefr.studies.reproductions.fcucr.results import (
-    LABELS,
-    MEASURES,
-    Line,
-    beaten,
-    compared,
-    levels,
-    picked,
-    survives,
-)
+from edgefr.studies.reproductions.fcucr import tables
+from edgefr.studies.reproductions.fcucr.recipes import BASELINES, LABELS, ROWS, recipe
+from edgefr.studies.reproductions.fcucr.tables import FCUCR, MEASURES, beaten, compared, levels, line, picked, survives
 from privacy.errors import InputError
 
-ASK = Ask("released", [0, 1, 2])
+ASK = FCUCR.ask("released", [0, 1, 2])
 
 
 def summary(hit: float, new: float, first: list[float] | None = None, best: int = 7) -> dict:
@@ -63,9 +54,13 @@ def found(**by_row: dict[int, dict]) -> Found:
     return Found({ASK.cell("xing", row.replace("_", "-")): made for row, made in by_row.items()})
 
 
+def page(name: str, found: Found, data: str = "xing") -> Page:
+    return FCUCR.exhibits[name].page(ASK, found, [data])
+
+
 @pytest.mark.parametrize(("row", "fidelity"), itertools.product(ROWS, ("released", "paper")))
 def test_every_row_is_a_valid_experiment(row, fidelity):
-    made = Ask(fidelity, [0]).cell("xing", row).experiment(3)
+    made = FCUCR.ask(fidelity).cell("xing", row).experiment(3)
     assert (made.data, made.seed, made.rounds) == ("xing", 3, 40)
     assert made.fidelity == ("ours" if row in BASELINES else fidelity), "of a baseline there is no released code"
     assert made.local_epochs == (1 if row in ("fedrap", "gpfedrec") else 4)
@@ -77,7 +72,7 @@ def test_every_row_is_a_valid_experiment(row, fidelity):
 
 def test_rows_differ_by_what_their_names_say():
     rows = [row for row in ROWS if row not in BASELINES]
-    models = {row: read_values(Cell("xing", row, "released").experiment(0))["model"] for row in rows}
+    models = {row: read_values(ASK.cell("xing", row).experiment(0))["model"] for row in rows}
     whole = models["fcucr-sasrec"]
     assert (whole["teacher"], whole["prototypes"], whole["personal"]) == ("received_global", "trained", True)
     taught = {"distill", "distill_weight", "distill_first", "distill_over"}
@@ -94,21 +89,12 @@ def test_rows_differ_by_what_their_names_say():
 
 def test_a_stream_of_its_own_is_another_cell_and_the_usual_one_is_not():
     usual = ASK.cell("xing", "sasrec")
-    assert Ask("released", [0], stream="cyclic").cell("xing", "sasrec") == usual
-    other = Ask("released", [0], stream="one-pass").cell("xing", "sasrec")
+    assert FCUCR.ask("released", stream="cyclic").cell("xing", "sasrec") == usual
+    other = FCUCR.ask("released", stream="one-pass").cell("xing", "sasrec")
     assert other.experiment(0).protocol.stream == "one-pass"
     assert other.folder(0) != usual.folder(0) != usual.folder(1)
     with pytest.raises(InputError, match="sasreck"):
         recipe("sasreck", "released")
-
-
-@pytest.mark.parametrize("exhibit", EXHIBITS)
-def test_every_cell_is_a_valid_experiment_with_a_folder_of_its_own(exhibit):
-    ask = Ask("paper", [0], {"rounds": 2})
-    for data in EXHIBITS[exhibit].data:
-        cells = EXHIBITS[exhibit].cells(ask, data)
-        assert {cell.experiment(0).rounds for cell in cells} == {2}
-        assert len({cell.folder(0) for cell in cells}) == len(set(cells))
 
 
 def test_the_usual_point_of_a_knob_is_the_row_itself():
@@ -119,48 +105,28 @@ def test_the_usual_point_of_a_knob_is_the_row_itself():
         "knowledge.interval": made.knowledge.interval,
         "knowledge.top_k": made.knowledge.top_k,
         "model.distill_weight": made.model["distill_weight"],
-    } == sweeps.USUAL
-    for knob, usual in sweeps.USUAL.items():
-        cells = sweeps.turned(ASK, "xing", knob)
+    } == tables.USUAL
+    for knob, usual in tables.USUAL.items():
+        cells = tables.turned(ASK, "xing", knob)
         assert [value for value, cell in cells.items() if cell == plain] == [usual]
 
 
-def test_published_tables_agree_with_one_another():
-    for data in published.DATA:
-        whole = published.TABLE_2[data]["fcucr-sasrec"]
-        assert published.TABLE_3[data]["fcucr-sasrec"] == whole
-        assert published.TABLE_4[data][-1] == whole  # all rounds
-        assert published.TABLE_5[data][0] == whole  # an interval of one
-        assert published.SECONDS_4[data][-1] == published.SECONDS_5[data][0]
-    assert published.TABLE_2["xing"]["fcucr-tisasrec"] == (0.2983, 0.1891)
-    assert published.TABLE_2["tmall"]["gru4rec"] == (0.2274, 0.1248)
-
-
-def test_nominal_epsilon_is_that_of_one_gaussian_release():
-    for std, epsilon in published.NOMINAL_EPSILON.items():
-        assert math.sqrt(2 * math.log(1.25 / 1e-5)) / std == pytest.approx(epsilon, abs=0.005)
-
-
 def test_noise_has_the_paper_s_standard_deviation():
-    cells = sweeps.noisy(Ask("paper", [0]), "xing")
-    uploads = cells[sweeps.UPLOADS][0.2].experiment(0)
+    cells = tables.noisy(FCUCR.ask("paper"), "xing")
+    uploads = cells[tables.UPLOADS][0.2].experiment(0)
     assert (uploads.privacy.mechanism, uploads.privacy.trust) == ("paper-laplace", "local")
     assert math.sqrt(2) * uploads.privacy.scale == pytest.approx(0.2, abs=1e-6)  # variance of a Laplace: 2 b^2
-    assert cells[sweeps.REPLIES][0.2].experiment(0).model["receiver_noise"] == 0.2
+    assert cells[tables.REPLIES][0.2].experiment(0).model["receiver_noise"] == 0.2
     assert uploads.aggregation.weights == "uniform"
-    assert cells[sweeps.UPLOADS][0.0] == cells[sweeps.REPLIES][0.0]
+    assert cells[tables.UPLOADS][0.0] == cells[tables.REPLIES][0.0]
 
 
 def test_levels():
-    lines = list(comparison.lines(ASK, "xing", ("sasrec", "fcucr-sasrec", "no-both")).values())
-    sheet, records = levels(found(sasrec=ALONE, fcucr_sasrec=WITH), "t", "model", lines)
+    lines = list(tables.lines(ASK, "xing", ("sasrec", "fcucr-sasrec", "no-both")).values())
+    made = levels(found(sasrec=ALONE, fcucr_sasrec=WITH), "t", lines)
+    (sheet,), records = made.sheets, made.records
     rows = {row["model"]: row for row in sheet.rows}
-    assert list(rows)[3:] == [
-        "popularity",
-        "seen, then popularity",
-        "co-occurrence with the last item",
-        "chance",
-    ]
+    assert list(rows)[3:] == ["popularity", "seen, then popularity", "co-occurrence with the last item", "chance"]
     whole = rows["FCUCR (SASRec)"]
     assert (whole["HR@10"], whole["HR@10\n(paper)"]) == ("0.4000 ± 0.1000", "0.2882")
     assert (whole["HR@10\nnew"], whole["HR@10\nseen"]) == ("0.0900 ± 0.0100", "0.5000 ± 0.1000")
@@ -175,21 +141,22 @@ def test_levels():
 
 
 def test_gains_are_over_seeds_that_both_have():
-    of = comparison.lines(ASK, "xing", ("fcucr-sasrec", "sasrec"))
-    sheet, records = compared(found(sasrec=ALONE, fcucr_sasrec=WITH), "t", of["fcucr-sasrec"], of["sasrec"])
-    rows = {row["measure"]: row for row in sheet.rows}
+    of = tables.lines(ASK, "xing", ("fcucr-sasrec", "sasrec"))
+    made = compared(found(sasrec=ALONE, fcucr_sasrec=WITH), "t", of["fcucr-sasrec"], of["sasrec"])
+    rows = {row["measure"]: row for row in made.sheets[0].rows}
     assert list(rows) == list(MEASURES)
     assert rows["HR@10"]["gain\n%"] == "+41.2"  # 1.2 / 0.85
     assert rows["HR@10"]["p"] == "0.118"  # of differences 0.1, 0.2, 0.05
     assert rows["HR@10"]["gain %\n(paper)"] == "+60.1"  # .2882 / .1800
     assert (rows["HR@10, new"]["gain\n%"], rows["HR@10, new"]["gain %\n(paper)"]) == ("-10.0", "-")
-    assert {r["pairs"] for r in records} == {3}
-    fewer = compared(found(sasrec={1: ALONE[1]}, fcucr_sasrec=WITH), "t", of["fcucr-sasrec"], of["sasrec"])[1][0]
+    assert {r["pairs"] for r in made.records} == {3}
+    some = found(sasrec={1: ALONE[1]}, fcucr_sasrec=WITH)
+    fewer = compared(some, "t", of["fcucr-sasrec"], of["sasrec"]).records[0]
     assert (fewer["pairs"], fewer["gain_percent"]) == (1, pytest.approx(100 * (0.5 / 0.3 - 1)))
 
 
 def test_plain_words():
-    of = comparison.lines(ASK, "xing", ("fcucr-sasrec", "sasrec", "no-tasd"))
+    of = tables.lines(ASK, "xing", ("fcucr-sasrec", "sasrec", "no-tasd"))
     both = found(sasrec=ALONE, fcucr_sasrec=WITH)
     said = survives(both, of["fcucr-sasrec"], of["sasrec"])
     assert "on all targets +41.2 %, not told from chance (p 0.118)" in said
@@ -205,7 +172,7 @@ def test_plain_words():
 
 def test_tables_2_and_3():
     some = found(sasrec=ALONE, fcucr_sasrec=WITH)
-    two, three = comparison.table_2(ASK, some, ["xing"]), comparison.table_3(ASK, some, ["xing"])
+    two, three = page("table-2", some), page("table-3", some)
     assert [row["model"] for row in two.sheets[0].rows][:7] == [
         "PFedRec",
         "FedRAP",
@@ -218,26 +185,26 @@ def test_tables_2_and_3():
     assert (len(two.sheets), len(three.sheets)) == (4, 4)
     assert "FCUCR (SASRec) against Fed-SASRec, xing, HR@10: on all targets +41.2 %" in two.notes[1]
     assert any("Fed-DMI-GNN" in note for note in two.notes)
-    nothing = comparison.table_2(ASK, Found({}), ["xing"])
+    nothing = page("table-2", Found({}))
     assert {row["HR@10"] for row in nothing.sheets[0].rows} == {"-"}
     assert set(LABELS) == set(ROWS)
 
 
 def test_tables_4_and_5():
-    page = sweeps.table_4(ASK, found(fcucr_sasrec=WITH), ["xing"])
-    rows = {row["rounds"]: row for row in page.sheets[0].rows}
+    four = page("table-4", found(fcucr_sasrec=WITH))
+    rows = {row["rounds"]: row for row in four.sheets[0].rows}
     assert list(rows)[:5] == ["this round", "last 2", "last 3", "last 5", "all rounds"]
     whole = rows["all rounds"]
     assert (whole["HR@10"], whole["HR@10\n(paper)"]) == ("0.4000 ± 0.1000", "0.2882")
     assert (whole["seconds\nper round"], whole["seconds\n(paper)"]) == ("1.50", "672")
     assert (rows["last 2"]["HR@10"], rows["last 2"]["NDCG@10\n(paper)"]) == ("-", "0.1985")
-    page = sweeps.table_5(ASK, found(fcucr_sasrec=WITH), ["xing"])
-    assert [row["seconds\n(paper)"] for row in page.sheets[0].rows][:5] == ["672", "643", "634", "619", "598"]
+    five = page("table-5", found(fcucr_sasrec=WITH))
+    assert [row["seconds\n(paper)"] for row in five.sheets[0].rows][:5] == ["672", "643", "634", "619", "598"]
 
 
 def test_figures_3_and_7():
     some = found(fcucr_sasrec=WITH)
-    three, seven = sweeps.of_knobs(3, ASK, some, ["xing"]), sweeps.of_noise(7, ASK, some, ["xing"])
+    three, seven = page("figure-3", some), page("figure-7", some)
     assert [row["k"] for row in three.sheets[0].rows][:6] == [f"k {k}" for k in (1, 5, 20, 100, 200, 1000)]
     assert "seen, then popularity (xing, HR@10 0.4500): beaten by none" in three.notes
     assert three.sheets[0].rows[2]["HR@10"] == three.sheets[1].rows[3]["HR@10"] == "0.4000 ± 0.1000"
@@ -248,13 +215,13 @@ def test_figures_3_and_7():
 
 
 def test_each_data_set_of_the_paper_has_its_figure():
-    drawn = {name: list(exhibit.data) for name, exhibit in EXHIBITS.items() if name.startswith("figure")}
-    alone = {f"figure-{n}": [published.DATA[(n - 3) % 4]] for n in range(3, 11)}
+    drawn = {name: list(exhibit.data) for name, exhibit in FCUCR.exhibits.items() if name.startswith("figure")}
+    alone = {f"figure-{n}": [FCUCR.exhibits["table-2"].data[(n - 3) % 4]] for n in range(3, 11)}
     assert drawn == {"figure-2": ["xing"], **alone}
     for name, (data,) in alone.items():
-        page = EXHIBITS[name].page(ASK, Found({}), [data], None)
-        assert (page.name, page.title[: len(name) + 6]) == (name, f"FCUCR F{name[1:].replace('-', ' ')}")
-        assert all(data in sheet.title for sheet in page.sheets)
+        made = page(name, Found({}), data)
+        assert (made.name, made.title[: len(name) + 6]) == (name, f"FCUCR F{name[1:].replace('-', ' ')}")
+        assert all(data in sheet.title for sheet in made.sheets)
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -264,10 +231,10 @@ def test_every_row_fits_other_data_sets(row):
 
 def test_other_data_sets_have_no_published_numbers_beside_theirs():
     some = Found({ASK.cell("ml-100k", "fcucr-sasrec"): WITH, ASK.cell("ml-100k", "sasrec"): ALONE})
-    two, four, five = (EXHIBITS[name].page(ASK, some, ["ml-100k"], None) for name in ("table-2", "table-4", "table-5"))
+    two, four, five = (page(name, some, "ml-100k") for name in ("table-2", "table-4", "table-5"))
     whole = next(row for row in two.sheets[0].rows if row["model"] == "FCUCR (SASRec)")
     assert whole["HR@10"] == "0.4000 ± 0.1000"
-    assert {record["published"] for page in (two, four, five) for record in page.records if "published" in record} == {
+    assert {record["published"] for made in (two, four, five) for record in made.records if "published" in record} == {
         None
     }
     assert four.sheets[0].rows[4]["seconds\nper round"] == "1.50"
@@ -283,13 +250,13 @@ def test_sessions_of_any_data_set_may_be_asked_for(tmp_path):
 
 def test_figure_2():
     runs = {0: summary(0.3, 0.1, [0.2, 0.6, 0.4]), 1: summary(0.3, 0.1, [0.4, 0.8])}
-    page = forgetting.figure_2(ASK, found(fcucr_sasrec=runs), ["xing"])
-    curves = {row["model"]: row for row in page.sheets[0].rows}
+    two = page("figure-2", found(fcucr_sasrec=runs))
+    curves = {row["model"]: row for row in two.sheets[0].rows}
     whole = curves["FCUCR (SASRec)"]
     assert (whole["round 1"], whole["round 2"], whole["round 5"]) == ("0.300", "0.700", "-")
     assert (whole["best"], whole["best - last"]) == ("0.700", "0.000")
     assert curves["Fed-SASRec"]["round 1"] == "-"
-    shares = {row["model"]: row for row in page.sheets[1].rows}["FCUCR (SASRec)"]
+    shares = {row["model"]: row for row in two.sheets[1].rows}["FCUCR (SASRec)"]
     assert (shares["targets\nfrom 0.5"], shares["targets\nfrom 0.9"]) == ("0.800", "0.300")
     assert (shares["negatives\nfrom 0.5"], shares["negatives\nfrom 0.9"]) == ("0.200", "0.100")
 
@@ -297,8 +264,7 @@ def test_figure_2():
 def test_what_was_not_measured_is_no_number():
     assert math.isnan(picked("HR@10", "sampled", "no such")(ALONE[0]))
     assert math.isnan(picked("HR@5", "seen")(ALONE[0]))
-    sheet, records = compared(
-        Found({}), "t", Line("a", ASK.cell("xing", "sasrec")), Line("b", ASK.cell("xing", "no-tasd"))
-    )
-    assert {row["gain\n%"] for row in sheet.rows} == {"-"}
-    assert {r["pairs"] for r in records} == {0}
+    one, other = (line("model", row, ASK.cell("xing", row)) for row in ("sasrec", "no-tasd"))
+    made = compared(Found({}), "t", one, other)
+    assert {row["gain\n%"] for row in made.sheets[0].rows} == {"-"}
+    assert {r["pairs"] for r in made.records} == {0}

@@ -8,13 +8,15 @@ import pytest
 from edgefr.metrics.continual import MASKS
 from edgefr.report.pages import Page
 from edgefr.studies.reproductions.cells import Found, change, p_value
-from edgefr.studies.reproductions.f3crec import ablations, comparison, improvement, published, static_dynamic, sweeps
-from edgefr.studies.reproductions.f3crec.recipes import Ask
-from edgefr.studies.reproductions.f3crec.results import average, average_group
-from edgefr.studies.reproductions.f3crec.static_dynamic import Loss, loss
+from edgefr.studies.reproductions.f3crec import moved, tables
+from edgefr.studies.reproductions.f3crec.moved import Loss, loss
+from edgefr.studies.reproductions.f3crec.tables import F3CREC as PAPER
+from edgefr.studies.reproductions.f3crec.tables import METHODS, average, average_group
+from edgefr.studies.reproductions.published import published
 from tests.reproduce.summaries import summary
 
-ASK = Ask("released", [0, 1, 2])
+ASK = PAPER.ask("released", [0, 1, 2])
+ALL = ASK.cells("ml-100k", METHODS, "fedmf")
 FT = {seed: summary(v - 0.1, v, v + 0.1) for seed, v in enumerate((0.2, 0.3, 0.35))}
 F3CREC = {seed: summary(v, v, v, known=None) for seed, v in enumerate((0.3, 0.5, 0.4))}
 SPP = {0: summary(0.3, 0.3, 0.3), 2: summary(0.3, 0.3, 0.3)}
@@ -22,8 +24,11 @@ SPP = {0: summary(0.3, 0.3, 0.3), 2: summary(0.3, 0.3, 0.3)}
 
 def found(**by_strategy: dict[int, dict]) -> Found:
     names = {name.replace("_", "-"): values for name, values in by_strategy.items()}
-    cells = ASK.cells("ml-100k", "fedmf", tuple(names))
-    return Found({cells[name]: values for name, values in names.items()})
+    return Found({ASK.cell("ml-100k", name, within="fedmf"): values for name, values in names.items()})
+
+
+def page(name: str, found: Found, data: str = "ml-100k") -> Page:
+    return PAPER.exhibits[name].page(ASK, found, [data])
 
 
 def by_method(sheet) -> dict[str, dict[str, str]]:
@@ -31,8 +36,8 @@ def by_method(sheet) -> dict[str, dict[str, str]]:
 
 
 def test_table_2_rows():
-    cells = ASK.cells("ml-100k", "fedmf", published.METHODS)
-    sheet, records = comparison.sheet(found(ft=FT, f3crec=F3CREC, spp=SPP), cells, "NDCG@20")
+    made = tables.compared(found(ft=FT, f3crec=F3CREC, spp=SPP), ALL, "NDCG@20")
+    (sheet,), records = made.sheets, made.records
     rows = by_method(sheet)
     assert list(rows) == ["FT", "Reg", "KD", "RLP2", "SPP", "F3CRec", "popularity", "popularity, all blocks", "chance"]
     best = rows["F3CRec"]
@@ -57,19 +62,18 @@ def test_table_2_rows():
 
 
 def test_table_2_with_nothing_finished():
-    page = comparison.table_2(ASK, Found({}), ["hetrec2011"])
-    assert len(page.sheets) == 9
-    assert {row["mean"] for sheet in page.sheets for row in sheet.rows if "mean" in row} == {"-"}
-    assert {row["RA\nhistory"] for sheet in page.sheets for row in sheet.rows if "RA\nhistory" in row} == {"-"}
-    assert any("HetRec" in note or "hetrec2011 FedMF Recall@20 (F3CRec)" in note for note in page.notes)
+    nothing = page("table-2", Found({}), "hetrec2011")
+    assert len(nothing.sheets) == 9
+    assert {row["mean"] for sheet in nothing.sheets for row in sheet.rows if "mean" in row} == {"-"}
+    assert {row["RA\nhistory"] for sheet in nothing.sheets for row in sheet.rows if "RA\nhistory" in row} == {"-"}
+    assert any("hetrec2011 FedMF Recall@20 (F3CRec)" in note for note in nothing.notes)
 
 
 def test_what_is_kept():
-    cells = ASK.cells("ml-100k", "fedmf", published.METHODS)
     kept = {seed: summary(0, 0, 0) | {"continual": table(0.4, v, 0.1)} for seed, v in enumerate((0.3, 0.5, 0.4))}
     less = {seed: summary(0, 0, 0) | {"continual": table(0.5, v, 0.3)} for seed, v in enumerate((0.2, 0.3, 0.35))}
-    sheet, records = comparison.kept_sheet(found(ft=less, f3crec=kept), cells)
-    rows = by_method(sheet)
+    made = tables.kept_sheet(found(ft=less, f3crec=kept), ALL)
+    rows, records = by_method(made.sheets[0]), made.records
     assert rows["F3CRec"]["RA\nas released"] == "0.4000 ± 0.1000"
     assert rows["F3CRec"]["forgetting\nhistory"] == "0.2000 ± 0.0000"
     assert rows["F3CRec"]["p of RA\nhistory"] == "0.118"
@@ -98,27 +102,26 @@ def test_users_of_a_group_that_no_block_has():
 
 def test_ablation_rows():
     less = {0: summary(0.3, 0.3, 0.3), 1: summary(0.3, 0.3, 0.3), 2: summary(0.3, 0.3, 0.3)}
-    page = ablations.table_3(ASK, found(f3crec=F3CREC, f3crec_no_client=less, ft=FT), ["ml-100k"])
-    rows = by_method(page.sheets[0])
+    rows = by_method(page("table-3", found(f3crec=F3CREC, f3crec_no_client=less, ft=FT)).sheets[0])
     assert list(rows) == ["F3CRec", "w/o c.c", "w/o a.r.m", "FT"]
     assert rows["w/o c.c"]["NDCG@20\ndecrease %"] == "-25.00"
     assert rows["w/o c.c"]["NDCG@20\ndecrease % paper"] == "-6.35"
     assert rows["w/o c.c"]["Recall@20"] == "0.6000 ± 0.0000"
     assert rows["FT"]["NDCG@20\np against F3CRec"] == "0.118"
     assert rows["F3CRec"]["NDCG@20\ndecrease %"] == ""
-    assert [row["method"] for row in ablations.table_6(ASK, Found({}), ["lastfm-2k"]).sheets[0].rows] == [
+    assert [row["method"] for row in page("table-6", Found({}), "lastfm-2k").sheets[0].rows] == [
         "F3CRec", "w/o s.c", "w/o i.t.m", "FT",
     ]  # fmt: skip
 
 
 def test_noise_is_local_laplace_without_a_clip():
-    cells = sweeps.noisy(ASK, "ml-100k")
+    cells = tables.noisy(ASK, "ml-100k")
     assert list(cells) == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
     assert cells[0.0].experiment(0).privacy.mechanism == "none"
     privacy = cells[0.3].experiment(0).privacy
     assert (privacy.mechanism, privacy.trust, privacy.scale, privacy.clip) == ("laplace", "local", 0.3, None)
-    page = sweeps.table_8(ASK, Found({cells[0.3]: F3CREC}), ["ml-100k"])
-    assert page.sheets[0].rows[3] == {
+    eight = page("table-8", Found({cells[0.3]: F3CREC}))
+    assert eight.sheets[0].rows[3] == {
         "noise\nlambda": "0.3",
         "NDCG@20": "0.4000 ± 0.1000",
         "NDCG@20\npaper": "0.0951",
@@ -128,28 +131,28 @@ def test_noise_is_local_laplace_without_a_clip():
         "Recall@20\nhistory masked": "0.8200 ± 0.2000",
         "seeds": "3",
     }
-    assert "guarantees no differential privacy" in page.notes[0]
+    assert "guarantees no differential privacy" in eight.notes[0]
 
 
 def test_knobs_of_figure_4(tmp_path):
-    cells = sweeps.turned(ASK, "lastfm-2k", sweeps.EPSILON)
+    cells = tables.turned(ASK, "lastfm-2k", tables.EPSILON)
     assert list(cells) == [0.0001, 0.0003, 0.0005, 0.0007, 0.0009]
     assert cells[0.0007].experiment(0).continual.shift_scale == 0.0007
-    betas = sweeps.turned(ASK, "ml-100k", sweeps.BETA)
-    assert betas[0.0].strategy == "f3crec-no-server"
+    betas = tables.turned(ASK, "ml-100k", tables.BETA)
+    assert betas[0.0].row == "f3crec-no-server"
     assert betas[0.3].experiment(0).aggregation.beta == 0.3
-    page = sweeps.figure_4(ASK, Found({betas[0.3]: F3CREC}), ["ml-100k"])
-    assert {p.suffix for p in page.write(tmp_path, [])} == {".md", ".csv", ".png", ".svg"}
-    row = next(row for row in page.sheets[2].rows if row["beta"] == "0.3")
+    four = page("figure-4", Found({betas[0.3]: F3CREC}))
+    assert {p.suffix for p in four.write(tmp_path, [])} == {".md", ".csv", ".png", ".svg"}
+    row = next(row for row in four.sheets[2].rows if row["beta"] == "0.3")
     assert row == {"beta": "0.3", "NDCG@20": "0.4000 ± 0.1000", "Recall@20": "0.8000 ± 0.2000", "seeds": "3"}
 
 
 def test_figure_3_is_over_the_best_of_the_others(tmp_path):
-    page = improvement.figure_3(ASK, found(ft=FT, f3crec=F3CREC, spp=SPP), ["ml-100k"])
-    row = page.sheets[0].rows[0]
+    three = page("figure-3", found(ft=FT, f3crec=F3CREC, spp=SPP))
+    row = three.sheets[0].rows[0]
     assert (row["improvement\n%"], row["second best"], row["pairs"]) == ("+16.67", "SPP", "2")
     assert (row["improvement %\npaper"], row["second best\npaper"]) == ("+8.50", "Reg")  # 0.1034 / 0.0953
-    assert {p.suffix for p in page.write(tmp_path, [])} == {".md", ".csv", ".png", ".svg"}
+    assert {p.suffix for p in three.write(tmp_path, [])} == {".md", ".csv", ".png", ".svg"}
 
 
 def test_losses_are_of_groups():
@@ -162,12 +165,10 @@ def test_losses_are_of_groups():
 
 
 def test_tables_4_and_5_rows():
-    losses = {
-        (m, mask, g): [] for m in static_dynamic.METHODS for mask in static_dynamic.MASKS for g in static_dynamic.GROUPS
-    }
+    losses = {(m, mask, g): [] for m in moved.METHODS for mask in MASKS for g in moved.GROUPS}
     losses["spp", "as released", "dynamic"] = [Loss(0.2, 0.1, 7), Loss(0.2, 0.05, 9)]
     losses["f3crec", "as released", "dynamic"] = [Loss(0.2, 0.1, 7), Loss(0.2, 0.1, 9)]
-    sheet, _ = static_dynamic._sheet("ml-100k", losses, "degradation", published.TABLE_4["ml-100k"])
+    (sheet,) = moved.users_sheet("ml-100k", losses, "degradation", published("f3crec", "table-4")).sheets
     assert [(row["users"], row["mask"]) for row in sheet.rows[:2]] == [
         ("static", "as released"),
         ("dynamic", "as released"),
@@ -176,16 +177,14 @@ def test_tables_4_and_5_rows():
     assert (row["SPP"], row["SPP\npaper"]) == ("0.6250 ± 0.1768", "0.7860")
     assert (row["users\nper seed"], row["seeds"]) == ("8", "2")
     assert sheet.rows[3]["SPP\npaper"] == "-"  # the other mask has no published number
-    sheet, _ = static_dynamic._sheet("ml-100k", losses, "after", published.TABLE_5["ml-100k"])
+    (sheet,) = moved.users_sheet("ml-100k", losses, "after", published("f3crec", "table-5")).sheets
     assert (sheet.rows[1]["SPP"], sheet.rows[1]["SPP\npaper"]) == ("0.0750 ± 0.0354", "0.0536")
 
 
 def test_a_page_without_some_rows():
-    cells = ASK.cells("ml-100k", "fedmf", published.METHODS)
-    whole, records = comparison.sheet(found(ft=FT, f3crec=F3CREC, spp=SPP), cells, "NDCG@20")
-    page = Page("table-2", "Table 2", [whole], records)
-    left = [ASK.cell("ml-100k", "fedmf", name).part[:2] for name in ("reg", "kd", "rlp2", "f3crec")]
-    part = page.without(left)
+    made = tables.compared(found(ft=FT, f3crec=F3CREC, spp=SPP), ALL, "NDCG@20")
+    whole = Page("table-2", "Table 2", made.sheets, made.records)
+    part = whole.without([ALL[name].part[:2] for name in ("reg", "kd", "rlp2", "f3crec")])
     sheet = part.sheets[0]
     assert [row["method"] for row in sheet.rows] == ["FT", "SPP", "popularity", "popularity, all blocks", "chance"]
     assert list(sheet.rules) == [1], "the line stays between methods and references"
@@ -197,10 +196,9 @@ def test_a_page_without_some_rows():
         "popularity, all blocks",
         "chance",
     }
-    assert page.without([]) is page
+    assert whole.without([]) is whole
 
 
 def test_references_come_from_any_row_that_was_run():
-    sheet, _ = comparison.sheet(found(spp=SPP), ASK.cells("ml-100k", "fedmf", published.METHODS), "NDCG@20")
-    rows = by_method(sheet)
+    rows = by_method(tables.compared(found(spp=SPP), ALL, "NDCG@20").sheets[0])
     assert (rows["popularity"]["mean"], rows["FT"]["mean"]) == ("0.2500 ± 0.0000", "-")

@@ -8,16 +8,29 @@ from typing import Any
 
 import pytest
 
+from edgefr.report.pages import Page
 from edgefr.studies.reproductions.cells import Found
-from edgefr.studies.reproductions.transfr import comparison, published, stages, sweeps
-from edgefr.studies.reproductions.transfr.exhibits import EXHIBITS
-from edgefr.studies.reproductions.transfr.recipes import DOMAINS, ROWS, Ask, tasks
-from edgefr.studies.reproductions.transfr.results import cold, level, lost, shown, warm
+from edgefr.studies.reproductions.transfr.recipes import DOMAINS, ROWS, tasks
+from edgefr.studies.reproductions.transfr.tables import (
+    LAYERS,
+    LOCAL_EPOCHS,
+    TRANSFR,
+    cold,
+    lost,
+    of_stage,
+    shown,
+    turned,
+    warm,
+)
 from privacy.errors import InputError
 from tests.cli import commands
 
-ASK = Ask("as each recipe says", [0, 1])
+ASK = TRANSFR.ask(seeds=[0, 1])
 HERE, BACK = tasks("amazon-arts-office")
+
+
+def page(name: str, found: Found) -> Page:
+    return TRANSFR.exhibits[name].page(ASK, found, ["amazon-arts-office"])
 
 
 def both(value: float) -> dict[str, float]:
@@ -35,7 +48,7 @@ def summary(source: dict[str, float], target: dict[str, float]) -> dict[str, Any
     }
 
 
-TRANSFR = summary(
+TUNED = summary(
     {"random": 0.1, "pretrain": 0.2, "finetune": 0.3, "localtrain": 0.4},
     {"random": 0.05, "pretrain": 0.15, "finetune": 0.2, "context": 0.25, "localtrain": 0.3},
 )
@@ -45,65 +58,49 @@ PMF = summary({"central": 0.4}, {"central": 0.1})
 
 def test_every_cell_is_a_valid_experiment() -> None:
     for data in DOMAINS:
-        for exhibit in EXHIBITS.values():
-            cells = exhibit.cells(Ask("", [0], {"evaluation.k": [7]}), data)
+        for exhibit in TRANSFR.listed[2:]:
+            cells = list(exhibit.cells(TRANSFR.ask(), data))
             made = [cell.experiment(3) for cell in cells]
-            assert {(e.data, e.seed, *e.evaluation.k, e.protocol.name) for e in made} == {(data, 3, 7, "cross-domain")}
+            assert {(e.data, e.seed, e.protocol.name) for e in made} == {(data, 3, "cross-domain")}
             assert len({cell.folder(3) for cell in cells}) == len(set(cells)) == len(cells)
 
 
 def test_a_task_is_asked_for_in_both_directions() -> None:
-    there, back = (ASK.cell(task, "pmf").experiment(0).protocol for task in tasks("amazon-movie-book"))
+    there, back = (task.cell(ASK, "pmf").experiment(0).protocol for task in tasks("amazon-movie-book"))
     assert (there.source, there.target) == (back.target, back.source) == ("movie", "book")
     with pytest.raises(InputError, match="unknown data set of two domains 'ml-100k'"):
         tasks("ml-100k")
 
 
-def test_central_rows_read_no_rounds_and_others_do() -> None:
-    ask = Ask("", [0], {"rounds": 2})
-    assert ask.cell(HERE, "transfr-ours").experiment(0).rounds == 2
-    assert ask.cell(HERE, "pmf") == ASK.cell(HERE, "pmf")
-
-
 def test_heads_of_figure_5_are_the_papers_widths() -> None:
-    heads = [cell.experiment(0).model for cell in sweeps.turned(ASK, HERE, sweeps.LAYERS).values()]
+    heads = [cell.experiment(0).model for cell in turned(ASK, HERE, LAYERS).values()]
     assert [each["adapter"] for each in heads] == [[32], [128, 32], [128, 64, 32], [256, 128, 64, 32]]
     assert {each["head_form"] for each in heads} == {"adapter"}
-    folders = [cell.folder(0) for cell in sweeps.turned(ASK, HERE, sweeps.LAYERS).values()]
+    folders = [cell.folder(0) for cell in turned(ASK, HERE, LAYERS).values()]
     assert folders[1].startswith("amazon-arts-office_arts-office_transfr_adapter=128-32_head_form=adapter_")
 
 
 def test_figure_6_shares_its_sixth_epoch_with_table_4() -> None:
-    points = sweeps.turned(ASK, HERE, sweeps.LOCAL_EPOCHS)
+    points = turned(ASK, HERE, LOCAL_EPOCHS)
     epochs = {point: cell.experiment(0).model["local_training_epochs"] for point, cell in points.items()}
     assert epochs == {"2": 2, "4": 4, "6": 6, "8": 8, "10": 10}
-    assert points["6"] == ASK.cell(HERE, "transfr")
-
-
-@pytest.mark.parametrize("metric", published.METRICS)
-@pytest.mark.parametrize("row", published.LABELS)
-def test_printed_losses_follow_from_the_printed_source_and_target(metric: str, row: str) -> None:
-    source, target = published.SOURCE[metric][row], published.target(metric, row)
-    for at in range(3):
-        assert published.DELTA[metric][row][at] == pytest.approx(100 * (1 - target[at] / source[at]), abs=0.02)
-    for values, printed in ((source, source[3]), (target, target[3])):
-        assert printed == pytest.approx(sum(values[:3]) / 3, abs=1.1e-4)
+    assert points["6"] == HERE.cell(ASK, "transfr")
 
 
 def test_what_a_table_takes_from_a_run() -> None:
-    assert [cold("target", "HR@10")(one) for one in (TRANSFR, CMF, PMF)] == [0.2, 0.1, 0.1]
-    assert [warm("HR@10")(one) for one in (TRANSFR, CMF)] == [0.3, 0.35]
+    assert [cold("target", "HR@10")(one) for one in (TUNED, CMF, PMF)] == [0.2, 0.1, 0.1]
+    assert [warm("HR@10")(one) for one in (TUNED, CMF)] == [0.3, 0.35]
     assert warm("HR@10")(PMF) != warm("HR@10")(PMF), "nothing is known there: NaN"
-    assert [shown(side, "HR@10", "transfr")(TRANSFR) for side in ("source", "target")] == [0.4, 0.3]
-    assert [shown(side, "HR@10", "cmf")(CMF) for side in ("source", "target")] == [0.4, 0.1]
-    assert lost("NDCG@10", "transfr")(TRANSFR) == pytest.approx(25)
-    assert lost("NDCG@10", "cmf")(CMF) == pytest.approx(75)
+    assert [shown(side, "HR@10")(TUNED) for side in ("source", "target")] == [0.4, 0.3]
+    assert [shown(side, "HR@10")(CMF) for side in ("source", "target")] == [0.4, 0.1]
+    assert lost("NDCG@10")(TUNED) == pytest.approx(25)
+    assert lost("NDCG@10")(CMF) == pytest.approx(75)
 
 
 def test_tables_show_rows_references_and_the_papers_numbers() -> None:
-    made = {"transfr": TRANSFR, "cmf": CMF, "pmf": PMF}
-    found = Found({ASK.cell(HERE, row): {0: one, 1: one} for row, one in made.items()})
-    four = comparison.table_4(ASK, found, ["amazon-arts-office"])
+    made = {"transfr": TUNED, "cmf": CMF, "pmf": PMF}
+    found = Found({HERE.cell(ASK, row): {0: one, 1: one} for row, one in made.items()})
+    four = page("table-4", found)
     first, second, printed = four.sheets
     assert (first.title, second.title) == (
         "arts → office, cold start (amazon-arts-office)",
@@ -114,31 +111,31 @@ def test_tables_show_rows_references_and_the_papers_numbers() -> None:
     assert rows["TransFR, cross-entropy and Adam on devices"]["HR@10"] == "0.2000 ± 0.0000"
     assert rows["chance"]["HR@10"] == "0.0900 ± 0.0000"
     assert [row["Music→Books\nHR@10"] for row in printed.rows][:2] == ["0.1403", "0.1692"]
-    five = comparison.transfer(5, ASK, found, ["amazon-arts-office"])
+    five = page("table-5", found)
     rows = {row["method"]: row for row in five.sheets[0].rows}
     assert rows["TransFR, cross-entropy and Adam on devices"]["lost %"] == "25.0 ± 0.0"
     assert rows["CMF, central"]["target, its\nitems known"] == "0.3500 ± 0.0000"
     assert rows["popularity"]["source"] == "0.4000 ± 0.0000"
-    assert level(found, [ASK.cell(HERE, "pmf")], "source", "hybrid", "HR@10").number == 0
+    assert found.fullest([HERE.cell(ASK, "pmf")], of_stage("source", "hybrid", "HR@10")) is None
 
 
 def test_a_part_of_a_table_leaves_the_papers_rows() -> None:
-    found = Found({ASK.cell(HERE, "pmf"): {0: PMF}})
+    found = Found({HERE.cell(ASK, "pmf"): {0: PMF}})
     left = {(name, ROWS[name].label) for name in ROWS if name != "pmf"}
-    page = comparison.table_4(ASK, found, ["amazon-arts-office"]).without(left)
-    assert [row["method"] for row in page.sheets[0].rows] == ["PMF, central", "popularity", "chance"]
-    assert len(page.sheets[-1].rows) == 9
+    part = page("table-4", found).without(left)
+    assert [row["method"] for row in part.sheets[0].rows] == ["PMF, central", "popularity", "chance"]
+    assert len(part.sheets[-1].rows) == 9
 
 
 def test_figures_show_every_stage_and_every_point() -> None:
-    found = Found({cell: {0: TRANSFR} for cell in EXHIBITS["figure-6"].cells(ASK, "amazon-arts-office")})
-    by_stage = stages.by_stage(3, ASK, found, ["amazon-arts-office"])
+    found = Found({cell: {0: TUNED} for cell in TRANSFR.exhibits["figure-6"].cells(ASK, "amazon-arts-office")})
+    by_stage = page("figure-3", found)
     rows = {row["stage"]: row["TransFR, cross-entropy and Adam on devices"] for row in by_stage.sheets[0].rows}
     assert [rows[name] for name in ("Random", "Pretrain", "Finetune", "context", "Localtrain")] == [
         *("0.0500", "0.1500", "0.2000", "0.2500", "0.3000")
     ]
     assert by_stage.figure is not None
-    six = sweeps.of_knob(6, ASK, found, ["amazon-arts-office"])
+    six = page("figure-6", found)
     assert [row["HR@10\nLocaltrain"] for row in six.sheets[0].rows] == ["0.3000"] * 5
 
 
@@ -163,6 +160,6 @@ def test_the_command_runs_rows_in_both_directions(tmp_path: Path) -> None:
     }
     own = [float(row["mean"]) for row in rows if row["method"] and row["metric"] == "HR@10"]
     assert own == pytest.approx([10 / 21] * 4), "items that nobody trained are tied: 10 of 21 candidates"
-    page = (tmp_path / "out" / "table-5.md").read_text()
-    assert "0.2232" in page, "what the paper prints"
-    assert "TransFR, as we" not in page
+    written = (tmp_path / "out" / "table-5.md").read_text()
+    assert "0.2232" in written, "what the paper prints"
+    assert "TransFR, as we" not in written

@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 
 import pytest
+from edgefr.studies.sweeps.space import Range
 
 from edgefr.studies.sweeps.search import BATCH, JOURNAL, Study, Told, Trial, available, opened
-from edgefr.studies.sweeps.space import Range
 
 RANGES = [Range("privacy.clip", "log", 0.01, 100.0), Range("rounds", "int", 1, 50)]
 

@@ -3,8 +3,8 @@
 import re
 
 import pytest
-
 from edgefr.studies.sweeps.space import Range
+
 from privacy.errors import InputError
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from edgefr.experiment.experiment import load_experiment
 from edgefr.experiment.method import METHODS
-from edgefr.studies.reproductions.fcucr.recipes import SESSION_BASED, Ask
-from edgefr.studies.reproductions.fedcar.comparison import TABLE_2, TABLE_3
-from edgefr.studies.reproductions.fedcar.published import DATA
+from edgefr.studies.reproductions.fcucr.recipes import SESSION_BASED
+from edgefr.studies.reproductions.fcucr.recipes import Cell as SessionCell
 from edgefr.studies.reproductions.fedcar.recipes import RECIPES, ROWS, Cell
+from edgefr.studies.reproductions.fedcar.tables import FEDCAR, TABLE_2, TABLE_3
 from edgefr.studies.tuning.rules import Rules
 from edgefr.studies.tuning.space import Base, Space
 
@@ -50,7 +50,7 @@ def test_a_space_makes_experiments_at_both_ends_of_all_its_ranges(name: str) -> 
 @pytest.mark.parametrize("name", SESSION_BASED)
 def test_a_space_of_sessions_makes_experiments_that_fcucrs_table_is_made_of(name: str) -> None:
     space = Space.read(FOLDER / "sessions", name)
-    row = Ask("released", [0]).cell("xing", name).experiment(0)
+    row = SessionCell("xing", name, fidelity="released").experiment(0)
     for experiment in Base(SESSIONS, (), Rules().laid, "xing").ends(space):
         assert (experiment.method, experiment.protocol) == (name, row.protocol)
         assert (experiment.rounds, experiment.local_epochs, experiment.negatives) == (40, 4, 1)
@@ -79,7 +79,9 @@ def test_every_row_of_every_table_is_searched_by_a_space_or_has_its_recipe() -> 
         if row.judged:
             assert Space.read(FOLDER, row.name).fixed["method"] in METHODS
         else:
-            assert all(Cell(data, row.name).experiment(0).fidelity == "released" for data in DATA), row.name
+            assert all(
+                Cell(data, row.name).experiment(0).fidelity == "released" for data in FEDCAR.exhibits["table-2"].data
+            ), row.name
     assert {*NAMES} - ALONE == {row.name for row in ROWS.values() if row.judged}, "and no space is of nothing"
 
 

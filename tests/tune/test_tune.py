@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from edgefr.studies.sweeps.space import Range
 
 import edgefr
 from edgefr.studies.jobs import Failed
 from edgefr.studies.reproductions.fedcar.recipes import _rules
-from edgefr.studies.sweeps.space import Range
 from edgefr.studies.tuning import run as tuning
 from edgefr.studies.tuning import trial as trials
 from edgefr.studies.tuning.rules import Rules

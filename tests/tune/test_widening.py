@@ -6,11 +6,11 @@ import math
 from dataclasses import replace
 
 import pytest
+from edgefr.studies.sweeps.space import Range
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgefr.studies.sweeps.search import BATCH, Told, Trial
-from edgefr.studies.sweeps.space import Range
 from edgefr.studies.tuning.wider_ranges import FIRST_LOOK, at_edges, edge, moved, widened, wider
 
 LR = Range("model.lr", "log", 0.01, 1.0)

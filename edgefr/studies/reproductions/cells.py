@@ -6,16 +6,16 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import yaml
 
-from edgefr.experiment.experiment import Experiment
+from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.metrics.significance import paired_t
-from edgefr.report.pages import Spread
+from edgefr.report.pages import Record, Spread
 from edgefr.simulation.runs.run import Run
 from privacy.errors import unknown
 
@@ -23,6 +23,9 @@ Values = dict[str, Any]
 Summary = Mapping[str, Any]
 Pick = Callable[[Summary], float]
 BySeed = dict[int, float]
+
+FIDELITIES = ("released", "paper")
+"""These say whom to follow where a paper and its released code differ."""
 
 
 class Part(NamedTuple):
@@ -33,37 +36,69 @@ class Part(NamedTuple):
     backbone: str | None = None
 
 
+@dataclass(frozen=True)
 class Cell(ABC):
-    """A cell is one experiment without its seed. `data`: its data set."""
+    """A cell is one experiment without its seed: a row of a paper's tables on a data set.
+
+    `within`: the backbone or task, where rows come for each. `extra`: values that differ from the row's recipe.
+    """
+
+    FIDELITY: ClassVar[str] = ""
+    """What pages say of the fidelity, where a paper has no choice."""
 
     data: str
+    row: str
+    within: str = ""
+    fidelity: str = ""
+    extra: tuple[tuple[str, Any], ...] = field(default=(), hash=False)  # a value may be a list
 
     @property
     @abstractmethod
-    def part(self) -> Part:
-        """Return the row of a table that the cell is of, and the backbone where the table has some."""
+    def title(self) -> str:
+        """Return what pages call the row."""
 
     @property
     @abstractmethod
     def values(self) -> Values:
         """Return what differs from the defaults of the schema, by dotted name as for `--set`."""
 
-    @property
-    @abstractmethod
-    def label(self) -> str:
-        """Return what tells it from other cells, for people and in names of folders."""
-
     @abstractmethod
     def experiment(self, seed: int) -> Experiment:
         """Return the experiment to be run."""
 
+    def loaded(self, values: Values, seed: int) -> Experiment:
+        """Return the experiment of these values on the cell's data."""
+        overrides = [f"{key}={as_yaml(value)}" for key, value in values.items()]
+        return load_experiment(overrides=overrides, data=self.data, seed=seed)
+
+    def reads(self, name: str, value: Any) -> bool:
+        """Say whether a value would make another experiment of it, so that tables share a run where it would not."""
+        values = self.values
+        return name not in values or values[name] != value
+
+    @property
+    def words(self) -> Record:
+        """Return what names the row in records."""
+        return {"method": self.row}
+
+    @property
+    def part(self) -> Part:
+        """Return the row of a table that the cell is of, and the backbone where the table has some."""
+        return Part(self.row, self.title)
+
+    @property
+    def label(self) -> str:
+        """Return what tells it from other cells, for people and in names of folders."""
+        named = [self.data, self.fidelity, self.within, self.row, *label_parts(self.extra)]
+        return "_".join(name for name in named if name)
+
     def folder(self, seed: int) -> str:
         """Return the name of the run's folder. A digest of all values keeps runs of another recipe apart."""
-        digest = sha256(yaml.safe_dump(self.values, sort_keys=True).encode()).hexdigest()[:8]
-        return f"{self.label}_{digest}_seed-{seed}"
+        return self.named(yaml.safe_dump(self.values, sort_keys=True), seed)
 
-
-Like = TypeVar("Like", bound=Cell)
+    def named(self, digested: str, seed: int) -> str:
+        """Return the name of the folder of a run that a text decides."""
+        return f"{self.label}_{sha256(digested.encode()).hexdigest()[:8]}_seed-{seed}"
 
 
 @dataclass(frozen=True)
@@ -98,14 +133,28 @@ class Chosen:
 class Ask:
     """This is what is asked for: fidelity, seeds, and values over every recipe. `data_dir`: where archives lie.
 
-    `chosen`: the part of each table.
+    `kind`: the paper's cells; `stream`: one-pass or cyclic, None for that of the recipe; `chosen`: the part of each
+    table.
     """
 
+    kind: type[Cell]
     fidelity: str
     seeds: Sequence[int]
     extra: Values = field(default_factory=dict)
     data_dir: Path | None = None
-    chosen: Chosen = field(default=Chosen(), kw_only=True)
+    stream: str | None = None
+    chosen: Chosen = Chosen()
+
+    def cell(self, data: str, row: str, extra: Values | None = None, within: str = "") -> Cell:
+        """Return a cell under this request, whose own values go over `extra`."""
+        plain = self.kind(data, row, within, "" if self.kind.FIDELITY else self.fidelity)
+        stream = {} if self.stream is None else {"protocol.stream": self.stream}
+        asked = {**(extra or {}), **stream, **self.extra}
+        return replace(plain, extra=tuple(sorted((k, v) for k, v in asked.items() if plain.reads(k, v))))
+
+    def cells(self, data: str, rows: Iterable[str], within: str = "") -> dict[str, Cell]:
+        """Return the cells of several rows, by name."""
+        return {row: self.cell(data, row, within=within) for row in rows}
 
 
 @dataclass(frozen=True)
@@ -115,11 +164,6 @@ class Found:
     summaries: Mapping[Any, Mapping[int, Summary]]
     runs: Mapping[Any, Mapping[int, Run]] = field(default_factory=dict)
 
-    def any_of(self, cells: Iterable[Like]) -> Like:
-        """Return the first of some cells that has a finished run, or the first where none has."""
-        listed = list(cells)
-        return next((cell for cell in listed if self.summaries.get(cell)), listed[0])
-
     def by_seed(self, cell: Cell, pick: Pick) -> BySeed:
         """Return one value per finished seed."""
         return {seed: pick(summary) for seed, summary in self.summaries.get(cell, {}).items()}
@@ -127,6 +171,12 @@ class Found:
     def spread(self, cell: Cell, pick: Pick) -> Spread:
         """Return the mean and standard deviation over the finished seeds."""
         return Spread.of(list(self.by_seed(cell, pick).values()))
+
+    def fullest(self, cells: Iterable[Cell], pick: Pick) -> Cell | None:
+        """Return the first of the cells with the most seeds that have a value; None where none has."""
+        counts = {cell: self.spread(cell, pick).number for cell in cells}
+        best = max(counts, key=lambda cell: counts[cell], default=None)
+        return best if best is not None and counts[best] else None
 
 
 def label_parts(extra: Iterable[tuple[str, Any]]) -> list[str]:

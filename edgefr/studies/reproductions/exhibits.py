@@ -6,10 +6,10 @@ exhibit has and what its page shows (a folder per paper), processes and folders 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any
 
 import yaml
 
@@ -19,25 +19,94 @@ from edgefr.report.over_seeds import versions
 from edgefr.report.pages import Page, Record, Report
 from edgefr.simulation.runs.run import Run
 from edgefr.studies.jobs import HERE, Where
-from edgefr.studies.reproductions.cells import Ask, Cell, Chosen, Found
+from edgefr.studies.reproductions.cells import FIDELITIES, Ask, Cell, Chosen, Found, Values
 from edgefr.studies.reproductions.page import Reproduction, write_reproduction
+from edgefr.studies.reproductions.published import specification
 from edgefr.studies.reproductions.runs import Job, Setting, run_all
+from edgefr.studies.reproductions.tables import Made, draw
 from privacy.errors import InputError
 from privacy.progress import Progress
 
-Asked = TypeVar("Asked", bound=Ask)
+
+@dataclass(frozen=True)
+class Exhibit:
+    """An exhibit is a table or figure. `name`: "table-2", "figure-3", ...; `data`: the paper's own data sets for it.
+
+    `make(ask, found, data sets, progress)` returns what its page is made of; `notes`: how to read it, then what
+    `last(data sets)` says; `grid`: of a figure, panels beside each other, width, and height of a row.
+    """
+
+    name: str
+    title: str
+    data: Sequence[str]
+    notes: Sequence[str]
+    cells: Callable[[Ask, str], Iterable[Cell]]
+    make: Callable[[Ask, Found, Sequence[str], Progress | None], Made]
+    last: Callable[[Sequence[str]], Sequence[str]] = lambda data: ()
+    grid: tuple[int, float, float] | None = None
+
+    @classmethod
+    def of(cls, paper: str, name: str, cells: Any, make: Any, data: Sequence[str] = (), **more: Any) -> Exhibit:
+        """Return an exhibit by what the paper's specification says of it, and what is made of its runs."""
+        said = specification(paper)
+        own = said["exhibits"][name]
+        notes = [said["notes"][note] for note in own["notes"]]
+        return cls(name, own["title"], own.get("data", data), notes, cells, make, **more)
+
+    def page(self, ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
+        """Return its page."""
+        made = self.make(ask, found, data, progress)
+        figure = None if self.grid is None else draw(made.panels, *self.grid)
+        notes = [*made.said, *self.notes, *self.last(data)]
+        return Page(self.name, self.title, made.sheets, made.records, notes, figure)
+
+
+def by_data(make: Callable[[Ask, Found, str], Made]) -> Callable[[Ask, Found, Sequence[str], Progress | None], Made]:
+    """Return what makes a page data set by data set, of what makes the part of one."""
+    return lambda ask, found, data, progress: sum((make(ask, found, name) for name in data), Made())
 
 
 @dataclass(frozen=True)
-class Exhibit(Generic[Asked]):
-    """An exhibit is a table or figure.
+class Paper:
+    """A paper has exhibits over data sets, and rows: `kind` is their cells.
 
-    `data`: the paper's own data sets for it; `page(ask, found, data sets, progress)`.
+    `streams`: how often a client may meet a session; none where the paper has no sessions. `more`: further data sets
+    that its recipes fit, of which it prints nothing; `others`: all fit.
     """
 
-    data: Sequence[str]
-    cells: Callable[[Asked, str], Sequence[Cell]]
-    page: Callable[[Asked, Found, Sequence[str], Progress | None], Page]
+    name: str
+    kind: type[Cell]
+    listed: Sequence[Exhibit]
+    streams: Sequence[str] = ()
+    more: Sequence[str] = ()
+    others: bool = False
+
+    @property
+    def title(self) -> str:
+        """Return what pages call it."""
+        return str(specification(self.name)["title"])
+
+    @property
+    def exhibits(self) -> dict[str, Exhibit]:
+        """Return its tables and figures by name."""
+        return {exhibit.name: exhibit for exhibit in self.listed}
+
+    @property
+    def data_sets(self) -> Sequence[str]:
+        """Return names of data sets that its exhibits can be made of: the paper's, and perhaps all."""
+        own = [data for exhibit in self.listed for data in exhibit.data]
+        return tuple(dict.fromkeys([*own, *self.more, *(datasets.names() if self.others else ())]))
+
+    def ask(
+        self,
+        fidelity: str = FIDELITIES[0],
+        seeds: Sequence[int] = (0,),
+        extra: Values | None = None,
+        data_dir: Path | None = None,
+        stream: str | None = None,
+    ) -> Ask:
+        """Return what is asked for of this paper."""
+        return Ask(self.kind, self.kind.FIDELITY or fidelity, seeds, extra or {}, data_dir, stream)
 
 
 def available(wanted: Sequence[str], data_dir: Path | None) -> tuple[list[str], list[str]]:
@@ -59,8 +128,8 @@ def available(wanted: Sequence[str], data_dir: Path | None) -> tuple[list[str], 
 
 
 def reproduce(
-    ask: Asked,
-    exhibits: Mapping[str, Exhibit[Asked]],
+    ask: Ask,
+    exhibits: Mapping[str, Exhibit],
     data: Sequence[str] | None,
     fleet: FleetFile,
     out: Path,
@@ -101,7 +170,7 @@ def reproduce(
     return Report(pages, files, failures, warnings, records)
 
 
-def check_chosen(ask: Asked, exhibits: Mapping[str, Exhibit[Asked]], wanted: Mapping[str, Sequence[str]]) -> None:
+def check_chosen(ask: Ask, exhibits: Mapping[str, Exhibit], wanted: Mapping[str, Sequence[str]]) -> None:
     """Raises `InputError` for rows and backbones that no table has, for a table without any, and for figures."""
     if ask.chosen == Chosen():
         return

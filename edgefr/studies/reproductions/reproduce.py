@@ -48,10 +48,10 @@ def reproduce(
 
     Example: ``edgefr.reproduce("f3crec", ["table-2"], data=["ml-100k"], seeds=1).tables["table-2"]``
     """
-    from edgefr.studies.reproductions.cells import Chosen
+    from edgefr.studies.reproductions.cells import FIDELITIES, Chosen
     from edgefr.studies.reproductions.exhibits import reproduce as run
     from edgefr.studies.reproductions.page import command
-    from edgefr.studies.reproductions.papers import FIDELITIES, PAPERS
+    from edgefr.studies.reproductions.papers import PAPERS
     from edgefr.studies.reproductions.runs import ideal_fleet
 
     at_least_one(seeds=seeds, workers=workers)

@@ -6,13 +6,12 @@ what methods start from (edgefr.methods).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
 
-from edgefr.experiment.experiment import Experiment, load_experiment
+from edgefr.experiment.experiment import Experiment
 from edgefr.studies.reproductions import cells
-from edgefr.studies.reproductions.cells import Values, as_yaml, label_parts
+from edgefr.studies.reproductions.cells import Values
+from edgefr.studies.reproductions.published import specification
 from privacy.errors import unknown
 
 BACKBONES = ("gru4rec", "sasrec", "tisasrec")
@@ -47,68 +46,30 @@ FIRST_SESSION = (*SESSION_BASED, "gru4rec", "sasrec", "tisasrec", "fcucr-sasrec"
 """Rows whose first sessions are measured again after every round (Figure 2a)."""
 
 
-@dataclass(frozen=True)
-class Cell(cells.Cell):
-    """A cell is one experiment without its seed. `extra`: values that differ from the row's.
+LABELS: Mapping[str, str] = specification("fcucr")["labels"]
 
-    >>> Cell("xing", "fcucr-sasrec", "released", (("knowledge.window", 2),)).label
+
+class Cell(cells.Cell):
+    """A cell is a row by a fidelity.
+
+    >>> Cell("xing", "fcucr-sasrec", fidelity="released", extra=(("knowledge.window", 2),)).label
     'xing_released_fcucr-sasrec_window=2'
     """
 
-    data: str
-    row: str
-    fidelity: str
-    extra: tuple[tuple[str, Any], ...] = field(default=(), hash=False)  # a value may be a list
-
     @property
-    def part(self) -> cells.Part:
-        """Return the row."""
-        from edgefr.studies.reproductions.fcucr.results import LABELS
-
-        return cells.Part(self.row, LABELS.get(self.row, self.row))
+    def title(self) -> str:
+        """Return the row as the paper prints it."""
+        return LABELS.get(self.row, self.row)
 
     @property
     def values(self) -> Values:
         """Return what differs from the defaults of schema and method, by dotted name as for `--set`."""
         return recipe(self.row, self.fidelity) | dict(self.extra)
 
-    @property
-    def label(self) -> str:
-        """Name data set, fidelity, row and what differs from the row."""
-        return "_".join([self.data, self.fidelity, self.row, *label_parts(self.extra)])
-
     def experiment(self, seed: int) -> Experiment:
         """Return the experiment to be run."""
         released = {} if self.row in BASELINES else {"fidelity": self.fidelity}  # of a baseline the stream alone is
-        named = {"name": "fcucr", **released} | self.values
-        return load_experiment(overrides=[f"{k}={as_yaml(v)}" for k, v in named.items()], data=self.data, seed=seed)
-
-
-@dataclass(frozen=True)
-class Ask(cells.Ask):
-    """This is what is asked for, and the cells under this request.
-
-    `stream`: one-pass or cyclic; None: that of the fidelity.
-    """
-
-    stream: str | None = None
-
-    def cell(self, data: str, row: str, extra: Mapping[str, Any] | None = None) -> Cell:
-        """Make a cell under this request; the request's own values go over `extra`.
-
-        What the row says anyway is left out, so that tables share the run.
-
-        >>> Ask("released", [0], {"rounds": 3}, stream="cyclic").cell("xing", "sasrec").extra
-        (('rounds', 3),)
-        """
-        known = recipe(row, self.fidelity)
-        asked = {**(extra or {}), **({} if self.stream is None else {"protocol.stream": self.stream}), **self.extra}
-        changed = {key: value for key, value in asked.items() if key not in known or known[key] != value}
-        return Cell(data, row, self.fidelity, tuple(sorted(changed.items())))
-
-    def cells(self, data: str, rows: Sequence[str]) -> dict[str, Cell]:
-        """Return several rows, by name."""
-        return {row: self.cell(data, row) for row in rows}
+        return self.loaded({"name": "fcucr", **released} | self.values, seed)
 
 
 def recipe(row: str, fidelity: str) -> Values:

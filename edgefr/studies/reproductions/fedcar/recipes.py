@@ -7,16 +7,17 @@ own: how they are found (`edgefr.studies.tuning`).
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from hashlib import sha256
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edgefr.config.documents import Document
 from edgefr.experiment.experiment import Change, Experiment, load_experiment
+from edgefr.report.pages import Record
 from edgefr.studies.reproductions import cells
-from edgefr.studies.reproductions.cells import Values, label_parts
+from edgefr.studies.reproductions.cells import Values
+from edgefr.studies.reproductions.published import specification
 from edgefr.studies.tuning.rules import COLUMNS
 from privacy.errors import InputError
 from privacy.table import Table
@@ -43,38 +44,18 @@ class Row:
 
 
 ROWS: Table[Row] = Table("row of FedCAR's tables", Row)
-for _row in (
-    Row("fedmf", "FedMF"),
-    Row("fedncf", "FedNCF"),
-    Row("fcf", "FCF"),
-    Row("fedrecon", "FedRecon"),
-    Row("pfedrec", "PFedRec"),
-    Row("gpfedrec", "GPFedRec"),
-    Row("fedrap", "FedRAP"),
-    Row("fedcar", "FedCAR"),
-    Row("fedcar-context", "FedCAR, context alone"),
-    Row("fedcar-neither", "FedCAR, neither"),
-    Row("pfedrec-released", "PFedRec, as released", "released"),
-    Row("gpfedrec-released", "GPFedRec, as released", "released"),
-    Row("mf-bpr", "MF (BPR), central", "central"),
-    Row("mf-bce", "MF (BCE), central", "central"),
-    Row("neumf", "NeuMF, central", "central"),
-    Row("ease", "EASE^R, central", "central"),
-):
-    ROWS.register(_row)
+for _name, _row in specification("fedcar")["rows"].items():
+    ROWS.register(Row(_name, **_row))
 
 
-@dataclass(frozen=True)
 class Cell(cells.Cell):
-    """A cell is a row on a data set. `extra`: values that differ from the recipe.
+    """A cell is a row on a data set.
 
     >>> Cell("ml-100k", "fedcar").label
     'ml-100k_fedcar'
     """
 
-    data: str
-    row: str
-    extra: tuple[tuple[str, Any], ...] = field(default=(), hash=False)  # a value may be a list
+    FIDELITY = "as each recipe says"
 
     @property
     def path(self) -> Path:
@@ -89,9 +70,18 @@ class Cell(cells.Cell):
         return path
 
     @property
-    def part(self) -> cells.Part:
-        """Return the row."""
-        return cells.Part(self.row, ROWS[self.row].label)
+    def title(self) -> str:
+        """Return the row's label."""
+        return ROWS[self.row].label
+
+    @property
+    def words(self) -> Record:
+        """Return what names the row in records."""
+        return {"method": self.row, "kind": ROWS[self.row].kind}
+
+    def reads(self, name: str, value: Any) -> bool:
+        """Say whether the row reads a value: central ones have epochs, and no rounds."""
+        return name != "rounds" or ROWS[self.row].kind != "central"
 
     @property
     def values(self) -> Values:
@@ -100,15 +90,9 @@ class Cell(cells.Cell):
         model = {f"model.{name}": value for name, value in (recipe.get("model") or {}).items()}
         return {"method": recipe.get("method"), **model, **dict(self.extra)}
 
-    @property
-    def label(self) -> str:
-        """Name data set, row and what differs from the recipe."""
-        return "_".join([self.data, self.row, *label_parts(self.extra)])
-
     def folder(self, seed: int) -> str:
         """Return the name of the run's folder. A digest of the recipe keeps runs of another one apart."""
-        digest = sha256(f"{self.path.read_text(encoding='utf-8')}{self.extra}".encode()).hexdigest()[:8]
-        return f"{self.label}_{digest}_seed-{seed}"
+        return self.named(f"{self.path.read_text(encoding='utf-8')}{self.extra}", seed)
 
     def experiment(self, seed: int) -> Experiment:
         """Return the experiment to be run. Raises `InputError` for a seed that the recipe was searched with.
@@ -172,18 +156,3 @@ def _rules(recipe: Path) -> Mapping[str, str]:
     if not lines or not {*COLUMNS} <= lines[0].keys():
         raise InputError(f"{path} does not say by which rules {recipe} was chosen; {mend}")
     return {name: lines[0][name] for name in COLUMNS}
-
-
-class Ask(cells.Ask):
-    """This is what is asked for, and the cells under this request."""
-
-    def cell(self, data: str, row: str, extra: Mapping[str, Any] | None = None) -> Cell:
-        """Return a cell under this request; the request's own values go over `extra`."""
-        whole = {**(extra or {}), **self.extra}
-        if ROWS[row].kind == "central":  # which has epochs
-            whole.pop("rounds", None)
-        return Cell(data, ROWS[row].name, tuple(sorted(whole.items())))
-
-    def cells(self, data: str, rows: Sequence[str]) -> dict[str, Cell]:
-        """Return the cells of several rows, by name."""
-        return {row: self.cell(data, row) for row in rows}

@@ -6,15 +6,17 @@ mean (`edgefr.experiment`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from edgefr.config.documents import Document
 from edgefr.experiment.experiment import Change, Experiment, load_experiment
+from edgefr.report.pages import Record
 from edgefr.studies.reproductions import cells
-from edgefr.studies.reproductions.cells import Values, label_parts
+from edgefr.studies.reproductions.cells import Values
+from edgefr.studies.reproductions.published import specification
 from privacy.errors import unknown
 from privacy.table import Table
 
@@ -26,8 +28,6 @@ DOMAINS: Mapping[str, tuple[str, str]] = {
     "demo": ("books", "films"),
 }
 """Data sets of two domains, which stand for the paper's tasks. Those that are generated show that a command works."""
-DATA = ("amazon-arts-office",)
-"""What is run where no data set is named."""
 
 
 class Task(NamedTuple):
@@ -40,6 +40,14 @@ class Task(NamedTuple):
     def __str__(self) -> str:
         return f"{self.source} → {self.target}"
 
+    def cell(self, ask: cells.Ask, row: str, extra: Values | None = None) -> cells.Cell:
+        """Return the cell of a row on it."""
+        return ask.cell(self.data, row, extra, f"{self.source}-{self.target}")
+
+    def cells(self, ask: cells.Ask, rows: Iterable[str]) -> dict[str, cells.Cell]:
+        """Return the cells of several rows on it, by name."""
+        return {row: self.cell(ask, row) for row in rows}
+
 
 @dataclass(frozen=True)
 class Row:
@@ -51,63 +59,47 @@ class Row:
     name: str
     label: str
     kind: str
-    recipe: Path | None = None
+    recipe: str | None = None
 
     @property
     def path(self) -> Path:
         """Return where its recipe lies."""
-        return self.recipe or RECIPES / f"{self.name}.yaml"
-
-    @property
-    def trains_there(self) -> bool:
-        """Say whether Tables 5 and 6 have it after local training in the target, as they have TransFR alone."""
-        return self.kind == "transfr"
+        return Path(self.recipe) if self.recipe else RECIPES / f"{self.name}.yaml"
 
 
 ROWS: Table[Row] = Table("row of TransFR's tables", Row)
-for _row in (
-    Row("pmf", "PMF, central", "central"),
-    Row("ncf", "NCF, central", "central"),
-    Row("cmf", "CMF, central", "central"),
-    Row("emcdr-lin", "EMCDR (linear), central", "central"),
-    Row("emcdr-mlp", "EMCDR (MLP), central", "central"),
-    Row("fcf", "FCF", "federated"),
-    Row("fedsasrec", "FedSASRec", "federated"),
-    Row("feddcsr", "FedDCSR, domains as clients", "central"),
-    Row(
-        "transfr", "TransFR, cross-entropy and Adam on devices", "transfr", Path("experiments/transfr-arts-office.yaml")
-    ),
-    Row("transfr-ours", "TransFR, as we recommend it", "transfr", Path("experiments/transfr-across-domains.yaml")),
-):
-    ROWS.register(_row)
+for _name, _row in specification("transfr")["rows"].items():
+    ROWS.register(Row(_name, **_row))
 
 
-@dataclass(frozen=True)
 class Cell(cells.Cell):
-    """A cell is a row on a task. `extra`: values that differ from the recipe.
+    """A cell is a row on a task, within its two domains.
 
-    >>> Cell(Task("demo", "books", "films"), "pmf").label
+    >>> Cell("demo", "pmf", "books-films").label
     'demo_books-films_pmf'
     """
 
-    task: Task
-    row: str
-    extra: tuple[tuple[str, Any], ...] = field(default=(), hash=False)  # a value may be a list
+    FIDELITY = "as each recipe says"
 
     @property
-    def data(self) -> str:  # type: ignore[override]
-        """Return the data set."""
-        return self.task.data
+    def title(self) -> str:
+        """Return the row's label."""
+        return ROWS[self.row].label
 
     @property
-    def part(self) -> cells.Part:
-        """Return the row."""
-        return cells.Part(self.row, ROWS[self.row].label)
+    def words(self) -> Record:
+        """Return what names the row in records."""
+        return {"method": self.row, "kind": ROWS[self.row].kind}
+
+    def reads(self, name: str, value: Any) -> bool:
+        """Say whether the row reads a value: central ones have epochs, and no rounds."""
+        return name != "rounds" or ROWS[self.row].kind != "central"
 
     @property
     def changes(self) -> Values:
         """Return what goes over the recipe: the task, and full ranking of nobody, since tables show candidates."""
-        task = {"protocol.source": self.task.source, "protocol.target": self.task.target}
+        source, target = self.within.split("-")
+        task = {"protocol.source": source, "protocol.target": target}
         return {"data": self.data, **task, "evaluation.full_ranking_users": 0, **dict(self.extra)}
 
     @property
@@ -116,30 +108,10 @@ class Cell(cells.Cell):
         recipe = Document.read(ROWS[self.row].path).values
         return {key: value for key, value in recipe.items() if key != "name"} | self.changes
 
-    @property
-    def label(self) -> str:
-        """Name data set, task, row and what differs from the recipe."""
-        return "_".join([self.data, f"{self.task.source}-{self.task.target}", self.row, *label_parts(self.extra)])
-
     def experiment(self, seed: int) -> Experiment:
         """Return the experiment to be run. Raises `InputError` where there is no recipe."""
         changes = [Change(key, value, f"--set {key}={value}") for key, value in self.changes.items()]
         return load_experiment(ROWS[self.row].path, [*changes, Change("name", self.row, "name")], seed=seed)
-
-
-class Ask(cells.Ask):
-    """This is what is asked for, and the cells under this request."""
-
-    def cell(self, task: Task, row: str, extra: Mapping[str, Any] | None = None) -> Cell:
-        """Return a cell under this request; the request's own values go over `extra`."""
-        whole = {**(extra or {}), **self.extra}
-        if ROWS[row].kind == "central":  # which has epochs
-            whole.pop("rounds", None)
-        return Cell(task, row, tuple(sorted(whole.items())))
-
-    def cells(self, task: Task, rows: Sequence[str]) -> dict[str, Cell]:
-        """Return the cells of several rows on a task, by name."""
-        return {row: self.cell(task, row) for row in rows}
 
 
 def tasks(data: str) -> tuple[Task, Task]:
