@@ -97,8 +97,8 @@ FAULTS = (
     Fault(
         "widening looks at later trials",
         "edgefr/studies/tuning/wider_ranges.py",
-        "best_of(told[:after])",
-        "best_of(told)",
+        "best_of(ended[:after])",
+        "best_of(ended)",
         "tests/tune/test_widening.py::test_later_trials_do_not_widen_what_an_earlier_batch_was_drawn_from",
     ),
     Fault(

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgefr.studies.sweeps.search import BATCH, Told, Trial
-from edgefr.studies.sweeps.space import Range
+from edgefr.studies.sweeps.grid import Range
+from edgefr.studies.sweeps.search import BATCH, EndedTrial, Trial
 from edgefr.studies.tuning.wider_ranges import FIRST_LOOK, at_edges, edge, moved, widened, wider
 
 LR = Range("model.lr", "log", 0.01, 1.0)
 OTHER = Range("model.init_scale", "uniform", 0.0, 2.0)
 
 
-def told(number: int, lr: float, value: float, other: float = 1.0) -> Told:
-    return Told(Trial(number, {"model.lr": lr, "model.init_scale": other}), value)
+def told(number: int, lr: float, value: float, other: float = 1.0) -> EndedTrial:
+    return EndedTrial(Trial(number, {"model.lr": lr, "model.init_scale": other}), value)
 
 
 def anything(r: Range) -> bool:
@@ -67,6 +67,7 @@ def test_a_range_is_widened_where_the_best_is_and_not_before_two_batches() -> No
     assert now == [Range("model.lr", "log", 0.01, 10.0), OTHER]
     assert [str(step) for step in steps] == ["model.lr: log(0.01, 1) became log(0.01, 10) after 8 trials"]
     assert widened([LR, OTHER], trials, FIRST_LOOK, anything)[1] == [], "no trial would be drawn from it"
+    assert widened([LR], [told(n, 0.01, math.nan) for n in range(12)], 20, anything) == ([LR], []), "all failed"
 
 
 def test_what_is_no_longer_at_the_edge_is_widened_once() -> None:
@@ -97,11 +98,11 @@ def test_an_end_moves_to_where_the_setting_ends_and_no_further(r: Range, best: f
     def allowed(asked: Range) -> bool:
         return asked.high <= limit
 
-    trials = [Told(Trial(n, {r.field: best if n == 5 else 0.1}), float(n == 5)) for n in range(12)]
+    trials = [EndedTrial(Trial(n, {r.field: best if n == 5 else 0.1}), float(n == 5)) for n in range(12)]
     assert at_edges([r], trials[5], allowed) == [(r, replace(r, high=end))]
     now, steps = widened([r], trials[:8], 20, allowed)
     assert (now[0].high, len(steps)) == (end, 1)
-    last = Told(Trial(0, {r.field: limit}), 1.0)
+    last = EndedTrial(Trial(0, {r.field: limit}), 1.0)
     assert at_edges(now, last, allowed) == [], "all that the setting takes was searched"
 
 
@@ -130,11 +131,6 @@ def test_a_moved_end_is_always_one_that_is_taken_and_soon_stays(
         r = now
     assert now is None
     assert scale != "int" or abs((r.high if side > 0 else r.low) - limit) < 1, "the very last that is taken"
-
-
-def test_failed_trials_widen_nothing() -> None:
-    trials = [told(n, 0.01, math.nan) for n in range(12)]
-    assert widened([LR], trials, 20, anything) == ([LR], [])
 
 
 def test_ranges_follow_from_whole_batches_alone() -> None:
