@@ -97,14 +97,10 @@ def _marked(folder: Path) -> Iterator[Path]:
 
 def _check_machines(ray: Any, there: There) -> None:
     """Raise `InputError` where a machine that could get jobs cannot do them; one that has died meanwhile gets none."""
-    from_node = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-    asked = {
-        ray.remote(num_cpus=0)(check).options(scheduling_strategy=from_node(number, soft=False)).remote(there): (
-            number,
-            name,
-        )
-        for number, name in _machines(ray).items()
-    }
+    on_node, asked = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy, {}
+    for number, name in _machines(ray).items():
+        task = ray.remote(num_cpus=0)(check).options(scheduling_strategy=on_node(number, soft=False))
+        asked[task.remote(there)] = number, name
     answers, late = ray.wait(list(asked), num_returns=len(asked), timeout=PATIENCE)
     reasons = [(one, _result(ray, one)) for one in answers] + [(one, "it does not answer") for one in late]
     there_still = _machines(ray)

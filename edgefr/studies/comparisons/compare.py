@@ -136,7 +136,6 @@ def _pairs(found: Sequence[Side], seeds: Sequence[int], ranking: str, metrics: S
 
 
 def _reached(side: Side, ranking: str, metrics: Sequence[str], pairs: Sequence[Pair]) -> RunMetrics:
-    """Return what a run reached, and which others it is above."""
     values = {metric: Spread.of(list(side.by_seed(metric, ranking).values())) for metric in metrics}
     won = [pair for pair in pairs if pair.above == side.name]
     above = {
@@ -160,7 +159,6 @@ def _seed_notes(found: Sequence[Side], seeds: Sequence[int]) -> list[str]:
 
 
 def _differs(found: Sequence[Side]) -> dict[str, dict[str, str]]:
-    """Return the values of the experiments that are not the same for all."""
     values = {side.name: side.first.values for side in found}
     names = dict.fromkeys(name for own in values.values() for name in own)
     table = {name: {side: own.get(name, "") for side, own in values.items()} for name in names}

@@ -160,7 +160,6 @@ def _front_note(group: Comparable, kind: str) -> str:
 
 
 def _point_columns(result: PointResult, beside: Sequence[PointResult]) -> dict[str, str]:
-    """Return the columns that say which point it is and what was chosen for it."""
     chosen = list(dict.fromkeys(field for one in beside for entry in one.entries for field in entry.chosen))
     values = result.entries[0].chosen if result.entries else {}
     own = {_heading(field): shown(value) for field, value in result.point.values} or {"point": "all"}
@@ -188,7 +187,6 @@ def _words(found: Sequence[PointResult]) -> list[str]:
 
 
 def _point_record(result: PointResult, metrics: Sequence[str]) -> Record:
-    """Return a point unrounded: fields, choices, epsilons, mean and sd of metrics, means of references."""
     record: Record = {field: shown(value) for field, value in result.point.values}
     for entry in result.entries[:1]:
         record |= {f"chosen {field}": value for field, value in entry.chosen.items()}

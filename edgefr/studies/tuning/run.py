@@ -96,7 +96,6 @@ class Tuning:
         return {"experiment": experiment, "fleet": digest(fleet)[:16]}
 
     def _search(self, space: Space) -> SearchResult:
-        """Run one search to its end."""
         place = self.folder / space.name
         begin(place, self.rules, {"space": space.record()})
         allowed = self._allowed(space)
