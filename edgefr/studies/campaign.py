@@ -1,9 +1,8 @@
 """A campaign makes many runs in one folder: its record says what was asked for, and finished runs are kept.
 
-    begin or recognise the folder → hold it alone → which runs are left → workers, here or on Ray → each as it ends
+    recognise the folder by its record → hold it alone → runs that are left → workers, here or on Ray → each as it ends
 
-Owns: the folder's record and its check, that one process works there, which runs are left, fleets of runs. Does not
-own: which runs there are and what is read of them (sweeps, tuning, reproductions), processes (`edgefr.studies.jobs`).
+Sweeps, tuning and reproductions say which runs there are, and what is read of them.
 """
 
 from __future__ import annotations

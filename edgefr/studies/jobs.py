@@ -1,8 +1,4 @@
-"""Many runs at a time: a call per job in worker processes; one that fails says why and does not stop the others.
-
-Owns: the processes and how they end. Does not own: what a job is, nor what is kept of jobs that are done, nor other
-machines (`edgefr.studies.jobs_on_ray`).
-"""
+"""Jobs are done in worker processes, several at a time; one that fails says why and does not stop the others."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def compare(
     seeds = shared_seeds(found)
     kind = ranking_of(found, seeds, ranking)
     check_alike(found, seeds, kind)
-    names, notes = _told_apart(found, seeds, kind, metrics_of(found, seeds, kind, metrics), bool(metrics))
+    names, notes = _distinct_metrics(found, seeds, kind, metrics_of(found, seeds, kind, metrics), bool(metrics))
     pairs = _pairs(found, seeds, kind, names)
     rows = [_reached(side, kind, names, pairs) for side in found]
     verdicts = [f"{side.name}: {line}" for side in found for line in side.first.verdicts]  # of the first seed
@@ -105,7 +105,7 @@ def compare(
     return comparison
 
 
-def _told_apart(
+def _distinct_metrics(
     found: Sequence[Side], seeds: Sequence[int], ranking: str, metrics: Sequence[str], asked: bool
 ) -> tuple[list[str], list[str]]:
     """Return the metrics without those that are an earlier one for every user, which would be tested twice."""
