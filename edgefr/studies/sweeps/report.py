@@ -17,6 +17,7 @@ from edgefr.studies.sweeps.results import (
     PointResult,
     SweepRun,
     epsilon_of,
+    mean_references,
     references,
     validation,
 )
@@ -197,7 +198,8 @@ def _point_record(result: PointResult, metrics: Sequence[str]) -> Record:
         spread = Spread.of(result.metric(name))
         record |= {name: spread.mean, f"{name} sd": spread.sd}
     names = dict.fromkeys(name for summary in result.summaries() for name in references(summary))
-    return record | {f"{n} {m}": Spread.of(result.reference(n, m)).mean for n in names for m in metrics}
+    means = {metric: mean_references(result.summaries(), metric) for metric in metrics}
+    return record | {f"{n} {m}": means[m].get(n, math.nan) for n in names for m in metrics}
 
 
 def run_record(run: SweepRun, sweep: FinishedSweep) -> Record:
