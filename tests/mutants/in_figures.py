@@ -99,7 +99,8 @@ FAULTS = (
         "edgefr/studies/tuning/wider_ranges.py",
         "best_of(ended[:after])",
         "best_of(ended)",
-        "tests/tune/test_widening.py::test_a_range_is_widened_where_the_best_of_its_batches_is[later trials count later]",
+        "tests/tune/test_widening.py::"
+        "test_a_range_is_widened_where_the_best_of_its_batches_is[later trials count later]",
     ),
     Fault(
         "the teacher's layers are counted from 0",
