@@ -1,9 +1,8 @@
 """A campaign makes many runs in one folder: its record says what was asked for, and finished runs are kept.
 
-    begin or recognise the folder → hold it alone → which runs are left → workers, here or on Ray → each as it ends
+    recognise the folder by its record → hold it alone → runs that are left → workers, here or on Ray → each as it ends
 
-Owns: the folder's record and its check, that one process works there, which runs are left, fleets of runs. Does not
-own: which runs there are and what is read of them (sweeps, tuning, reproductions), processes (`edgefr.studies.jobs`).
+Sweeps, tuning and reproductions say which runs there are, and what is read of them.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from edgefr.data import datasets
 from edgefr.engine.device import torch_device
 from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import FleetFile, load_fleet
 from edgefr.simulation.simulate import fleet_overrides
-from edgefr.studies.jobs import HERE, Common, Failed, Job, Result, Where
+from edgefr.studies.jobs import HERE, Common, Failed, Result, Where
 from edgefr.studies.jobs_on_ray import run_jobs
 from privacy.errors import InputError
 from privacy.machine import hold
@@ -97,19 +96,29 @@ class Fleets:
             self.of(experiment)
 
 
-def finished(run: Any) -> bool:
-    """Say whether a run's folder `run.out` has a summary."""
+class Planned(Protocol):
+    """This is a run that belongs to a campaign; `out`: its folder."""
+
+    @property
+    def out(self) -> Path: ...
+
+
+PlannedRun = TypeVar("PlannedRun", bound=Planned)
+
+
+def finished(run: Planned) -> bool:
+    """Say whether a run's folder has a summary."""
     return (run.out / SUMMARY).is_file()
 
 
 def make_runs(
-    call: Callable[[Job, Common], Result],
-    runs: Sequence[Job],
+    call: Callable[[PlannedRun, Common], Result],
+    runs: Sequence[PlannedRun],
     common: Common,
     folder: Path,
     where: Where = HERE,
     progress: tuple[str, Progress] | None = None,
-) -> Iterator[tuple[Job, Result | Failed]]:
+) -> Iterator[tuple[PlannedRun, Result | Failed]]:
     """Make runs into `folder`, several at a time; yield each as it ends, with `call(run, common)` or why there is none.
 
     `progress`: the name of this stage, and who is told of every run that ended by the name of its folder.
@@ -117,7 +126,7 @@ def make_runs(
     for done, (run, made) in enumerate(run_jobs(call, runs, common, where, folder), 1):
         if progress is not None:
             stage, tell = progress
-            tell(stage, done, len(runs), run.out.name)  # type: ignore[attr-defined]
+            tell(stage, done, len(runs), run.out.name)
         yield run, made
 
 

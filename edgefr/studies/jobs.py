@@ -1,8 +1,4 @@
-"""Many runs at a time: a call per job in worker processes; one that fails says why and does not stop the others.
-
-Owns: the processes and how they end. Does not own: what a job is, nor what is kept of jobs that are done, nor other
-machines (`edgefr.studies.jobs_on_ray`).
-"""
+"""Jobs are done in worker processes, several at a time; one that fails says why and does not stop the others."""
 
 from __future__ import annotations
 
@@ -24,6 +20,7 @@ from edgefr.config.plugins import MODULES
 Job = TypeVar("Job")
 Common = TypeVar("Common")
 Result = TypeVar("Result")
+KILLED = "a worker process was killed, perhaps for lack of memory; run it again with fewer workers"
 
 
 @dataclass(frozen=True)
@@ -66,8 +63,9 @@ def in_processes(
                         whole = False
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     job, problem = running.pop(future), future.exception()
-                    whole = whole and not isinstance(problem, BrokenProcessPool)
-                    yield job, future.result() if problem is None else Failed(_why(problem))
+                    killed = isinstance(problem, BrokenProcessPool)
+                    whole = whole and not killed
+                    yield job, future.result() if problem is None else Failed(KILLED if killed else said(problem))
 
 
 @contextmanager
@@ -86,11 +84,9 @@ def _workers(number: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _as_worker(plugins: Sequence[str]) -> None:
-    """Make a worker's first call: one maths thread, since there are as many workers as wanted, and no Ctrl-C.
+    """Prepare a worker: one maths thread, no Ctrl-C, the plug-ins of its parent, whom it does not outlive.
 
-    The worker knows the entries of other people's modules that its parent knows.
-
-    It does not outlive who started it: a run that nobody waits for would write where the next one begins anew.
+    A run that nobody waits for would write where the next one begins anew.
     """
     import torch
 
@@ -106,13 +102,6 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-def _why(problem: BaseException) -> str:
-    """Say what went wrong with a job, on one line."""
-    if isinstance(problem, BrokenProcessPool):
-        return "a worker process was killed, perhaps for lack of memory; run it again with fewer workers"
-    return said(problem)
 
 
 def said(problem: BaseException) -> str:

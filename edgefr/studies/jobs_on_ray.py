@@ -1,9 +1,7 @@
 """Many runs are made at a time on the machines of a Ray cluster, which share the folder that they write to.
 
-    driver: a mark in the folder     every machine: is it there?     a job → task, run again where who does it dies
-
-Owns: what machines must share, and that they do; how jobs get there. Does not own: what a job is, nor the connection
-(`edgefr.engine.backends.ray_cluster`), nor that a job which is run again goes on or begins anew, which is the job's.
+A mark in the folder tells machines that share it from others. Where the worker of a job dies, the job is run again, and
+goes on or begins anew by itself.
 """
 
 from __future__ import annotations
@@ -97,14 +95,10 @@ def _marked(folder: Path) -> Iterator[Path]:
 
 def _check_machines(ray: Any, there: There) -> None:
     """Raise `InputError` where a machine that could get jobs cannot do them; one that has died meanwhile gets none."""
-    from_node = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-    asked = {
-        ray.remote(num_cpus=0)(check).options(scheduling_strategy=from_node(number, soft=False)).remote(there): (
-            number,
-            name,
-        )
-        for number, name in _machines(ray).items()
-    }
+    on_node, asked = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy, {}
+    for number, name in _machines(ray).items():
+        task = ray.remote(num_cpus=0)(check).options(scheduling_strategy=on_node(number, soft=False))
+        asked[task.remote(there)] = number, name
     answers, late = ray.wait(list(asked), num_returns=len(asked), timeout=PATIENCE)
     reasons = [(one, _result(ray, one)) for one in answers] + [(one, "it does not answer") for one in late]
     there_still = _machines(ray)
@@ -135,9 +129,6 @@ def _result(ray: Any, reference: Any) -> Any:
         return Failed(
             f"its worker or machine died {AGAIN + 1} times, perhaps for lack of memory; run it again with fewer workers"
         )
-
-
-# --- in a worker of Ray -----------------------------------------------------------------------------------------------
 
 
 def check(there: There) -> str | None:

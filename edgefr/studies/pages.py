@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from edgefr.simulation.runs.layout import SEEDS
 from edgefr.simulation.summary.pages import FILE, MOST_RUNS, facts_of, write_page, write_runs
+from edgefr.studies.sweeps.page import write_sweep
+from edgefr.studies.sweeps.plan import RECORD
 from privacy.errors import InputError
 
 
@@ -27,35 +30,21 @@ def write_report(paths: Sequence[Path], out: Path | None = None) -> Path:
 
 def _write(paths: Sequence[Path], out: Path | None) -> Path:
     first, several = paths[0], len(paths) > 1
-    if not several and _is_sweep(first):
-        from edgefr.studies.sweeps.page import write_sweep
-
+    if not several and (first / RECORD.name).is_file():
         return write_sweep(first, out)
     runs = [run for path in paths for run in _runs(path)]
     if len(runs) > MOST_RUNS:
         raise InputError(f"one page shows {MOST_RUNS} runs at most, and these are {len(runs)}; name fewer")
-    if several:
-        return write_runs(runs, out or _free(Path(FILE)))
-    return write_page(facts_of(first), out) if runs == [first] else write_runs(runs, out or first / FILE)
-
-
-def _is_sweep(path: Path) -> bool:
-    from edgefr.studies.sweeps.plan import RECORD
-
-    return (path / RECORD.name).is_file()
+    if not several:
+        return write_page(facts_of(first), out) if runs == [first] else write_runs(runs, out or first / FILE)
+    if out is None and Path(FILE).exists():
+        raise InputError(f"{FILE} is there already; name another file with --out (nothing was changed)")
+    return write_runs(runs, out or Path(FILE))
 
 
 def _runs(path: Path) -> list[Path]:
     """Return the run in a folder, or those of its seeds. Raises `InputError` for a sweep."""
-    from edgefr.simulation.runs.layout import SEEDS
-
-    if _is_sweep(path):
+    if (path / RECORD.name).is_file():
         raise InputError(f"{path} is a sweep, which has a page of its own: give it alone, or name runs in {path}/runs")
     seeds = sorted(summary.parent for summary in path.glob("seed-*/summary.json"))
     return seeds if (path / SEEDS).is_file() and seeds else [path]
-
-
-def _free(path: Path) -> Path:
-    if path.exists():
-        raise InputError(f"{path} is there already; name another file with --out (nothing was changed)")
-    return path

@@ -25,39 +25,33 @@ SMALL = ["rounds=1", "model.dim=4", "protocol.negatives=20", "data_options={user
 
 def made(out: Path, *overrides: str, seeds: int = 1) -> Path:
     experiment = edgefr.load_experiment(overrides=["method=fedmf", *SMALL, *overrides])
+    asked: dict[str, Any] = {"devices": commands.ROOT / "devices.yaml", "bundles": False, "figures": False}
     if seeds == 1:
-        edgefr.simulate(experiment, commands.ROOT / "devices.yaml", out=out, bundles=False, figures=False)
+        edgefr.simulate(experiment, out=out, **asked)
     else:
-        edgefr.simulate_seeds(
-            experiment, seeds, out, devices=commands.ROOT / "devices.yaml", bundles=False, figures=False
-        )
+        edgefr.simulate_seeds(experiment, seeds, out, **asked)
     return out
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Runs of one protocol by two methods, one of them with more seeds, and runs that asked something else."""
-    at = tmp_path_factory.mktemp("runs")
+    at, blocks = tmp_path_factory.mktemp("runs"), "protocol={name: blocks, min_interactions: 2, increments: 2}"
     return {
         "fedmf": made(at / "fedmf"),
         "slow": made(at / "slow", "model.lr=0.01"),
         "seeds": made(at / "seeds", seeds=3),
         "more": made(at / "more", "model.lr=0.01", seeds=2),
-        "blocks": made(at / "blocks", "protocol={name: blocks, min_interactions: 2, increments: 2}"),
-        "other blocks": made(
-            at / "other-blocks", "protocol={name: blocks, min_interactions: 2, increments: 2}", "model.lr=0.01"
-        ),
+        "blocks": made(at / "blocks", blocks),
+        "other blocks": made(at / "other-blocks", blocks, "model.lr=0.01"),
     }
 
 
-def better(path: Path, out: Path, by: float) -> Path:
-    """Copy a run whose users are all found `by` better: a difference that nobody can miss."""
-    shutil.copytree(path, out)
-    table = out / "private" / "users.parquet"
-    frame = pd.read_parquet(table)
-    frame["NDCG@10"] += by
-    frame.to_parquet(table)
-    return out
+def changed(path: Path, change: Callable[[pd.DataFrame], pd.DataFrame]) -> Path:
+    """Change the users' metrics of a run."""
+    file = path / "private" / "users.parquet"
+    change(pd.read_parquet(file)).to_parquet(file)
+    return path
 
 
 def test_a_run_is_not_compared_with_itself(runs: dict[str, Path], tmp_path: Path):
@@ -81,16 +75,13 @@ def test_a_run_and_its_copy_do_not_differ(runs: dict[str, Path], tmp_path: Path)
 
 
 def test_a_difference_is_found_and_has_a_direction(runs: dict[str, Path], tmp_path: Path):
-    high = better(runs["slow"], tmp_path / "high", 0.2)
+    copy = Path(shutil.copytree(runs["slow"], tmp_path / "high"))
+    high = changed(copy, lambda f: f.assign(**{"NDCG@10": f["NDCG@10"] + 0.2}))
     found = edgefr.compare([runs["fedmf"], high, runs["slow"]], ["NDCG@10"])
     frame = found.frame.set_index(["one", "other"])
-    users = {
-        name: read(path).users["full"]["main"][1]["NDCG@10"]
-        for name, path in (*runs.items(), ("high", high))
-        if name in ("fedmf", "slow", "high")
-    }
+    fedmf, best = (read(path).users["full"]["main"][1]["NDCG@10"] for path in (runs["fedmf"], high))
     assert frame.loc[("high", "slow"), "difference"] == pytest.approx(0.2)
-    assert frame.loc[("fedmf", "high"), "difference"] == pytest.approx((users["fedmf"] - users["high"]).mean())
+    assert frame.loc[("fedmf", "high"), "difference"] == pytest.approx((fedmf - best).mean())
     assert frame["above"].tolist() == ["high", "", "high"]
     assert found.rows[1].above["NDCG@10"] == ["fedmf", "slow"]
     assert found.differs == {"model.lr": {"fedmf": "1.0", "high": "0.01", "slow": "0.01"}}
@@ -124,26 +115,32 @@ def refused(paths: list[Path], match: str, **options: Any) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_runs_that_asked_something_else_are_refused(runs: dict[str, Path], tmp_path: Path):
-    fedmf = runs["fedmf"]
+@pytest.mark.parametrize(
+    ("overrides", "match", "options"),
+    [
+        (["protocol.negatives=30"], r"differ in their protocol \(.*20.* \| .*30.*may", {}),
+        (["data_options={users: 51, items: 110, interactions: 14}"], "in their data", {}),
+        (["seed=7"], r"no seed in common \(fedmf: 0; other: 7\)", {}),
+        (["evaluation.full_ranking_users=20"], "tested different users of main", {}),
+        (["evaluation.full_ranking_users=0"], "no users ranked by full", {"ranking": "full"}),
+        (["evaluation.k=[5]"], "no metric in common", {}),
+    ],
+)
+def test_runs_that_asked_something_else_are_refused(
+    overrides: list[str], match: str, options: dict[str, Any], runs: dict[str, Path], tmp_path: Path
+):
+    other = made(tmp_path / "other", *overrides)
+    refused([runs["fedmf"], other], match, **options)
+    if options:
+        assert edgefr.compare([runs["fedmf"], other]).ranking == "sampled", "which both have"
+
+
+def test_what_no_comparison_has_is_refused(runs: dict[str, Path]):
+    fedmf, slow = runs["fedmf"], runs["slow"]
     refused([fedmf], "two runs or more")
     refused([fedmf, runs["blocks"]], "no users ranked by sampled; it has full|differ in their protocol")
-    refused([fedmf, made(tmp_path / "a", "protocol.negatives=30")], r"differ in their protocol \(.*20.* \| .*30.*may")
-    refused([fedmf, made(tmp_path / "b", "data_options={users: 51, items: 110, interactions: 14}")], "in their data")
-    refused([fedmf, made(tmp_path / "c", "seed=7")], r"no seed in common \(fedmf: 0; c: 7\)")
-    refused([fedmf, made(tmp_path / "d", "evaluation.full_ranking_users=20")], "tested different users of main")
-    refused([fedmf, made(tmp_path / "e", "evaluation.full_ranking_users=0")], "no users ranked by full", ranking="full")
-    refused([fedmf, made(tmp_path / "f", "evaluation.k=[5]")], "no metric in common")
-    refused(
-        [fedmf, runs["slow"]], r"unknown metric of all these runs 'NDCG@5'; did you mean 'NDCG@10'", metrics=["NDCG@5"]
-    )
-    refused([fedmf, runs["slow"]], "unknown ranking 'ful'", ranking="ful")
-    assert edgefr.compare([fedmf, tmp_path / "e"]).ranking == "sampled", "which both have"
-
-
-def table(path: Path, change: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
-    file = path / "private" / "users.parquet"
-    change(pd.read_parquet(file)).to_parquet(file)
+    refused([fedmf, slow], r"unknown metric of all these runs 'NDCG@5'; did you mean 'NDCG@10'", metrics=["NDCG@5"])
+    refused([fedmf, slow], "unknown ranking 'ful'", ranking="ful")
 
 
 HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -157,10 +154,13 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
         ),
         "no users of stage 'x'",
     ),
-    "texts for numbers": (lambda run: table(run, lambda f: f.astype({"NDCG@10": str})), "not numbers"),
-    "no column of users": (lambda run: table(run, lambda f: f.drop(columns="user")), "no user, on, stage"),
-    "users twice": (lambda run: table(run, lambda f: pd.concat([f, f], ignore_index=True)), "has a user of main twice"),
-    "users without a name": (lambda run: table(run, lambda f: f.assign(user=None)), "without a name|not numbers"),
+    "texts for numbers": (lambda run: changed(run, lambda f: f.astype({"NDCG@10": str})), "not numbers"),
+    "no column of users": (lambda run: changed(run, lambda f: f.drop(columns="user")), "no user, on, stage"),
+    "users twice": (
+        lambda run: changed(run, lambda f: pd.concat([f, f], ignore_index=True)),
+        "a user of main twice",
+    ),
+    "users without a name": (lambda run: changed(run, lambda f: f.assign(user=None)), "without a name|not numbers"),
     "an experiment of lists": (lambda run: (run / "experiment.yaml").write_text("- 1"), "experiment.yaml"),
     "code in an experiment": (
         lambda run: (run / "experiment.yaml").write_text("!!python/object/apply:os.system [id]"),

@@ -164,7 +164,7 @@ FAULTS = (
     # --- sessions
     Fault(
         "clients are trained with numbers that processors are slow on",
-        "edgefr/engine/executors/inline.py",
+        "edgefr/engine/device.py",
         "torch.set_flush_denormal(True)",
         "torch.set_flush_denormal(before)",
         "tests/engine/test_sequences.py::test_tiny_numbers_are_zeros_while_a_shard_is_trained_and_no_longer",

@@ -97,9 +97,10 @@ FAULTS = (
     Fault(
         "widening looks at later trials",
         "edgefr/studies/tuning/wider_ranges.py",
-        "best_of(told[:after])",
-        "best_of(told)",
-        "tests/tune/test_widening.py::test_later_trials_do_not_widen_what_an_earlier_batch_was_drawn_from",
+        "best_of(ended[:after])",
+        "best_of(ended)",
+        "tests/tune/test_widening.py::"
+        "test_a_range_is_widened_where_the_best_of_its_batches_is[later trials count later]",
     ),
     Fault(
         "the teacher's layers are counted from 0",

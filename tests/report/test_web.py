@@ -22,7 +22,7 @@ from edgefr.report.web.privacy import in_words, watchers
 from edgefr.simulation.summary.pages import facts_of
 from edgefr.studies.pages import write_report
 from edgefr.studies.sweeps.grid import Axis as GridAxis
-from edgefr.studies.sweeps.plan import Ask, Plan
+from edgefr.studies.sweeps.plan import SweepPlan
 from privacy.errors import InputError
 from privacy.report import label
 from tests.cli.conftest import cache, cli, inside, place
@@ -150,13 +150,11 @@ def test_the_sweep_that_a_page_names_is_one_that_would_run(
     options = list(zip(words[2::2], words[3::2], strict=True))
     monkeypatch.chdir(tmp_path)
     grid = [value for name, value in options if name == "--grid"]
-    plan = Plan(
-        Ask(
-            tuple(GridAxis.parse(text) for text in grid),
-            experiment=Path(dict(options)["--experiment"]),
-            changes=tuple(value for name, value in options if name == "--set"),
-            devices=Path(dict(options)["--devices"]),
-        )
+    plan = SweepPlan(
+        [GridAxis.parse(text) for text in grid],
+        base=Path(dict(options)["--experiment"]),
+        changes=[value for name, value in options if name == "--set"],
+        devices=Path(dict(options)["--devices"]),
     )
     assert len(plan.points) == 4
 

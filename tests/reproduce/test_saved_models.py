@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edge.ragged import Ragged
 from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.blocks import Block
-from edgefr.studies.reproductions.f3crec.moved import transitions
+from edgefr.studies.reproductions.f3crec.rank_moves import transitions
 from edgefr.studies.reproductions.f3crec.recipes import Cell
 from edgefr.studies.reproductions.f3crec.saved_models import SavedModels, ends, item_shift, rank_change
 from tests.data.tables import dataset

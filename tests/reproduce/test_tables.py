@@ -8,8 +8,9 @@ import pytest
 from edgefr.metrics.continual import MASKS
 from edgefr.report.pages import Page
 from edgefr.studies.reproductions.cells import Found, change, p_value
-from edgefr.studies.reproductions.f3crec import moved, tables
-from edgefr.studies.reproductions.f3crec.moved import Loss, loss
+from edgefr.studies.reproductions.f3crec import rank_moves as moved
+from edgefr.studies.reproductions.f3crec import tables
+from edgefr.studies.reproductions.f3crec.rank_moves import Loss, loss
 from edgefr.studies.reproductions.f3crec.tables import F3CREC as PAPER
 from edgefr.studies.reproductions.f3crec.tables import METHODS, average, average_group
 from edgefr.studies.reproductions.published import published

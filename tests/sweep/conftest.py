@@ -1,4 +1,4 @@
-"""A tiny sweep by the real command line, made once."""
+"""A tiny sweep by the real command line is made once."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefr.studies.sweeps.grid import Point
-from edgefr.studies.sweeps.results import Entry
+from edgefr.studies.sweeps.results import SweepRun
 
 PROTOCOL = "leave-one-out; sampled ranking: 99 fixed uniform negatives"
 
@@ -41,8 +41,8 @@ def summary(
     }
 
 
-def entry(point: dict[str, Any], seed: int, found: dict[str, Any] | str) -> Entry:
+def entry(point: dict[str, Any], seed: int, found: dict[str, Any] | str) -> SweepRun:
     """A run that ended: with a summary, or with a problem."""
     at = Point.of(tuple(point.items()))
     problem = found if isinstance(found, str) else None
-    return Entry(at, seed, None, Path("runs", at.name), None if isinstance(found, str) else found, problem)
+    return SweepRun(at, seed, None, Path("runs", at.name), None if isinstance(found, str) else found, problem)

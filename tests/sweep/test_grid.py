@@ -1,6 +1,5 @@
-"""How grids are written, which are refused, and what their points are called."""
+"""How grids and ranges are written, which are refused, and what points are called."""
 
-import itertools
 import math
 import re
 
@@ -8,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefr.studies.sweeps.grid import Axis, Point, product, shown
+from edgefr.studies.sweeps.grid import Axis, Point, Range, product, shown
 from privacy.errors import InputError
 
 
@@ -22,27 +21,41 @@ def test_numbers_that_yaml_reads_as_words_are_numbers():
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("kind", "text", "says"),
     [
-        ("rounds", "--grid takes FIELD=..., got 'rounds'"),
-        ("=[1]", "--grid takes FIELD=..."),
-        ("a..b=[1]", "--grid takes FIELD=..."),
-        ("rounds=[]", "the list is empty; give at least one value"),
-        ("rounds=", "have to be a list; write rounds=[a, b]"),
-        ("rounds=5", "have to be a list; write rounds=[5]"),
-        ("rounds={a: 1}", "have to be a list"),
-        ("rounds=[1, 2", "not a YAML list"),
-        ("rounds=[*x]", "not a YAML list"),
-        ("rounds=[!!python/object/apply:os.getcwd []]", "not a YAML list"),
-        ("rounds=" + "[" * 2000, "not a YAML list"),
-        ("rounds=[1, 2, 1.0]", "1 is given twice; keep one"),
-        ("privacy.epsilon=[inf, .inf]", "inf is given twice"),
-        ("data_options.users=[50, '50']", "50 is given twice"),
+        (Axis, "rounds", "--grid takes FIELD=..., got 'rounds'"),
+        (Axis, "=[1]", "--grid takes FIELD=..."),
+        (Axis, "a..b=[1]", "--grid takes FIELD=..."),
+        (Axis, "rounds=[]", "the list is empty; give at least one value"),
+        (Axis, "rounds=", "have to be a list; write rounds=[a, b]"),
+        (Axis, "rounds=5", "have to be a list; write rounds=[5]"),
+        (Axis, "rounds={a: 1}", "have to be a list"),
+        (Axis, "rounds=[1, 2", "not a YAML list"),
+        (Axis, "rounds=[*x]", "not a YAML list"),
+        (Axis, "rounds=[!!python/object/apply:os.getcwd []]", "not a YAML list"),
+        (Axis, "rounds=" + "[" * 2000, "not a YAML list"),
+        (Axis, "rounds=[1, 2, 1.0]", "1 is given twice; keep one"),
+        (Axis, "privacy.epsilon=[inf, .inf]", "inf is given twice"),
+        (Axis, "data_options.users=[50, '50']", "50 is given twice"),
+        (Range, "privacy.clip", "--search-space takes FIELD=..."),
+        (Range, "a=5", "write log(low,high), uniform(low,high) or int(low,high)"),
+        (Range, "a=log(1)", "write log(low,high)"),
+        (Range, "a=log(1,2) or so", "write log(low,high)"),
+        (Range, "a=lag(1,2)", "did you mean 'log'"),
+        (Range, "a=exec(1,2)", "unknown scale"),
+        (Range, "a=log(2,1)", "the lower bound comes first"),
+        (Range, "a=int(3,3)", "the lower bound comes first"),
+        (Range, "a=log(0,1)", "a logarithm needs bounds above 0"),
+        (Range, "a=int(1,2.5)", "int takes whole numbers"),
+        (Range, "a=log(1,inf)", "'inf' is no number to begin or end with"),
+        (Range, "a=log(nan,1)", "'nan' is no number"),
+        (Range, "a=log(x,1)", "'x' is no number"),
+        (Range, "a=int(1,1e300)", "'1e300' is no number"),
     ],
 )
-def test_what_is_no_axis_is_refused(text, says):
+def test_what_is_no_axis_or_range_is_refused(kind, text, says):
     with pytest.raises(InputError, match=re.escape(says)) as refused:
-        Axis.parse(text)
+        kind.parse(text)
     assert "\n" not in str(refused.value)
 
 
@@ -68,14 +81,10 @@ def test_fields_that_do_not_go_together_are_refused(fields, says):
         product([Axis(field, (1,)) for field in fields])
 
 
-def test_fields_that_only_begin_alike_go_together():
+def test_fields_that_only_begin_alike_go_together_and_a_grid_nobody_can_run_is_refused():
     assert len(product([Axis("model.lr", (1,)), Axis("model.lr_items", (1,)), Axis("mod", (1,))])) == 1
-
-
-def test_a_grid_nobody_can_run_is_refused_before_it_is_made():
-    axes = [Axis(f"model.x{n}", tuple(range(100))) for n in range(30)]
     with pytest.raises(InputError, match="more than 10,000 points"):
-        product(axes)
+        product([Axis(f"model.x{n}", tuple(range(100))) for n in range(30)])
 
 
 VALUES = st.one_of(
@@ -93,7 +102,6 @@ def test_a_point_s_name_is_a_safe_folder(values):
     name = Point.of(values).name
     assert re.fullmatch(r"[A-Za-z0-9._=,-]{1,120}", name)
     assert name not in (".", "..")
-    assert name == Point.of(values).name
 
 
 @given(st.lists(VALUES, min_size=2, max_size=20))
@@ -109,7 +117,14 @@ def test_numbers_are_shown_exactly(one, other):
     assert (shown(one) == shown(other)) == (one == other)
 
 
-def test_no_name_is_the_start_of_a_search_s_folders():
-    names = [p.name for p in product([Axis("a", (1, 10, 100)), Axis("b", ("x", "X"))])]
-    assert len({name.casefold() for name in names}) == 6
-    assert not any(a != b and b.startswith(f"{a}/") for a, b in itertools.permutations(names, 2))
+@pytest.mark.parametrize(
+    ("text", "range_", "ends"),
+    [
+        ("privacy.clip=log(0.1,10)", Range("privacy.clip", "log", 0.1, 10.0), (0.1, 10.0)),
+        ("rounds = int( 10 , 200 )", Range("rounds", "int", 10.0, 200.0), (10, 200)),
+        ("aggregation.beta=uniform(-1e-1,1)", Range("aggregation.beta", "uniform", -0.1, 1.0), (-0.1, 1.0)),
+    ],
+)
+def test_a_range_is_read(text, range_, ends):
+    assert Range.parse(text) == range_
+    assert [(type(a), a) for a in range_.ends] == [(type(b), b) for b in ends]

@@ -12,8 +12,8 @@ import pytest
 
 from edgefr.studies.pages import write_report
 from edgefr.studies.sweeps.page import command, sweep_page, usable, write_sweep
-from edgefr.studies.sweeps.results import results
-from edgefr.studies.sweeps.tradeoff import groups
+from edgefr.studies.sweeps.results import FinishedSweep, results
+from edgefr.studies.sweeps.tradeoff import comparables
 from privacy.errors import InputError
 from tests.report.conftest import browser
 from tests.report.test_browser import CONTRAST, OPEN, OUTSIDE, looked_at
@@ -23,11 +23,6 @@ from tests.sweep.summaries import entry, summary
 from tests.sweep.test_sweep import records
 
 __all__ = ["browser"]
-
-
-def judged(ndcg: float, epsilon: float | str, won: bool) -> dict[str, Any]:
-    """A summary whose verdict says whether learning helped."""
-    return summary(ndcg, epsilon, won=won)
 
 
 def test_a_sweep_ends_with_a_page_and_report_makes_the_same_again(whole: Made, tmp_path: Path) -> None:
@@ -54,18 +49,15 @@ def test_its_points_are_those_of_the_table(whole: Made) -> None:
         ([(1.0, False), (8.0, True), ("inf", True)], "The smallest guaranteed epsilon at which learning helped"),
         ([(1.0, False), (8.0, False), ("inf", True)], "only where nothing is guaranteed"),
         ([(0.01, False), (1.0, False), ("inf", False)], "There is no usable point: nowhere"),
+        ([(1.0, True), (1.0, False)], "There is no usable point: nowhere"),
     ],
+    ids=["from 8 on", "without a guarantee", "nowhere", "in one of two seeds"],
 )
 def test_a_usable_point_is_one_at_which_learning_helped(found: list[Any], said: str) -> None:
-    made = [entry({"privacy.epsilon": str(eps)}, 0, judged(0.3, eps, won)) for eps, won in found]
-    assert said in usable(groups(results(made)))
-
-
-def test_one_seed_in_which_it_did_not_help_makes_a_point_unusable() -> None:
-    made = [entry({"privacy.epsilon": 1}, seed, judged(0.3, 1.0, seed == 0)) for seed in (0, 1)]
-    (point,) = results(made)
-    assert (point.helped, point.usable) == (1, False)
-    assert "no usable point" in usable(groups([point]))
+    made = [
+        entry({"privacy.epsilon": str(eps)}, seed, summary(0.3, eps, won=won)) for seed, (eps, won) in enumerate(found)
+    ]
+    assert said in usable(comparables(results(made)))
 
 
 def test_the_command_is_that_of_the_record() -> None:
@@ -90,14 +82,12 @@ def test_a_sweep_that_did_not_end_is_refused_in_a_line(whole: Made, tmp_path: Pa
 
 
 def test_hostile_words_of_a_sweep_are_shown_and_nothing_more(tmp_path: Path) -> None:
-    from edgefr.studies.sweeps.finished_sweep import Kept
-
     found = (
-        entry({"method": HOSTILE}, 0, judged(0.3, 1.0, True) | {"data": HOSTILE, "protocol": HOSTILE}),
+        entry({"method": HOSTILE}, 0, summary(0.3, 1.0, won=True) | {"data": HOSTILE, "protocol": HOSTILE}),
         entry({"method": "b"}, 0, HOSTILE),
     )
     record = {"experiment": HOSTILE, "set": [HOSTILE], "grid": {"method": [HOSTILE, "b"]}, "seeds": [0], "search": None}
-    page = sweep_page(Kept(tmp_path, record, found, found))
+    page = sweep_page(FinishedSweep(tmp_path, record, found, found))
     assert page.count("<script>") == 1
     assert "<img" not in page
     assert math.isclose(page.count("{{ 7*7 }}"), page.count("7*7"))

@@ -27,13 +27,6 @@ def test_nobody_beats_the_front_and_the_front_beats_the_rest(places):
         assert (at in front) == (not beaten)
 
 
-@given(PLACES, st.randoms())
-def test_the_order_of_places_does_not_matter(places, random):
-    shuffled = list(places)
-    random.shuffle(shuffled)
-    assert sorted(places[at] for at in pareto(places)) == sorted(shuffled[at] for at in pareto(shuffled))
-
-
 def test_equals_share_the_front():
     assert pareto([(1, 0.2), (1, 0.2), (2, 0.2), (math.inf, 0.3)]) == [0, 1, 3]
 

@@ -11,7 +11,7 @@ from edgefr.report.pages import Report
 from edgefr.studies.sweeps.page import usable
 from edgefr.studies.sweeps.report import answers, table, tradeoff
 from edgefr.studies.sweeps.results import results, validation
-from edgefr.studies.sweeps.tradeoff import curve_of, draw, groups
+from edgefr.studies.sweeps.tradeoff import comparables, curves, draw
 from tests.sweep.summaries import entry, summary
 
 
@@ -55,18 +55,16 @@ def test_a_point_s_row_is_the_mean_over_its_seeds(found):
 
 
 def test_pages_are_reached_by_their_names(found, tmp_path):
-    pages = [table(found), tradeoff(groups(found))]
+    pages = [table(found), tradeoff(comparables(found))]
     report = Report(pages, [path for page in pages for path in page.write(tmp_path, [])], {})
     assert list(report.tables) == list(report.notes) == ["sweep", "tradeoff"]
-    assert report.notes["sweep"] == []
-    front = "privacy.epsilon 8, method a (8, 0.3000); privacy.epsilon inf, method a (inf, 0.4000)"
-    assert f"demo, leave-one-out, front by guaranteed epsilon: {front}" in report.notes["tradeoff"]
+    assert report.notes["tradeoff"][-3:] == list(pages[1].notes)[-3:]
     assert report.figures == {"tradeoff": tmp_path / "figures" / "tradeoff.png"}
     assert report.figures["tradeoff"].read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_front_is_marked_for_each_kind_of_epsilon(found):
-    page = tradeoff(groups(found))
+    page = tradeoff(comparables(found))
     assert cells(page.sheets[0].rows) == [
         ["1", "a", "0.5", "1", "-", "0.1500 ± 0.0707", "0.2500 popularity", "no"],  # worth no epsilon
         ["8", "a", "4 *", "8 *", "-", "0.3000", "0.2500 popularity", "yes"],
@@ -85,18 +83,20 @@ def test_the_front_is_marked_for_each_kind_of_epsilon(found):
 @pytest.mark.parametrize(("worth", "answer"), [(0.25, "no usable point"), (0.26, "1 of 2 points")])
 def test_json_and_picture_say_where_there_is_no_usable_point(worth: float, answer: str):
     made = [entry({"privacy.epsilon": e}, 0, summary(ndcg, e)) for e, ndcg in ((0.01, 0.01), (1.0, worth))]
-    compared = groups(results(made))
+    compared = comparables(results(made))
     (said,) = answers(compared)
     assert said["answer"] == answer
     assert said["usable"] == said["front"]["guaranteed"] == (["privacy.epsilon 1"] if worth > 0.25 else [])
     texts = [[text.get_text() for text in axes.texts] for axes in draw(compared).axes]
     assert texts == [[answer] if worth == 0.25 else []] * 3
+    nowhere = "front by guaranteed epsilon: no usable point: nowhere did learning help in the run of every seed"
+    assert (f"demo, leave-one-out, {nowhere}" in tradeoff(compared).notes) == (worth == 0.25)
 
 
 def test_terminal_files_and_page_call_the_same_points_usable():
     """Means on sampled candidates may lie above popularity where verdicts over full ranking say no."""
     made = [entry({"privacy.epsilon": eps}, 0, summary(0.3, eps, won=won)) for eps, won in ((1.0, False), (8.0, True))]
-    compared = groups(results(made))
+    compared = comparables(results(made))
     page, (said,) = tradeoff(compared), answers(compared)
     assert [row["usable"] for row in page.sheets[0].rows] == ["no", "yes"]
     assert ["*" in row["eps\nguaranteed"] for row in page.sheets[0].rows] == [False, True]
@@ -114,15 +114,15 @@ def test_every_metric_of_a_sweep_says_its_ranking_and_has_the_best_without_learn
     found = results([entry({"privacy.epsilon": 8}, 0, one)])
     row = table(found).sheets[0].rows[0]
     assert row["best without\nlearning\nNDCG@10\n1 + 99 sampled"] == "0.2800 hybrid"
-    (group,) = groups(found)
+    (group,) = comparables(found)
     assert tradeoff([group]).sheets[0].caption.startswith("* on the Pareto front; NDCG@10 (1 + 99 sampled) of what")
     assert draw([group]).axes[0].get_ylabel().startswith("NDCG@10 (1 + 99 sampled), test")
     blocks = summary(0.3, 8.0, protocol="blocks: 3") | {"continual": {}, "references": {"popularity": {"unmasked": {}}}}
-    assert groups(results([entry({"a": 1}, 0, blocks)]))[0].ranking == "full ranking"
+    assert comparables(results([entry({"a": 1}, 0, blocks)]))[0].ranking == "full ranking"
 
 
 def test_the_figure_has_a_panel_per_kind_with_curves_references_and_infinity(found):
-    figure = draw(groups(found))
+    figure = draw(comparables(found))
     assert [axes.get_title() for axes in figure.axes] == [
         "nominal epsilon", "guaranteed epsilon", "hypothetical epsilon",
     ]  # fmt: skip
@@ -143,23 +143,13 @@ def test_the_figure_has_a_panel_per_kind_with_curves_references_and_infinity(fou
     assert {text.get_text() for text in figure.axes[2].get_legend().get_texts()} >= {"popularity", "method a"}
 
 
-def test_where_nothing_is_above_what_needs_no_learning_no_point_is_usable():
-    low = results([entry({"privacy.epsilon": 0.01}, 0, summary(0.2, 0.01))])
-    page = tradeoff(groups(low))
-    assert page.notes[-2] == (
-        "demo, leave-one-out, front by guaranteed epsilon: no usable point: nowhere did learning help in the "
-        "run of every seed"
-    )
-    assert page.records[0]["front_guaranteed"] is False
-
-
 def test_other_protocols_and_metrics_are_never_in_one_panel():
     made = [
         entry({"data": "a", "privacy.epsilon": 1}, 0, summary(0.4, 1.0, "a")),
         entry({"data": "b", "privacy.epsilon": 1}, 0, summary(0.9, 1.0, "b")),
         entry({"data": "a", "privacy.epsilon": 2}, 0, summary(0.3, 2.0, "a", "blocks: 3")),
     ]
-    compared = groups(results(made))
+    compared = comparables(results(made))
     assert [(group.title, group.metric) for group in compared] == [
         ("a, leave-one-out", "NDCG@10"),
         ("b, leave-one-out", "NDCG@10"),
@@ -167,16 +157,14 @@ def test_other_protocols_and_metrics_are_never_in_one_panel():
     ]
     assert all(len(group.front("guaranteed")) == 1 for group in compared)
     assert len(draw(compared).axes) == 9
-    assert groups(results(made), "HR@10")[0].metric == "HR@10"
+    assert comparables(results(made), "HR@10")[0].metric == "HR@10"
 
 
-def test_the_guarantee_of_a_point_is_the_worst_of_its_seeds_and_unknown_where_one_is():
-    one, other = entry({"a": 1}, 0, summary(0.1, 3.0)), entry({"a": 1}, 1, summary(0.1, 5.0))
-    (result,) = results([one, other])
-    assert result.epsilon("guaranteed") == 5.0
+@pytest.mark.parametrize(("other", "worst"), [(5.0, 5.0), (None, math.nan)])
+def test_the_guarantee_of_a_point_is_the_worst_of_its_seeds_and_unknown_where_one_is(other, worst):
+    (result,) = results([entry({"a": 1}, 0, summary(0.1, 3.0)), entry({"a": 1}, 1, summary(0.1, other))])
+    assert result.epsilon("guaranteed") == pytest.approx(worst, nan_ok=True)
     assert math.isnan(result.epsilon("hypothetical"))
-    (result,) = results([one, entry({"a": 1}, 1, summary(0.1, None))])
-    assert math.isnan(result.epsilon("guaranteed"))
 
 
 @pytest.mark.parametrize(
@@ -184,12 +172,9 @@ def test_the_guarantee_of_a_point_is_the_worst_of_its_seeds_and_unknown_where_on
 )
 def test_calibration_s_last_digits_put_nobody_on_the_front(epsilon, front):
     """Epsilons that share four digits are one."""
-    made = [
-        entry({"method": "a"}, 0, summary(0.28, epsilon)),
-        entry({"method": "b"}, 0, summary(0.3, 8.0)),
-    ]
-    (group,) = groups(results(made))
-    assert [curve_of(result) for result in group.front("guaranteed")] == front
+    made = [entry({"method": "a"}, 0, summary(0.28, epsilon)), entry({"method": "b"}, 0, summary(0.3, 8.0))]
+    (group,) = comparables(results(made))
+    assert list(curves(group.front("guaranteed"))) == front
 
 
 def test_validation_of_blocks_is_the_mean_over_increments():
@@ -201,9 +186,9 @@ def test_validation_of_blocks_is_the_mean_over_increments():
 
 
 def test_only_failures_still_make_a_table():
-    page = table(results([entry({"rounds": 1}, 0, "ValueError: x")]))
-    assert cells(page.sheets[0].rows) == [["1", "0", "1"]]
-    assert groups(results([entry({"rounds": 1}, 0, "x")])) == []
+    found = results([entry({"rounds": 1}, 0, "ValueError: x")])
+    assert cells(table(found).sheets[0].rows) == [["1", "0", "1"]]
+    assert comparables(found) == []
 
 
 def test_the_board_says_how_far_a_sweep_is():

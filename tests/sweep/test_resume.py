@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edgefr.engine.federation import Federation
 from edgefr.studies.sweeps.grid import Axis
-from edgefr.studies.sweeps.plan import Ask, Plan
-from edgefr.studies.sweeps.run import Job, Options, Sweep, make
+from edgefr.studies.sweeps.plan import SweepPlan
+from edgefr.studies.sweeps.run import RunOptions, Sweep, SweepJob, make
 from tests.durable.runs import differences, result
 from tests.noises import KEY
 
@@ -21,7 +22,7 @@ SETTINGS = (
     "evaluation.full_ranking_users=0",
     "privacy={mechanism: gaussian, clip: 0.5, sigma: 4, budget: 1.8}",
 )
-EVERY = Options(checkpoint_every=1, noise_key=KEY)
+EVERY = RunOptions(checkpoint_every=1, noise_key=KEY)
 
 
 @pytest.fixture
@@ -41,44 +42,36 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return done
 
 
-def job(folder: Path, seed: int = 0) -> Job:
-    plan = Plan(Ask((Axis("rounds", (4, 5)),), changes=SETTINGS))
-    return Sweep(plan, folder, EVERY)._job(plan.points[0], seed)
+def job(folder: Path) -> SweepJob:
+    plan = SweepPlan([Axis("rounds", (4, 5))], changes=SETTINGS)
+    return Sweep(plan, folder, EVERY)._job(plan.points[0], 0)
 
 
-def interrupted(folder: Path, rounds: list[int], options: Options) -> Job:
-    """A job of four rounds that was stopped in its third."""
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a run comes to that nobody stops."""
+    whole = job(tmp_path_factory.mktemp("whole"))
+    make(whole, EVERY)
+    return result(whole.out)
+
+
+@pytest.mark.parametrize(
+    ("options", "sigma", "again"),
+    [(EVERY, "4.0", [3, 4]), (RunOptions(noise_key=KEY), "4.0", [1, 2, 3, 4]), (EVERY, "5.0", [1, 2, 3, 4])],
+    ids=["from its checkpoint", "without one", "from one that does not fit"],
+)
+def test_a_stopped_run_comes_to_the_same_result(
+    options: RunOptions, sigma: str, again: list[int], expected: dict[str, Any], tmp_path: Path, rounds: list[int]
+) -> None:
+    stopped = job(tmp_path)
     rounds.append(-3)
-    stopped = job(folder)
     with pytest.raises(KeyboardInterrupt):
         make(stopped, options)
     assert rounds == [1, 2]
     rounds.clear()
-    return stopped
-
-
-def test_from_its_checkpoint_to_the_same_result(tmp_path: Path, rounds: list[int]) -> None:
-    make(job(tmp_path / "whole"), EVERY)
-    rounds.clear()
-    stopped = interrupted(tmp_path / "stopped", rounds, EVERY)
-    make(stopped, EVERY)
-    assert rounds == [3, 4]
-    assert differences(stopped.out, result(job(tmp_path / "whole").out)) == []
-    assert not (stopped.out / "figures").exists()
-
-
-def test_without_a_checkpoint_or_one_that_does_not_fit_it_begins_anew(tmp_path: Path, rounds: list[int]) -> None:
-    make(job(tmp_path / "whole"), EVERY)
-    expected = result(job(tmp_path / "whole").out)
-    rounds.clear()
-    stopped = interrupted(tmp_path / "none", rounds, Options(noise_key=KEY))
-    make(stopped, EVERY)
-    assert rounds == [1, 2, 3, 4]
-    assert differences(stopped.out, expected) == []
-    rounds.clear()
-    stopped = interrupted(tmp_path / "other", rounds, EVERY)
     file = stopped.out / "experiment.yaml"
-    file.write_text(file.read_text().replace("sigma: 4.0", "sigma: 5.0"))
-    make(stopped, EVERY)
-    assert rounds == [1, 2, 3, 4]
+    file.write_text(file.read_text().replace("sigma: 4.0", f"sigma: {sigma}"))
+    make(stopped, options)
+    assert rounds == again
     assert differences(stopped.out, expected) == []
+    assert not (stopped.out / "figures").exists()

@@ -14,7 +14,8 @@ from edgefr.fleet import load_fleet
 from edgefr.studies.sweeps.search import Trial
 from edgefr.studies.tuning import trial as trials
 from edgefr.studies.tuning.rules import Rules
-from edgefr.studies.tuning.trial import Job, Watched, _Enough, bars
+from edgefr.studies.tuning.trial import TrialJob, Watched, _Enough, bars
+from privacy.errors import InputError
 
 SMALL = [
     "method=fedmf",
@@ -46,20 +47,21 @@ def followed(watched: Watched, values: list[float]) -> list[int]:
     return done
 
 
-def test_a_trial_ends_when_it_was_not_better_for_too_long() -> None:
-    watched = Watched(Rules(patience=10), {})
-    assert followed(watched, [0.1, 0.3, 0.2, 0.2, 0.9]) == [5, 10, 15, 20]
-    assert watched.ended == trials.NO_BETTER
-    assert trials.best(watched.points) == (10, 0.3)
-
-
-def test_a_trial_ends_below_the_bar_and_only_where_there_is_one() -> None:
-    watched = Watched(Rules(), {10: 0.25})
-    assert followed(watched, [0.1, 0.2, 0.9]) == [5, 10]
-    assert watched.ended == trials.BELOW
-    above = Watched(Rules(), {10: 0.25})
-    assert followed(above, [0.3, 0.1, 0.2]) == [5, 10, 15], "its best so far counts, and a bar is passed once"
-    assert above.ended == trials.ALL
+@pytest.mark.parametrize(
+    ("rules", "bars_at", "values", "rounds", "why"),
+    [
+        (Rules(patience=10), {}, [0.1, 0.3, 0.2, 0.2, 0.9], [5, 10, 15, 20], trials.NO_BETTER),
+        (Rules(), {10: 0.25}, [0.1, 0.2, 0.9], [5, 10], trials.BELOW),
+        (Rules(), {10: 0.25}, [0.3, 0.1, 0.2], [5, 10, 15], trials.ALL),  # its best so far counts; once
+    ],
+)
+def test_a_trial_ends_when_it_is_not_better_for_long_or_below_the_bar(
+    rules: Rules, bars_at: dict[int, float], values: list[float], rounds: list[int], why: str
+) -> None:
+    watched = Watched(rules, bars_at)
+    assert followed(watched, values) == rounds
+    assert watched.ended == why
+    assert trials.best(watched.points)[1] == max(values[: len(rounds)])
 
 
 def test_bars_are_medians_of_who_got_so_far() -> None:
@@ -70,15 +72,15 @@ def test_bars_are_medians_of_who_got_so_far() -> None:
 
 
 @pytest.fixture(params=[SMALL, SESSIONS], ids=["leave-one-out", "sessions"])
-def job(request: pytest.FixtureRequest, tmp_path: Path) -> Job:
+def job(request: pytest.FixtureRequest, tmp_path: Path) -> TrialJob:
     experiments = [load_experiment(overrides=request.param, seed=seed) for seed in (1000, 1001)]
     fleet = load_fleet("devices.yaml")
-    return Job(Trial(3, {"model.lr": 1.0}), experiments, fleet, Rules(), (), tmp_path / "trial")
+    return TrialJob(Trial(3, {"model.lr": 1.0}), experiments, fleet, Rules(), (), tmp_path / "trial")
 
 
-def test_a_trial_writes_what_validation_said_and_nothing_else(job: Job) -> None:
+def test_a_trial_writes_what_validation_said_and_nothing_else(job: TrialJob) -> None:
     value = trials.make(job, None)
-    assert [path.name for path in job.out.iterdir()] == [trials.FILE]
+    assert [path.name for path in job.out.iterdir()] == [trials.RECORD.name]
     found = trials.read(job.out)
     assert found is not None
     assert trials.value_of(found) == value > 0
@@ -88,7 +90,7 @@ def test_a_trial_writes_what_validation_said_and_nothing_else(job: Job) -> None:
     assert (found["number"], found["on"], found["ranking"]) == (3, "validation items", "full")
 
 
-def test_no_test_item_is_ranked(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_test_item_is_ranked(job: TrialJob, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     rank = edgefr.simulation.evaluation.measure.evaluate
 
@@ -103,8 +105,8 @@ def test_no_test_item_is_ranked(job: Job, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_damaged_record_is_said_and_a_missing_one_is_none(tmp_path: Path) -> None:
     assert trials.read(tmp_path) is None
-    (tmp_path / trials.FILE).write_text(json.dumps({"schema": "other"}))
-    with pytest.raises(Exception, match="of schema other; remove it"):
+    (tmp_path / trials.RECORD.name).write_text(json.dumps({"schema": "other"}))
+    with pytest.raises(InputError, match="of schema other; remove it"):
         trials.read(tmp_path)
 
 

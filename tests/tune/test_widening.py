@@ -6,19 +6,19 @@ import math
 from dataclasses import replace
 
 import pytest
-from edgefr.studies.sweeps.space import Range
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgefr.studies.sweeps.search import BATCH, Told, Trial
+from edgefr.studies.sweeps.grid import Range
+from edgefr.studies.sweeps.search import BATCH, EndedTrial, Trial
 from edgefr.studies.tuning.wider_ranges import FIRST_LOOK, at_edges, edge, moved, widened, wider
 
 LR = Range("model.lr", "log", 0.01, 1.0)
 OTHER = Range("model.init_scale", "uniform", 0.0, 2.0)
 
 
-def told(number: int, lr: float, value: float, other: float = 1.0) -> Told:
-    return Told(Trial(number, {"model.lr": lr, "model.init_scale": other}), value)
+def told(number: int, lr: float, value: float, other: float = 1.0) -> EndedTrial:
+    return EndedTrial(Trial(number, {"model.lr": lr, "model.init_scale": other}), value)
 
 
 def anything(r: Range) -> bool:
@@ -60,22 +60,33 @@ def test_a_wider_range_holds_the_old_one_and_moves_one_end(low: float, factor: f
     assert edge(after, before.high if side > 0 else before.low) == 0 or scale == "log"
 
 
-def test_a_range_is_widened_where_the_best_is_and_not_before_two_batches() -> None:
-    trials = [told(n, 0.1, 0.2) for n in range(FIRST_LOOK - 1)] + [told(FIRST_LOOK - 1, 0.99, 0.3)]
-    assert widened([LR, OTHER], trials[:-1], 20, anything) == ([LR, OTHER], [])
-    now, steps = widened([LR, OTHER], trials, 20, anything)
-    assert now == [Range("model.lr", "log", 0.01, 10.0), OTHER]
-    assert [str(step) for step in steps] == ["model.lr: log(0.01, 1) became log(0.01, 10) after 8 trials"]
-    assert widened([LR, OTHER], trials, FIRST_LOOK, anything)[1] == [], "no trial would be drawn from it"
+CALM, HIGH = (0.1, 0.2), (0.99, 0.3)
+"""Choices of `LR` and their values: in its middle, and better at its upper edge."""
 
 
-def test_what_is_no_longer_at_the_edge_is_widened_once() -> None:
-    trials = [told(n, 0.1, 0.2) for n in range(7)] + [told(7, 0.99, 0.3)] + [told(n, 5.0, 0.25) for n in range(8, 16)]
-    assert len(widened([LR], trials, 20, anything)[1]) == 1
-    further = [*trials[:8], *(told(n, 9.9, 0.4) for n in range(8, 16))]
-    now, steps = widened([LR], further, 20, anything)
-    assert now[0].high == 100
-    assert [step.after for step in steps] == [8, 12]
+@pytest.mark.parametrize(
+    ("found", "trials", "after", "end"),
+    [
+        ([CALM] * (FIRST_LOOK - 1), 20, [], 1.0),
+        ([*[CALM] * (FIRST_LOOK - 1), HIGH], 20, [8], 10.0),
+        ([*[CALM] * (FIRST_LOOK - 1), HIGH], FIRST_LOOK, [], 1.0),
+        ([*[CALM] * 7, HIGH, *[(5.0, 0.25)] * 8], 20, [8], 10.0),
+        ([*[CALM] * 7, HIGH, *[(9.9, 0.4)] * 8], 20, [8, 12], 100.0),
+        ([*[CALM] * 9, HIGH, CALM, CALM], 20, [12], 10.0),
+        ([(0.01, math.nan)] * 12, 20, [], 1.0),
+    ],
+    ids=["before two batches", "after", "no trial is left", "once", "again", "later trials count later", "all failed"],
+)
+def test_a_range_is_widened_where_the_best_of_its_batches_is(
+    found: list[tuple[float, float]], trials: int, after: list[int], end: float
+) -> None:
+    ended = [told(number, lr, value) for number, (lr, value) in enumerate(found)]
+    now, steps = widened([LR, OTHER], ended, trials, anything)
+    assert now == [replace(LR, high=end), OTHER]
+    assert [step.after for step in steps] == after
+    assert [str(step) for step in steps[:1]] == [
+        f"model.lr: log(0.01, 1) became log(0.01, 10) after {n} trials" for n in after[:1]
+    ]
 
 
 def test_an_end_that_the_setting_does_not_go_beyond_is_no_edge() -> None:
@@ -97,11 +108,11 @@ def test_an_end_moves_to_where_the_setting_ends_and_no_further(r: Range, best: f
     def allowed(asked: Range) -> bool:
         return asked.high <= limit
 
-    trials = [Told(Trial(n, {r.field: best if n == 5 else 0.1}), float(n == 5)) for n in range(12)]
+    trials = [EndedTrial(Trial(n, {r.field: best if n == 5 else 0.1}), float(n == 5)) for n in range(12)]
     assert at_edges([r], trials[5], allowed) == [(r, replace(r, high=end))]
     now, steps = widened([r], trials[:8], 20, allowed)
     assert (now[0].high, len(steps)) == (end, 1)
-    last = Told(Trial(0, {r.field: limit}), 1.0)
+    last = EndedTrial(Trial(0, {r.field: limit}), 1.0)
     assert at_edges(now, last, allowed) == [], "all that the setting takes was searched"
 
 
@@ -132,17 +143,7 @@ def test_a_moved_end_is_always_one_that_is_taken_and_soon_stays(
     assert scale != "int" or abs((r.high if side > 0 else r.low) - limit) < 1, "the very last that is taken"
 
 
-def test_failed_trials_widen_nothing() -> None:
-    trials = [told(n, 0.01, math.nan) for n in range(12)]
-    assert widened([LR], trials, 20, anything) == ([LR], [])
-
-
 def test_ranges_follow_from_whole_batches_alone() -> None:
     trials = [told(n, 0.99, 0.3) for n in range(4 * BATCH)]
     for some in range(len(trials)):
         assert widened([LR], trials[:some], 20, anything) == widened([LR], trials[: some - some % BATCH], 20, anything)
-
-
-def test_later_trials_do_not_widen_what_an_earlier_batch_was_drawn_from() -> None:
-    trials = [told(n, 0.1, 0.2) for n in range(9)] + [told(9, 0.99, 0.3)] + [told(n, 0.1, 0.2) for n in (10, 11)]
-    assert [step.after for step in widened([LR], trials, 20, anything)[1]] == [12]

@@ -94,7 +94,7 @@ def compare(
     seeds = shared_seeds(found)
     kind = ranking_of(found, seeds, ranking)
     check_alike(found, seeds, kind)
-    names, notes = _told_apart(found, seeds, kind, metrics_of(found, seeds, kind, metrics), bool(metrics))
+    names, notes = _distinct_metrics(found, seeds, kind, metrics_of(found, seeds, kind, metrics), bool(metrics))
     pairs = _pairs(found, seeds, kind, names)
     rows = [_reached(side, kind, names, pairs) for side in found]
     verdicts = [f"{side.name}: {line}" for side in found for line in side.first.verdicts]  # of the first seed
@@ -105,7 +105,7 @@ def compare(
     return comparison
 
 
-def _told_apart(
+def _distinct_metrics(
     found: Sequence[Side], seeds: Sequence[int], ranking: str, metrics: Sequence[str], asked: bool
 ) -> tuple[list[str], list[str]]:
     """Return the metrics without those that are an earlier one for every user, which would be tested twice."""
@@ -136,7 +136,6 @@ def _pairs(found: Sequence[Side], seeds: Sequence[int], ranking: str, metrics: S
 
 
 def _reached(side: Side, ranking: str, metrics: Sequence[str], pairs: Sequence[Pair]) -> RunMetrics:
-    """Return what a run reached, and which others it is above."""
     values = {metric: Spread.of(list(side.by_seed(metric, ranking).values())) for metric in metrics}
     won = [pair for pair in pairs if pair.above == side.name]
     above = {
@@ -160,7 +159,6 @@ def _seed_notes(found: Sequence[Side], seeds: Sequence[int]) -> list[str]:
 
 
 def _differs(found: Sequence[Side]) -> dict[str, dict[str, str]]:
-    """Return the values of the experiments that are not the same for all."""
     values = {side.name: side.first.values for side in found}
     names = dict.fromkeys(name for own in values.values() for name in own)
     table = {name: {side: own.get(name, "") for side, own in values.items()} for name in names}

@@ -76,7 +76,6 @@ def read(path: Path) -> FinishedRun:
 
 
 def _summary(run: Run) -> dict[str, Any]:
-    """Return the summary of a run, with all that is read of it here."""
     found = run.summary
     for name, kind in {"dataset": dict, "protocol": str, "stage": str}.items():
         if not isinstance(found, dict) or not isinstance(found.get(name), kind):
@@ -97,7 +96,6 @@ def _places(summary: Mapping[str, Any]) -> list[str] | None:
 
 
 def _flat(values: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the values of nested mappings by dotted name, as text."""
     if isinstance(values, dict) and values:
         for key, value in values.items():
             yield from _flat(value, f"{name}.{key}" if name else str(key))

@@ -76,7 +76,6 @@ def page(
 
 
 def _letters(rows: Sequence[RunMetrics]) -> dict[str, str]:
-    """Return a short sign for every run: a letter, and beyond z a number."""
     return {row.name: ascii_lowercase[at] if at < 26 else str(at + 1) for at, row in enumerate(rows)}
 
 

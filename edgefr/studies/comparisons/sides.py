@@ -152,7 +152,6 @@ def _check_pair(one: FinishedRun, other: FinishedRun, ranking: str) -> None:
 
 
 def _where_they_part(one: str, other: str, width: int = 40) -> tuple[str, str]:
-    """Return the parts of two texts from a little before where they first differ."""
     same = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
     start = max(0, same - width // 2)
     cut = [f"{'...' if start else ''}{text[start : start + width]}" for text in (one, other)]

@@ -12,7 +12,7 @@ import yaml
 
 from edgefr.config.packaged_files import shipped
 
-FOLDER = Path("reproductions")
+FOLDER = Path("studies/reproductions")
 KEYS = ("data", "backbone", "metric", "row", "users", "noise", "window", "interval")
 """Columns that say which numbers a line has; all others are numbers."""
 

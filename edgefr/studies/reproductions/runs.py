@@ -166,7 +166,6 @@ def _taken_over(run: Run, experiment: Experiment, prepared: Prepared, setting: S
 
 
 def _started(run: Run, experiment: Experiment, prepared: Prepared, setting: Setting) -> Training:
-    """Return the experiment before its first round."""
     device = torch_device(experiment.engine.device)
     key = run.noise_key(experiment.draws_noise)
     if key is not None:

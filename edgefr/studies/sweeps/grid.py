@@ -1,8 +1,4 @@
-"""A grid goes over fields of an experiment: axes, their product, names of points, ranges that a search chooses from.
-
-Owns: how `--grid` and `--search-space` are written and what a point is called. Does not own: whether a value fits its
-field (`plan`).
-"""
+"""A grid goes over fields of an experiment: axes, their product, names of points, ranges that a search chooses from."""
 
 from __future__ import annotations
 

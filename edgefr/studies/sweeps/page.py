@@ -94,7 +94,6 @@ def _answers(compared: Sequence[Comparable], sweep: FinishedSweep) -> list[Answe
 
 
 def _points(compared: Sequence[Comparable], private: bool) -> Section:
-    """Show every point beside the best that needs no learning."""
     shown = []
     for group in compared:
         axis, best = Axis.over([*group.ends(group.results), *group.references().values()], most=4), group.best_reference

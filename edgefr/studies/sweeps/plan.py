@@ -1,8 +1,4 @@
-"""The plan of a sweep has all its experiments, checked as a whole before anything runs, and tells its folder again.
-
-Owns: the experiments of all points and seeds, and `sweep.json`. Does not own: running them (`run`), choosing values
-(`search`).
-"""
+"""The plan of a sweep has all its experiments, checked as a whole before anything runs, and tells its folder again."""
 
 from __future__ import annotations
 

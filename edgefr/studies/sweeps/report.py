@@ -17,6 +17,7 @@ from edgefr.studies.sweeps.results import (
     PointResult,
     SweepRun,
     epsilon_of,
+    mean_references,
     references,
     validation,
 )
@@ -160,7 +161,6 @@ def _front_note(group: Comparable, kind: str) -> str:
 
 
 def _point_columns(result: PointResult, beside: Sequence[PointResult]) -> dict[str, str]:
-    """Return the columns that say which point it is and what was chosen for it."""
     chosen = list(dict.fromkeys(field for one in beside for entry in one.entries for field in entry.chosen))
     values = result.entries[0].chosen if result.entries else {}
     own = {_heading(field): shown(value) for field, value in result.point.values} or {"point": "all"}
@@ -188,7 +188,6 @@ def _words(found: Sequence[PointResult]) -> list[str]:
 
 
 def _point_record(result: PointResult, metrics: Sequence[str]) -> Record:
-    """Return a point unrounded: fields, choices, epsilons, mean and sd of metrics, means of references."""
     record: Record = {field: shown(value) for field, value in result.point.values}
     for entry in result.entries[:1]:
         record |= {f"chosen {field}": value for field, value in entry.chosen.items()}
@@ -199,7 +198,8 @@ def _point_record(result: PointResult, metrics: Sequence[str]) -> Record:
         spread = Spread.of(result.metric(name))
         record |= {name: spread.mean, f"{name} sd": spread.sd}
     names = dict.fromkeys(name for summary in result.summaries() for name in references(summary))
-    return record | {f"{n} {m}": Spread.of(result.reference(n, m)).mean for n in names for m in metrics}
+    means = {metric: mean_references(result.summaries(), metric) for metric in metrics}
+    return record | {f"{n} {m}": means[m].get(n, math.nan) for n in names for m in metrics}
 
 
 def run_record(run: SweepRun, sweep: FinishedSweep) -> Record:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefr.metrics.continual import MASKS
+from edgefr.report.pages import Spread
 from edgefr.report.verdict import Verdict, Worth, verdicts
 from edgefr.simulation.runs.run import Run
 from edgefr.studies.sweeps.grid import Point
@@ -62,10 +63,6 @@ class PointResult:
         """Return a test metric of each run; NaN where it has none of that name."""
         return [float(summary["metrics"].get(name, math.nan)) for summary in self.summaries()]
 
-    def reference(self, name: str, metric: str) -> list[float]:
-        """Return a metric of a reference for each run; NaN where it has none of that name."""
-        return [float(references(s).get(name, {}).get(metric, math.nan)) for s in self.summaries()]
-
     def epsilon(self, kind: str) -> float:
         """Return the largest over the runs: it holds for each of them. NaN where a run does not know."""
         values = [epsilon_of(summary, kind) for summary in self.summaries()]
@@ -87,10 +84,7 @@ class PointResult:
 
     def best_reference(self, metric: str) -> tuple[str, float] | None:
         """Return the name and the mean utility of the best that needs no learning; None where there is none."""
-        names = dict.fromkeys(name for summary in self.summaries() for name in references(summary))
-        found = {name: [v for v in self.reference(name, metric) if not math.isnan(v)] for name in names}
-        known = {name: math.fsum(values) / len(values) for name, values in found.items() if values}
-        return max(known.items(), key=lambda one: one[1], default=None)
+        return max(mean_references(self.summaries(), metric).items(), key=lambda one: one[1], default=None)
 
 
 def results(entries: Sequence[SweepRun]) -> list[PointResult]:
@@ -167,6 +161,16 @@ def references(summary: dict[str, Any]) -> dict[str, dict[str, float]]:
     if "continual" in summary:
         return {name: masks[MASKS[0]] for name, masks in summary["references"].items()}
     return dict(summary["references"][summary["split"]])
+
+
+def mean_references(summaries: Sequence[dict[str, Any]], metric: str) -> dict[str, float]:
+    """Return the mean of a metric over runs for what needs no learning, by name, where it was measured."""
+    found: dict[str, list[float]] = {}
+    for summary in summaries:
+        for name, values in references(summary).items():
+            found.setdefault(name, []).append(float(values.get(metric, math.nan)))
+    means = {name: Spread.of(values).mean for name, values in found.items()}
+    return {name: value for name, value in means.items() if not math.isnan(value)}
 
 
 def validation(summary: dict[str, Any], metric: str) -> float:

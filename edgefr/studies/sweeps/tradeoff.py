@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from edgefr.report.pages import Spread
 from edgefr.report.verdict import FULL, ranked, ranking_of
 from edgefr.studies.sweeps.grid import shown
-from edgefr.studies.sweeps.results import EPSILONS, PointResult, references
+from edgefr.studies.sweeps.results import EPSILONS, PointResult, mean_references
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,9 +82,7 @@ class Comparable:
 
     def references(self) -> dict[str, float]:
         """Return what needs no learning: the mean over all runs of the group."""
-        names = list(dict.fromkeys(name for r in self.results for s in r.summaries() for name in references(s)))
-        found = {n: Spread.of([v for r in self.results for v in r.reference(n, self.metric)]).mean for n in names}
-        return {name: value for name, value in found.items() if not math.isnan(value)}
+        return mean_references([summary for result in self.results for summary in result.summaries()], self.metric)
 
 
 def comparables(found: Sequence[PointResult], metric: str | None = None) -> list[Comparable]:

@@ -81,7 +81,6 @@ def budgets(tuning: Tuning) -> Page:
 
 
 def _budget(found: SearchResult) -> Record:
-    """Return a row of the page that compares budgets."""
     best, ended = found.best, [run["ended"] for record in found.records for run in record["runs"]]
     rounds = [] if best is None else [str(run["best_round"]) for run in found.records[best.trial.number]["runs"]]
     return {
@@ -112,7 +111,6 @@ def _short(value: Any) -> str:
 
 
 def _page(tuning: Tuning, found: SearchResult) -> Page:
-    """Show the trials of one method, and from what they were drawn."""
     best, last = found.best, {r.field: r for r in found.ranges}
     records = [_record(record, tuning.rules) for record in found.records]
     rows = [_row(record, found, tuning.rules.metric) for record in found.records]

@@ -1,7 +1,4 @@
-"""The rules of a tuning are the same for every method in its folder: budget, metric, seeds, when a trial ends.
-
-Owns: the rules and that a folder has one set of them. Does not own: what is searched (`space`).
-"""
+"""The rules of a tuning are the same for every method in its folder: budget, metric, seeds, when a trial ends."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from edgefr.data import datasets
 from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import load_fleet
 from edgefr.metrics.cutoffs import metrics_at
@@ -20,7 +21,7 @@ from edgefr.simulation.protocols.protocol import protocol_of
 from edgefr.studies.campaign import Fleets, digest, make_runs
 from edgefr.studies.jobs import HERE, Failed, Where
 from edgefr.studies.sweeps.grid import Range
-from edgefr.studies.sweeps.search import BATCH, EndedTrial, Study, Trial, best_of, open_journal
+from edgefr.studies.sweeps.search import BATCH, EndedTrial, Study, Trial, available, best_of, open_journal
 from edgefr.studies.tuning import trial as trials
 from edgefr.studies.tuning.rules import RECORD, Rules, begin
 from edgefr.studies.tuning.space import Base, Space
@@ -62,10 +63,6 @@ class Tuning:
 
     def check(self) -> None:
         """Raises `InputError` for what any trial would be refused for, before any is made."""
-        from edgefr.data import datasets as data
-        from edgefr.engine.device import torch_device
-        from edgefr.studies.sweeps.search import available
-
         available()
         self.rules.check()
         read: dict[str, Experiment] = {}
@@ -74,12 +71,11 @@ class Tuning:
             plain = replace(self.base, laid={}).ends(space)[0]
             _check_rounds(plain, space.name)
             _check_metric(plain, self.rules.metric)
-            for experiment in self.base.ends(space):
-                torch_device(experiment.engine.device)
-                self.fleets.of(experiment)
-                read[repr((experiment.data, experiment.data_options, experiment.protocol))] = experiment
+            ends = self.base.ends(space)
+            self.fleets.check(ends)
+            read |= {repr((one.data, one.data_options, one.protocol)): one for one in ends}
         for experiment in read.values():
-            dataset = data.load(experiment.data, self.data_dir, options=experiment.data_options)
+            dataset = datasets.load(experiment.data, self.data_dir, options=experiment.data_options)
             protocol_of(experiment).cut(experiment, dataset)
 
     def run(self) -> Iterator[SearchResult]:
@@ -96,7 +92,6 @@ class Tuning:
         return {"experiment": experiment, "fleet": digest(fleet)[:16]}
 
     def _search(self, space: Space) -> SearchResult:
-        """Run one search to its end."""
         place = self.folder / space.name
         begin(place, self.rules, {"space": space.record()})
         allowed = self._allowed(space)

@@ -1,10 +1,8 @@
 """A space is a file that says what of a method is searched, and between which values.
 
-    experiment: {method: fedmf, model.dim: 32}
-    ranges: {model.lr: 'log(0.1, 10)', model.item_lr: 'log(10, 10000)'}
-    why: where the ranges come from
-
-Owns: how such a file is read and checked. Does not own: ranges themselves (`sweeps.grid`), who searches (`run`).
+experiment: {method: fedmf, model.dim: 32}
+ranges: {model.lr: 'log(0.1, 10)', model.item_lr: 'log(10, 10000)'}
+why: where the ranges come from
 """
 
 from __future__ import annotations

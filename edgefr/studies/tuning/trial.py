@@ -1,7 +1,6 @@
 """A trial is the rounds of one choice of settings, measured on validation items along the way, and nothing else.
 
-No test item is ranked, no bundle is made, nothing of a client is written. Owns: one trial in its process, and its
-record. Does not own: which trials there are (`run`).
+No test item is ranked, no bundle is made, nothing of a client is written.
 """
 
 from __future__ import annotations

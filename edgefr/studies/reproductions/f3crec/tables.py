@@ -21,7 +21,8 @@ from edgefr.metrics.significance import holm
 from edgefr.report.pages import Record, Spread, number
 from edgefr.studies.reproductions.cells import Ask, BySeed, Cell, Found, Pick, Summary, change, p_value
 from edgefr.studies.reproductions.exhibits import Exhibit, Paper, by_data
-from edgefr.studies.reproductions.f3crec import moved, recipes
+from edgefr.studies.reproductions.f3crec import rank_moves as moved
+from edgefr.studies.reproductions.f3crec import recipes
 from edgefr.studies.reproductions.f3crec.recipes import LABELS
 from edgefr.studies.reproductions.published import published
 from edgefr.studies.reproductions.statistics import Counts, statistics

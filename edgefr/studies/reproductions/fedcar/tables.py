@@ -1,4 +1,4 @@
-"""FedCAR's tables and figure: the family at one search budget, full ranking first, each row against FedCAR; noise."""
+"""These are FedCAR's tables and figure, full ranking first, each row against FedCAR."""
 
 from __future__ import annotations
 

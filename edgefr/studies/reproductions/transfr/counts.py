@@ -23,8 +23,7 @@ _USER_CORE, _ITEM_CORE = 20, 30  # TransFR §4.1.1
 
 @cache
 def _domain(data: str, domain: str | None, data_dir: Path | None) -> Dataset:
-    """Return a domain of a set of two, or a category as TransFR has it: titled items, then users and items with enough
-    of them (§4.1.1)."""
+    """Return a domain of a set of two, or a category of titled items, thinned as TransFR has it (§4.1.1)."""
     table = load(data, data_dir)
     if domain is None:
         titled = np.array([bool(title) for title in table.catalogue.title])
