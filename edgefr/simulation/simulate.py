@@ -166,10 +166,10 @@ def _go(
         with nullcontext() if warn is not None else run.recorded(experiment, fleet, options.noise_key):
             prepared = prepare(experiment, data_dir, str(device), progress, options.data)
             resolved = resolve(experiment, prepared, fleet)
-            if experiment.engine.shard_size is None or warn is None:  # a run that goes on has written it down
+            if warn is None or experiment.engine.shard_size is None or run.resolved is None:  # else it is written down
                 experiment = with_shards(experiment, resolved.shard_size)
-                run.write_experiment(experiment)
                 run.write_resolved(resolved.facts())
+                run.write_experiment(experiment)
             key = run.noise_key(experiment.draws_noise)
             training = Training.start(experiment, prepared, fleet, device, run.log.append, key, resolved)
             ending.callback(training.federation.backend.close)

@@ -169,7 +169,7 @@ def test_ctrl_c(place: Path, cache: Path, transfr: Made, tmp_path: Path) -> None
         "rounds is kept)",
         "interrupted: what was finished is kept, nothing is half written",
     ]
-    assert {p.name for p in out.iterdir()} <= {"experiment.yaml", "devices.yaml", "events.jsonl"}
+    assert {p.name for p in out.iterdir()} <= {"experiment.yaml", "devices.yaml", "resolved.json", "events.jsonl"}
 
 
 def test_bundles_go_to_no_other_place_of_the_run(fedmf: Made, cli: Cli) -> None:

@@ -59,7 +59,7 @@ def test_it_ends_well_and_says_where_the_run_is(transfr: Made) -> None:
 def test_the_run_folder_holds_what_is_promised(transfr: Made) -> None:
     path = transfr.run.path
     assert {p.name for p in path.iterdir()} == {
-        *("experiment.yaml", "devices.yaml", "metrics.parquet", "events.jsonl", "summary.json"),
+        *("experiment.yaml", "devices.yaml", "resolved.json", "metrics.parquet", "events.jsonl", "summary.json"),
         *("checkpoint", "encoder", "bundles", "figures", "private", "publisher.pem", "report.html"),
     }
     assert {p.name for p in (path / "bundles").iterdir()} == {"laptop_x86", "phone_sd680", "speaker_512"}

@@ -13,7 +13,8 @@ from pydantic import Field
 import edgefr
 from edgefr.data.interactions import Dataset
 from edgefr.data.prepared_data import Prepared
-from edgefr.data.protocol import PROTOCOLS, Protocol, ProtocolSettings
+from edgefr.data.protocol import PROTOCOLS, ProtocolSettings
+from edgefr.simulation.protocols.protocol import RunProtocol
 from edgefr.data.splits.leave_one_out import LeaveOneOut
 from edgefr.data.splits.split import Which
 from edgefr.experiment.experiment import Experiment
@@ -44,7 +45,7 @@ class OwnTests(Local):
         return {**super().references(run, which), "popularity once more": references.popularity(self.task)}
 
 
-class Swapped(Protocol):
+class Swapped(RunProtocol):
     name = "swapped"
     settings = SwappedSettings
     reads = frozenset({"items"})
@@ -115,7 +116,7 @@ def test_one_that_shares_a_setting_is_among_its_owners() -> None:
 
 
 def test_a_protocol_that_is_not_whole_is_an_error(tmp_path: Path) -> None:
-    class Silent(Protocol):
+    class Silent(RunProtocol):
         name = "silent"
         settings = SwappedSettings
 
@@ -130,7 +131,7 @@ def test_a_protocol_that_is_not_whole_is_an_error(tmp_path: Path) -> None:
             return (Rounds(prepared.train_split, 1), *over_splits(experiment, prepared))
 
     with pytest.raises(TypeError, match="abstract"):
-        type("Stageless", (Protocol,), {"name": "stageless", "settings": SwappedSettings, "cut": Swapped.cut})()
+        type("Stageless", (RunProtocol,), {"name": "stageless", "settings": SwappedSettings, "cut": Swapped.cut})()
     with pytest.raises(TypeError, match="a protocol says its reads, and Silent does not"):
         PROTOCOLS.register(Silent())
     with PROTOCOLS.having(Twice()), pytest.raises(TypeError, match="speaks of 1 stages with rounds and makes 2"):
