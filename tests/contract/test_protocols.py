@@ -14,7 +14,6 @@ import edgefr
 from edgefr.data.interactions import Dataset
 from edgefr.data.prepared_data import Prepared
 from edgefr.data.protocol import PROTOCOLS, ProtocolSettings
-from edgefr.simulation.protocols.protocol import RunProtocol
 from edgefr.data.splits.leave_one_out import LeaveOneOut
 from edgefr.data.splits.split import Which
 from edgefr.experiment.experiment import Experiment
@@ -22,6 +21,7 @@ from edgefr.simulation.evaluation import references
 from edgefr.simulation.evaluation.ranking import Scorer
 from edgefr.simulation.loop import Training
 from edgefr.simulation.protocols.leave_one_out import over_splits
+from edgefr.simulation.protocols.protocol import RunProtocol
 from edgefr.simulation.stages.leave_one_out import Local, Rounds
 from edgefr.simulation.stages.stage import Stage
 from privacy.errors import InputError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from edgefr.data.interactions import Dataset
 from edgefr.data.prepared_data import Prepared
@@ -10,12 +11,15 @@ from edgefr.data.protocol import ProtocolSettings
 from edgefr.data.splits.leave_one_out import CrossDomain, LeaveOneOut
 from edgefr.experiment.experiment import Experiment
 from edgefr.simulation.protocols.protocol import RunProtocol
-from edgefr.simulation.stages.leave_one_out import Local, Rounds
-from edgefr.simulation.stages.stage import Stage
+
+if TYPE_CHECKING:
+    from edgefr.simulation.stages.stage import Stage
 
 
 def over_splits(experiment: Experiment, prepared: Prepared) -> tuple[Stage, ...]:
     """Return rounds over the split that is learned from; then local training and tests on each split in its turn."""
+    from edgefr.simulation.stages.leave_one_out import Local, Rounds
+
     if experiment.row.central is not None:
         from edgefr.simulation.stages.central import over_split
 

@@ -12,10 +12,9 @@ from edgefr.data.interactions import Dataset
 from edgefr.data.prepared_data import Prepared
 from edgefr.data.protocol import Protocol
 from edgefr.experiment.experiment import Experiment
-from edgefr.simulation.stages.stage import Stage
 
 if TYPE_CHECKING:
-    from edgefr.simulation.stages.stage import Running
+    from edgefr.simulation.stages.stage import Running, Stage
 
 
 class RunProtocol(Protocol, ABC):
