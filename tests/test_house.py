@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import tomllib
 from collections.abc import Callable
@@ -140,6 +141,22 @@ def test_rooms_use_what_lies_below_them(house: House) -> None:
     assert set(house.rooms) == set(" ".join(ORDER).split())
     assert upward(house.rooms) == []
     assert max(floors(house.rooms).values()) <= 8
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("privacy.belongs", "ReadWith"),
+        ("edgefr.methods", "METHODS"),
+        ("edgefr.methods.f3crec.strategies", "STRATEGIES"),
+        ("edgefr.data", "READERS"),
+        ("edgefr.experiment", "Experiment"),
+        ("edgefr.testing", "check_method"),
+        ("edgefr.tracking.tracker", "Tracker"),
+    ],
+)
+def test_paths_that_the_changelog_keeps_hand_names_on(module: str, name: str) -> None:
+    assert hasattr(importlib.import_module(module), name)
 
 
 def test_nothing_lies_loose(house: House) -> None:
