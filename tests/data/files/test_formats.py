@@ -118,7 +118,7 @@ def test_splits_are_the_same_too(expected: dict[str, Any], tmp_path: Path) -> No
 
 def test_blocks_do_not_matter(expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, value in (("lines", "BLOCK", 256), ("jsonl", "BLOCK", 256), ("parquet", "_ROWS_AT_ONCE", 19)):
-        monkeypatch.setattr(f"edgefr.data.files.reader.{module}.{name}", value)
+        monkeypatch.setattr(f"edgefr.data.files.{module}.{name}", value)
     for form in (".csv", ".jsonl", ".parquet"):
         path = write(interactions(), tmp_path / f"ratings{form}")
         beside = write(items(), tmp_path / f"items{form}")
