@@ -112,10 +112,7 @@ for _row in (
         between_blocks={**_IN_BLOCKS, "reset_private": True},
         released_over={
             "blocks": {"model": {"turns": "batches"}},
-            "leave-one-out": {
-                **AS_ZHANG,
-                "model": {"item_times": 80.0, "turns": "batches", "bce_of": "probabilities"},
-            },
+            "leave-one-out": {**AS_ZHANG, "model": {"item_times": 80.0, "turns": "batches", "bce_of": "probabilities"}},
         },
     ),
     Method(
@@ -195,11 +192,7 @@ METHODS.register(
         METHODS["fedmf"],
         name="f3crec",
         paper="F3CRec: Federated Continual Recommendation",
-        defaults={
-            "backbone": "fedmf",
-            "strategy": "f3crec",
-            "protocol": {"name": "blocks"},
-        },
+        defaults={"backbone": "fedmf", "strategy": "f3crec", "protocol": {"name": "blocks"}},
     )
 )
 

@@ -51,21 +51,12 @@ TOPICS: dict[str, list[str]] = {
 }
 
 STYLES: dict[str, tuple[list[str], str]] = {
-    "beginner's guide": (
-        ["simple", "first", "easy", "practical"],
-        "Clear steps for newcomers, with exercises",
-    ),
-    "history": (
-        ["forgotten", "ancient", "great", "lost"],
-        "A careful history drawn from archives and diaries",
-    ),
+    "beginner's guide": (["simple", "first", "easy", "practical"], "Clear steps for newcomers, with exercises"),
+    "history": (["forgotten", "ancient", "great", "lost"], "A careful history drawn from archives and diaries"),
     "comedy": (["hilarious", "clumsy", "absurd", "cheerful"], "Light, silly and full of jokes"),
     "tragedy": (["bitter", "broken", "last", "lonely"], "A sad and moving story that ends in loss"),
     "adventure": (["daring", "wild", "perilous", "bold"], "Fast, dangerous and told at full speed"),
-    "biography": (
-        ["remarkable", "private", "restless", "famous"],
-        "The true story of one extraordinary life",
-    ),
+    "biography": (["remarkable", "private", "restless", "famous"], "The true story of one extraordinary life"),
     "mystery": (["secret", "hidden", "silent", "strange"], "A puzzle with clues, lies and a late surprise"),
     "family tale": (["little", "warm", "gentle", "happy"], "For parents and children to share together"),
 }
@@ -81,10 +72,7 @@ _SPAN = 2 * 365 * 86_400  # two years
 _USERS_AT_ONCE = 1 << 12  # more at once do not fit the cache and take longer
 _ATTEMPTS = 6  # draws for an item that the user does not have yet
 _COLUMNS = 8  # random numbers per draw
-_BOTH, _FIRST_ONLY = (
-    0.7,
-    0.15,
-)  # shares of users in both domains, in the first only; the rest in the second only
+_BOTH, _FIRST_ONLY = (0.7, 0.15)  # shares of users in both domains, in the first only; the rest in the second only
 _LASTING, _DRIFTING = 0.45, 0.43  # shares of a user's draws on the lasting and on the fading or growing topic
 
 
