@@ -7,23 +7,23 @@ Owns: the schema and how it is read. Does not own: the settings of rooms (each o
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError, model_validator
 
 from cloud.rule import RULES
 from cloud.rules.temporal_mean import TemporalMeanSettings
 from edgefr.config.arguments import checked
+from edgefr.config.display import MORE
 from edgefr.config.documents import Document, text_for, value_of
 from edgefr.config.executors import BACKENDS
 from edgefr.config.validation import fault, first_fault
 from edgefr.data.files.options import FileOptions
 from edgefr.data.protocol import PROTOCOLS, ProtocolSettings
 from edgefr.experiment.continual import STRATEGIES, strategy
-from edgefr.experiment.describe import CHOICES, _leaves, _value
 from edgefr.experiment.method import METHODS, Method, method
 from edgefr.experiment.paths import found_from
 from edgefr.experiment.schema import KINDS, ExperimentFields
@@ -32,6 +32,9 @@ from privacy.errors import InputError
 from privacy.setting_scope import unread_values
 from privacy.table import Choice
 from privacy.trust import TRUSTS
+
+if TYPE_CHECKING:
+    pass
 
 
 class Experiment(ExperimentFields):
@@ -339,6 +342,10 @@ def _fill(values: dict[str, Any], path: Sequence[str]) -> None:
         values, schema = values[name], type(default)
 
 
+CHOICES = ("method", "backbone", "strategy", "fidelity", "protocol.name")
+"""Fields that others start from: a description always has those that are not the default."""
+
+
 def described(experiment: Experiment) -> str:
     """Return the experiment in words: `key=value` as `--set` takes them, of what is not as by default.
 
@@ -355,9 +362,25 @@ def described(experiment: Experiment) -> str:
 
 def _started(experiment: Experiment | None) -> Experiment:
     """Return the experiment of someone who makes the same choices alone."""
-
     values = {} if experiment is None else _leaves(experiment.model_dump(include={n.split(".")[0] for n in CHOICES}))
     try:
         return load_experiment(**{name: values[name] for name in CHOICES if values.get(name) is not None})
     except InputError:  # these choices need another one, of data for example
         return load_experiment()
+
+
+def _leaves(values: Mapping[str, Any], at: str = "") -> dict[str, Any]:
+    return dict(_walk(values, at))
+
+
+def _walk(values: Mapping[str, Any], at: str) -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _walk(value, f"{at}{key}.")
+        else:
+            yield f"{at}{key}", value
+
+
+def _value(value: Any) -> str:
+    shown = "null" if value is None else str(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}{MORE}"

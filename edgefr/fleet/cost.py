@@ -20,10 +20,7 @@ RUNTIME_SPARE_MB = 20.0  # allocator slack and buffers above the terms that are 
 MEMORY_FRACTION = 0.8  # of the memory an app may use, what training may take
 _WIDTHS, _EFFICIENCY = (128.0, 312.0), (0.12, 0.19)  # share of the SGEMM rate a training step reaches
 _INFERENCE_EFFICIENCY = 0.45
-_OPTIMISER_BYTES = {
-    "sgd": 12.0,
-    "adam": 28.0,
-}  # per parameter: p, g (m, v) read and p (m, v) written, 4 bytes each
+_OPTIMISER_BYTES = {"sgd": 12.0, "adam": 28.0}  # per parameter: p, g (m, v) read and p (m, v) written, 4 bytes each
 _STATE_BYTES = {"sgd": 4.0, "adam": 12.0}  # per trained parameter: gradient, and Adam's two moments
 
 

@@ -121,11 +121,7 @@ def _memory(figures: Figures, device: Indices, work: Work) -> tuple[Floats, npt.
     if figures.measured is not None:
         return figures.measured.peak_mb[device], figures.measured.fits[device]
     memory_mb = cost.training_memory_mb(
-        figures.runtime_mb,
-        work.resident_parameters,
-        work.trained_parameters,
-        work.activation_bytes,
-        work.optimiser,
+        figures.runtime_mb, work.resident_parameters, work.trained_parameters, work.activation_bytes, work.optimiser
     )
     return memory_mb, cost.fits(memory_mb, figures.app_mb[device])
 

@@ -32,9 +32,6 @@ POLICIES.register(
 )
 POLICIES.register(
     Policy(
-        "async",
-        "each to a full buffer of uploads, whatever they started from",
-        waits=False,
-        enough=lambda wanted: None,
+        "async", "each to a full buffer of uploads, whatever they started from", waits=False, enough=lambda wanted: None
     )
 )

@@ -123,11 +123,7 @@ def analytic_step(work: Work, gflops: npt.ArrayLike, copy_gbs: npt.ArrayLike, st
 
 
 def scaled_seconds(
-    host_seconds: npt.ArrayLike,
-    memory_share: npt.ArrayLike,
-    host: Host,
-    gflops: npt.ArrayLike,
-    copy_gbs: npt.ArrayLike,
+    host_seconds: npt.ArrayLike, memory_share: npt.ArrayLike, host: Host, gflops: npt.ArrayLike, copy_gbs: npt.ArrayLike
 ) -> Floats:
     """Return the seconds on a device of `host_seconds` on the host, `memory_share` of it memory traffic."""
     share = np.asarray(memory_share, dtype=np.float64)

@@ -44,7 +44,7 @@ for _row in (
         defaults={"rounds": 10, "local_epochs": 30, "clients_per_round": 0.2, "batch_size": 256},
         needs_text=True,
         stages=("finetune", "localtrain"),
-        ablation="edgefr.methods.transfr.ablation:untrained_stages",
+        ablation="edgefr.methods.transfr.program:untrained_stages",
         ours={
             "rounds": 60,
             "local_epochs": 1,
@@ -112,10 +112,7 @@ for _row in (
         between_blocks={**_IN_BLOCKS, "reset_private": True},
         released_over={
             "blocks": {"model": {"turns": "batches"}},
-            "leave-one-out": {
-                **AS_ZHANG,
-                "model": {"item_times": 80.0, "turns": "batches", "bce_of": "probabilities"},
-            },
+            "leave-one-out": {**AS_ZHANG, "model": {"item_times": 80.0, "turns": "batches", "bce_of": "probabilities"}},
         },
     ),
     Method(
@@ -146,8 +143,8 @@ for _row in (
         paper="FedCAR: Federated Context-Aware Personalized Recommendation",
         settings=FedCARSettings,
         build="edgefr.methods.fedcar.program:build",
-        messages="edgefr.methods.fedcar.messages:messages",
-        check="edgefr.methods.fedcar.messages:check",
+        messages="edgefr.methods.fedcar.settings:messages",
+        check="edgefr.methods.fedcar.settings:check",
         ordered=True,
         defaults={
             "rounds": 100,
@@ -195,11 +192,7 @@ METHODS.register(
         METHODS["fedmf"],
         name="f3crec",
         paper="F3CRec: Federated Continual Recommendation",
-        defaults={
-            "backbone": "fedmf",
-            "strategy": "f3crec",
-            "protocol": {"name": "blocks"},
-        },
+        defaults={"backbone": "fedmf", "strategy": "f3crec", "protocol": {"name": "blocks"}},
     )
 )
 
@@ -232,7 +225,7 @@ for _encoder, _paper in (
             paper=_paper,
             settings=FCUCRSettings,
             build="edgefr.methods.fcucr.program:build",
-            messages="edgefr.methods.fcucr.messages:messages",
+            messages="edgefr.methods.fcucr.settings:messages",
             defaults={**SESSIONS, "model": {"encoder": _encoder, **ALONE}},
             as_written=FCUCR_AS_WRITTEN,
             released={

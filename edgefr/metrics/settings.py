@@ -12,6 +12,18 @@ from edgefr.metrics.cutoffs import METRICS, metrics_at, of_ranks
 from privacy.errors import unknown
 from privacy.setting_scope import named_in
 
+UNLEARNED = "before any round"
+"""The stage of a run's model as it is before round 1: same program, same user encoder, same head."""
+
+UNLEARNED_IN_CONTEXT = "before any round, context"
+"""The same, where users' items of another domain than it was learned in are known to it."""
+
+CONTEXT = "context"
+"""The stage of the learned model with these items known, and nothing trained on them."""
+
+NOTHING = "none"
+"""The mask of a ranking that leaves nothing out."""
+
 
 class EvaluationSection(Section):
     """This section says what is measured, on whom, and how often."""

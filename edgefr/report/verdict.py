@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from edgefr.metrics.names import UNLEARNED
+from edgefr.metrics.settings import UNLEARNED
 
 RANKINGS = {"full": "full ranking", "sampled": "sampled candidates"}
 

@@ -194,11 +194,7 @@ OPERATIONS = (
         ENROL,
         "enrol",
         "Enrol the key that signs this with a one-time code",
-        {
-            OK: Reply("the key is enrolled", JSON, Known),
-            **SIGNED,
-            **BODY,
-        },
+        {OK: Reply("the key is enrolled", JSON, Known), **SIGNED, **BODY},
         asker="key",
         media=JSON,
         model=Code,

@@ -202,12 +202,7 @@ def guarded(access: Access, run: Path) -> Access:
 
 
 def ledger_of(
-    run: Run,
-    journal: Journal,
-    origins: Origins,
-    rounds: int,
-    collecting: Collecting = SEEN,
-    buffered: bool = False,
+    run: Run, journal: Journal, origins: Origins, rounds: int, collecting: Collecting = SEEN, buffered: bool = False
 ) -> ServingLedger:
     """Return the ledger of a run's lineage, for so many rounds more with these devices.
 

@@ -92,12 +92,7 @@ class Server:
     """This is a server in a thread of its own, from `start` to `stop`; it sends `delivery` and writes to `log`."""
 
     def __init__(
-        self,
-        broker: RoundBroker,
-        keys: Keys,
-        access: Access,
-        delivery: Delivery | None = None,
-        log: Log | None = None,
+        self, broker: RoundBroker, keys: Keys, access: Access, delivery: Delivery | None = None, log: Log | None = None
     ):
         try:
             import uvicorn

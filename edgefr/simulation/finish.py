@@ -32,7 +32,7 @@ def finish_run(
 
     `began` is when its time started.
     """
-    from edgefr.metrics.names import UNLEARNED
+    from edgefr.metrics.settings import UNLEARNED
     from edgefr.report.figures import draw
     from edgefr.report.web.facts import Facts
     from edgefr.simulation.runs.saved_model import save_model

@@ -18,7 +18,7 @@ import torch
 from cloud.rules.mean import MeanSettings
 from edgefr.config.executors import EngineSection
 from edgefr.data.prepared_data import Prepared
-from edgefr.data.splits.task import Task
+from edgefr.data.splits.split import Task
 from edgefr.engine.aggregate import released_values
 from edgefr.engine.executors.dp_sgd import largest_shard, plan_for, start_up_probe
 from edgefr.engine.footprint import default_shard_size

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from edgefr.metrics.bootstrap import intervals
-from edgefr.metrics.names import UNLEARNED
+from edgefr.metrics.settings import UNLEARNED
 
 STAGES = (UNLEARNED, "finetune", "localtrain")
 

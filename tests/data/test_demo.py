@@ -3,7 +3,7 @@ import pytest
 
 from edgefr.data.datasets import load
 from edgefr.data.readers import demo
-from edgefr.data.readers.demo_words import STYLES, TOPICS
+from edgefr.data.readers.demo import STYLES, TOPICS
 from edgefr.data.splits.leave_one_out import CrossDomain, LeaveOneOut
 from edgefr.simulation.evaluation import references
 from edgefr.simulation.evaluation.ranking import evaluate

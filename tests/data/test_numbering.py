@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefr.data.datasets import load
-from edgefr.data.interactions import Dataset
-from edgefr.data.numbering import id_order
+from edgefr.data.interactions import Dataset, id_order
 from edgefr.experiment.experiment import load_experiment
 from edgefr.simulation.prepare import prepare
 from edgefr.simulation.program import build_program

@@ -11,8 +11,8 @@ from edgefr.engine.federation import Federation
 from edgefr.engine.transfer import Relay
 from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet import load_fleet
-from edgefr.methods.fedcar.messages import messages
 from edgefr.methods.fedcar.program import MESSAGE
+from edgefr.methods.fedcar.settings import messages
 from edgefr.simulation.loop import Training
 from edgefr.simulation.participation import Participation
 from edgefr.simulation.prepare import prepare

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefr.fleet import Failure, Fleet
-from edgefr.fleet.events import log, play
+from edgefr.fleet.clock import log, play
 from privacy.errors import InputError
 from tests.fleet.fleets import CALM, calm, shipped, work
 

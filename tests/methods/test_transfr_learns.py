@@ -17,7 +17,7 @@ from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet import load_fleet
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
-from edgefr.metrics.names import CONTEXT, UNLEARNED, UNLEARNED_IN_CONTEXT
+from edgefr.metrics.settings import CONTEXT, UNLEARNED, UNLEARNED_IN_CONTEXT
 from edgefr.simulation.loop import Training
 from edgefr.simulation.prepare import prepare
 from edgefr.simulation.summary.summary import summarise_splits

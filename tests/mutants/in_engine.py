@@ -41,14 +41,14 @@ FAULTS = (
     ),
     Fault(
         "clients that solve a system are compiled whatever their rates",
-        "edgefr/engine/compiled/closed_form.py",
+        "edgefr/engine/compiled/dispatch.py",
         "return plain and rates and",
         "return plain and",
         PLACE,
     ),
     Fault(
         "a client that solves a system weighs one, whatever it had",
-        "edgefr/engine/compiled/closed_form.py",
+        "edgefr/engine/compiled/dispatch.py",
         "work.sampler.train.counts[clients] if terms.by_size",
         "np.ones(len(clients)) if terms.by_size",
         TWICE,

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import edgefr
-from edgefr.metrics.names import UNLEARNED
-from edgefr.metrics.settings import EvaluationSection
+from edgefr.metrics.settings import UNLEARNED, EvaluationSection
 from edgefr.report.verdict import Verdict
 from edgefr.simulation.evaluation.measure import Measurements
 from edgefr.simulation.summary.learning import learning

@@ -14,8 +14,7 @@ from edgefr.data.interactions import Dataset
 from edgefr.data.splits.sessions import Sessions
 from edgefr.data.splits.split import Split
 from edgefr.experiment.experiment import load_experiment
-from edgefr.metrics.names import NOTHING
-from edgefr.metrics.settings import EvaluationSection
+from edgefr.metrics.settings import NOTHING, EvaluationSection
 from edgefr.report.sessions import group_table
 from edgefr.simulation.evaluation.measure import Asked, Measurements
 from edgefr.simulation.evaluation.ranking import Ranking

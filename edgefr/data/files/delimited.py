@@ -10,14 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgefr.data.files.adjacency import is_adjacency, open_adjacency
 from edgefr.data.files.formats import Format
-from edgefr.data.files.impressions import is_impressions, open_impressions
 from edgefr.data.files.lines import Text, lines_of, wrong_encoding
 from edgefr.data.files.names import plain
-from edgefr.data.files.netflix_prize import is_prize, open_prize
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.table import Opened, printable, stream
+from edgefr.data.files.text_layouts import (
+    is_adjacency,
+    is_impressions,
+    is_prize,
+    open_adjacency,
+    open_impressions,
+    open_prize,
+)
 from edgefr.data.readers.archive import row_of
 from privacy.errors import InputError
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgefr.data.files.adjacency import LISTED, open_adjacency
 from edgefr.data.files.formats import format_of, open_table
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.table import Opened, bare, files_of
+from edgefr.data.files.text_layouts import LISTED, open_adjacency
 from privacy.errors import InputError
 
 if TYPE_CHECKING:

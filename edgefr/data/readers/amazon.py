@@ -65,9 +65,7 @@ class AmazonOptions(Ordered):
     """The options say which categories are read and how thin users and items are dropped, within each category."""
 
     categories: list[str] = Field(
-        min_length=1,
-        max_length=64,
-        description="category names as in the file names, for example Digital_Music",
+        min_length=1, max_length=64, description="category names as in the file names, for example Digital_Music"
     )
     user_core: int = Field(20, ge=1, description="interactions a user needs in a category, repeatedly applied (count)")
     item_core: int = Field(30, ge=1, description="interactions an item needs, repeatedly applied (count)")

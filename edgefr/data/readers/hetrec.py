@@ -16,14 +16,9 @@ from edgefr.data.readers.archive import Archive, Numbering, Public, Wanted, chec
 from privacy.progress import Progress
 
 LASTFM_2K = Public(
-    "https://grouplens.org/datasets/hetrec-2011/",
-    "non-commercial use, citing Last.fm",
-    "Times are in milliseconds.",
+    "https://grouplens.org/datasets/hetrec-2011/", "non-commercial use, citing Last.fm", "Times are in milliseconds."
 )
-MOVIELENS_2K = Public(
-    "https://grouplens.org/datasets/hetrec-2011/",
-    "non-commercial research use with acknowledgement",
-)
+MOVIELENS_2K = Public("https://grouplens.org/datasets/hetrec-2011/", "non-commercial research use with acknowledgement")
 
 _MOST_BYTES = 1 << 26  # of a table of names; the published ones are under 6 MB
 _STARS = "a rating is 0 to 5"

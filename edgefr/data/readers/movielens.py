@@ -126,12 +126,7 @@ def _add_films(archive: Archive, member: str, line: int, ids, films: Numbering) 
 
 
 def _ratings(
-    archive: Archive,
-    member: str,
-    films: Numbering,
-    names: tuple[str, str, str, str],
-    separator: str,
-    header: bool,
+    archive: Archive, member: str, films: Numbering, names: tuple[str, str, str, str], separator: str, header: bool
 ) -> tuple[npt.NDArray[np.str_], tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Return user ids and the (user, item, time) columns of a ratings table."""
     user, item, rating, time = names

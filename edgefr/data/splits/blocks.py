@@ -196,10 +196,9 @@ class Blocks(ProtocolSettings):
                 f"the {self.learned} blocks that '{dataset.name}' comes with, a user's items of each in the parts that "
                 "it says (columns block and split); ties count against the target"
             )
-        how = {
-            "random": "at random as well",
-            "chronological": "by time: newest = test, then validation",
-        }[self.increment_split or increment_split]
+        how = {"random": "at random as well", "chronological": "by time: newest = test, then validation"}[
+            self.increment_split or increment_split
+        ]
         return (
             f"blocks by clock time of {self.min_interactions}-core '{dataset.name}' (equal times in the data set's "
             f"order): base block D0 the oldest {100 * self.base:g} % of the interactions, then {self.increments} equal "

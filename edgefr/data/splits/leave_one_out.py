@@ -272,15 +272,7 @@ def _held_out(split: Split) -> Ragged:
     return Ragged.from_sorted(user, both[user, which], len(both))
 
 
-def _split(
-    name: str,
-    dataset: Dataset,
-    held: _Held,
-    pool: Items,
-    history: Ragged,
-    negatives: int,
-    seed: int,
-) -> Split:
+def _split(name: str, dataset: Dataset, held: _Held, pool: Items, history: Ragged, negatives: int, seed: int) -> Split:
     user, item, users = dataset.user[held.rows], dataset.item[held.rows], len(dataset.users)
     valid, test = np.full(users, -1, np.int32), np.full(users, -1, np.int32)
     valid[user[held.valid]] = item[held.valid]

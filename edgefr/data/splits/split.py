@@ -1,9 +1,9 @@
-"""A split is what a protocol hands out: what every user trains on, what is held out and what it is ranked against."""
+"""A task is what every user trains on and what is asked of a model; a split is one that a protocol cuts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -48,3 +48,34 @@ class Split:
 
     def _targets(self, which: Which) -> Items:
         return self.valid if which == "valid" else self.test
+
+
+class Task(Protocol):
+    """A task is a split or a block: what every user trains on and what is held out, row u is user u.
+
+    `history`: earlier items as context. `pool`: existing items, ascending. `avoid`: further items that are no negatives
+    (None: none).
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def train(self) -> Ragged: ...
+
+    @property
+    def history(self) -> Ragged: ...
+
+    @property
+    def pool(self) -> npt.NDArray[np.int32]: ...
+
+    @property
+    def avoid(self) -> Ragged | None: ...
+
+    def users(self, which: Which) -> npt.NDArray[np.int64]:
+        """Return the users with held-out items, ascending, int64 [n]."""
+        ...
+
+    def held(self, which: Which) -> npt.NDArray[np.int32]:
+        """Return the held-out item of each of these users, the first of several, int32 [n]."""
+        ...

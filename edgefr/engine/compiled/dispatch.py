@@ -1,7 +1,7 @@
 """Shards whose program has a form are trained and summed in one compiled call; here it is decided which these are.
 
 declared form, plain SGD, a table that learns from one kind of draws, a sum that is enough →  `kernel_run`
-a system that clients solve, and a sum that is enough →  `closed_form`
+a system that clients solve, and a sum that is enough →  `kernel_system`
 everything else →  `edgefr.engine.executors.inline`, then `release`
 
 Owns: who is compiled, and the arrays. Does not own: the computation.
@@ -21,7 +21,6 @@ from edge.ragged import Ragged
 from edge.replay import Replay
 from edge.sampling import EVERYTHING, Sampler, Selection
 from edgefr.engine.aggregate import ShardAggregate, Terms, of_sums, release
-from edgefr.engine.compiled import closed_form as solved
 from edgefr.engine.compiled import kernel_arrays as arrays
 from edgefr.engine.compiled.mlp_phases import COMPUTES, LOSSES
 from edgefr.engine.device import keep_memory
@@ -38,7 +37,7 @@ def released(work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, c
         return release(inline.run(work, shared, private, clients), work.sampler.train.counts[clients], terms)
     keep_memory()
     if isinstance(form, System):
-        return solved.released(form, work, terms, shared, private, clients)
+        return _solved(form, work, terms, shared, private, clients)
     return _compiled(form, work, terms, shared, private, clients)
 
 
@@ -60,7 +59,7 @@ def form_of(work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, cl
     read = [private.get(name, shared.get(name)) for name in form.names if name is not None]
     if any(value is None or value.dtype != torch.float32 for value in read):
         return None
-    fits = solved.fits(form, work) if isinstance(form, System) else _fits(form, work)
+    fits = _solves(form, work) if isinstance(form, System) else _fits(form, work)
     return form if fits and work.draws(private, clients) is None else None  # where every step draws its own replay
 
 
@@ -199,4 +198,49 @@ def _room(lists: arrays.Lists, draws: arrays.Draws, items: int, width: int) -> a
         now=np.empty((at_once, width), real),
         score=np.empty(at_once, real),
         raw=np.empty(at_once, real),
+    )
+
+
+def _solves(form: System, work: LocalWork) -> bool:
+    """Say whether phases solve for the user and then send the gradient, each at rate 1, over all interactions."""
+    whole, sent = Selection(part="whole"), (form.rows, form.gram)
+    known = [(phase.when, phase.optimiser, phase.which, phase.epochs, set(phase.trains)) for phase in work.phases]
+    plain = not any(phase.pulls or phase.accumulates for phase in work.phases)
+    rates = all(phase.lr[name] == 1.0 for phase in work.phases for name in phase.trains)
+    both = [("round", "sgd", whole, 1, trained) for trained in ({form.user}, set(sent))]
+    return plain and rates and work.memory is None and known == both
+
+
+def _solved(
+    form: System, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, clients: Clients
+) -> ShardAggregate:
+    """Let a shard of clients solve, and sum what they release under `terms`."""
+    from edgefr.engine.compiled.kernel_system import run
+
+    had = work.sampler.train.take(clients)
+    users = work.begun(without_memory(private), clients)[form.user].clone(memory_format=torch.contiguous_format)
+    rows, gram = (shared[name].contiguous().numpy() for name in (form.rows, form.gram))
+    items, width = rows.shape
+    tensors = arrays.SystemTensors(rows, gram, np.float32(form.alpha), np.float32(form.ridge))
+    weights = (work.sampler.train.counts[clients] if terms.by_size else np.ones(len(clients))).astype(np.float64)
+    release = arrays.Release.of(terms, weights)
+    most = int(had.counts.max(initial=0)) + width
+    room = arrays.SystemRoom(
+        matrix=np.empty((width, width + 1), np.float32),
+        item=np.empty(most, np.int64),
+        change=np.empty((most, width), np.float32),
+        moved=np.empty(most, np.bool_),
+    )
+    touched = min(items, len(had.values)) + width
+    found, sums, norms = np.empty(touched, np.int64), np.empty((touched, width)), np.empty(len(clients))
+    values, maps = arrays.plain(had.values, np.int32), arrays.maps(items + width)
+    count = run(values, had.offsets, tensors, release, users.numpy(), room, *maps, found, sums, norms)
+    order = np.argsort(found[:count])
+    of_items = order[found[order] < items]
+    by_gram = np.zeros((width, width))
+    behind = found[:count] >= items
+    by_gram[found[:count][behind] - items] = sums[:count][behind]
+    of_rows = torch.from_numpy(found[of_items]), torch.from_numpy(sums[of_items])
+    return of_sums(
+        terms, weights, norms, ({form.gram: torch.from_numpy(by_gram)}, {form.rows: of_rows}), {form.user: users}
     )

@@ -281,12 +281,7 @@ def session(
 
 
 def _window_step(
-    program: SessionProgram,
-    phase: Phase,
-    optimiser: Optimiser,
-    tensors: dict[str, Tensor],
-    window: Window,
-    number: int,
+    program: SessionProgram, phase: Phase, optimiser: Optimiser, tensors: dict[str, Tensor], window: Window, number: int
 ) -> None:
     leaves = {name: tensors[name].detach().requires_grad_() for name in phase.trains}
     loss, left = program.learned({**tensors, **leaves}, window, phase)

@@ -165,14 +165,7 @@ def batch_of(draw: Draw, epoch: int, device: torch.device) -> Window:
     items, real, weight, times, positive, negative = (there(array, device) for array in arrays)
     numbers = there(draw.touched if len(draw.touched) else np.zeros(1, np.int64), device)
     return Window(
-        items,
-        numbers[items],
-        real,
-        weight,
-        times=times,
-        positive=positive,
-        negative=negative,
-        target=numbers[positive],
+        items, numbers[items], real, weight, times=times, positive=positive, negative=negative, target=numbers[positive]
     )
 
 

@@ -22,7 +22,7 @@ from edgefr.methods.fcucr.parts import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from edgefr.methods.fcucr.encoder import Encoder
+    from edgefr.methods.fcucr.layers import Encoder
     from edgefr.methods.fcucr.program import FCUCR
     from edgefr.methods.fcucr.settings import FCUCRSettings
     from export.batches import Window

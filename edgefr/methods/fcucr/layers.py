@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -142,3 +143,22 @@ def unseen(real: Tensor, heads: int, masked: bool) -> Tensor:
         seen = seen * real.unsqueeze(-1)
     bias = (1.0 - seen) * MASKED
     return bias if heads == 1 else bias.unsqueeze(-3)
+
+
+class Encoder(Protocol):
+    """A backbone has pure functions over the last dimensions of one client's tensors."""
+
+    def specs(self) -> dict[str, tuple[int, ...]]: ...
+
+    def init(self, seed: int) -> dict[str, Tensor]: ...
+
+    def encode(self, tensors: Tensors, x: Tensor, real: Tensor, times: Tensor) -> Tensor: ...
+
+
+@runtime_checkable
+class Dropping(Protocol):
+    """A backbone with dropout says at which `sites`, and one client's shape there."""
+
+    def sites(self) -> dict[str, tuple[int, ...]]: ...
+
+    def encode(self, tensors: Tensors, x: Tensor, real: Tensor, times: Tensor, drop: Drop | None = None) -> Tensor: ...

@@ -15,7 +15,7 @@ from privacy.table import Table
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from edgefr.methods.fcucr.encoder import Encoder
+    from edgefr.methods.fcucr.layers import Encoder
     from export.batches import Window
     from export.program import Tensors
 

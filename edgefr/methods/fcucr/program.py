@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from edgefr.config import random_streams as purposes
-from edgefr.methods.fcucr.encoder import Dropping, Encoder
-from edgefr.methods.fcucr.layers import Drop
+from edgefr.methods.fcucr.layers import Drop, Dropping, Encoder
 from edgefr.methods.fcucr.parts import DISTILL_WEIGHTS, ENCODERS, LOSSES, PROTOTYPE_FORMS, TEACHERS
 from edgefr.methods.fcucr.prediction import AVERAGES
 from edgefr.methods.fcucr.settings import FCUCRSettings

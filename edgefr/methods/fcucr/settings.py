@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from edgefr.methods.fcucr.parts import DISTILL_WEIGHTS, ENCODERS, LOSSES, PROTOTYPE_FORMS, TEACHERS
+from privacy.prototypes import Prototypes
 from privacy.setting_scope import ReadWith, ReadWithout, Settings, named_in
 
 if TYPE_CHECKING:
+    from edgefr.experiment.method import Context
     from edgefr.methods.fcucr.prediction import Prediction
 
 ATTENTION = ReadWith("encoder", "sasrec", "tisasrec")
@@ -169,3 +171,12 @@ class FCUCRSettings(Settings):
             running=self.dice_running,
             xavier=self.mlp_init == "xavier",
         )
+
+
+def messages(settings: FCUCRSettings, context: Context) -> Prototypes | None:
+    """Return prototypes by these settings; None where none are sent."""
+    if settings.prototypes == "none":
+        return None
+    transfers = -(-context.rounds // context.interval)
+    queried = settings.prototypes == "trained" and settings.query == "next"
+    return Prototypes(settings.reply, transfers, settings.asks_when_recommending, queried, settings.receiver_noise)

@@ -13,8 +13,7 @@ from edgefr.methods.fedcar.form import Shown
 from edgefr.methods.fedcar.gradients import gradients, is_compiled
 from edgefr.methods.fedcar.parts import NEGATIVES
 from edgefr.methods.fedcar.settings import FedCARSettings, form_of
-from edgefr.methods.losses import init_rows
-from edgefr.methods.scorer import RATE_OF_ITEMS, init_scorer
+from edgefr.methods.losses import RATE_OF_ITEMS, init_rows, init_scorer
 from export.batches import Batch, Window, rows_at
 from export.given import Given
 from export.program import Form, LocalProgram, Phase, Tensors, TensorSpec

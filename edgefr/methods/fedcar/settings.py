@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
+from edgefr.config.validation import fault
 from edgefr.methods.fedcar.form import Form
 from edgefr.methods.fedcar.parts import NEGATIVES, NORMS
+from privacy.prototypes import RELAYED, Prototypes
 from privacy.setting_scope import ReadWithout, Settings, named_in
+
+if TYPE_CHECKING:
+    from edgefr.experiment.method import Context
 
 IN_CONTEXT = ReadWithout("context", 0)
 CONTRASTED = ReadWithout("negative", "none")
@@ -81,3 +86,32 @@ def form_of(settings: FedCARSettings) -> Form:
     """Return the form of the encoder by these settings."""
     s = settings
     return Form(s.dim, s.context, s.heads, s.feed_forward or s.dim, NORMS[s.norm], s.attention == "projected")
+
+
+AT = ("privacy", "tensors")
+
+
+def check(context: Context) -> None:
+    """Refuse, by `fault`, a contrast whose encoder no round trains: nobody would read its messages."""
+    some = context.privacy.tensors
+    if context.model["negative"] != "none" and some is not None and not any(map(_of_encoder, some)):
+        raise fault("the contrast trains the encoder, and none of it is here: add some, or model.negative=none", *AT)
+
+
+def _of_encoder(name: str) -> bool:
+    return name.startswith("encoder.")
+
+
+def messages(settings: FedCARSettings, context: Context) -> Prototypes | None:
+    """Return messages by these settings; None where nothing is contrasted."""
+    if settings.negative == "none":
+        return None
+    return Prototypes(
+        NEGATIVES[settings.negative].values(form_of(settings)),
+        context.total_rounds,
+        nominal=settings.negative_noise,
+        what="message for another's contrast",
+        through="relay",
+        off="model.negative=none",
+        recipients=RELAYED,
+    )

@@ -7,8 +7,18 @@ from torch import Tensor
 
 from edgefr.config import random_streams as purposes
 from edgefr.methods.fedncf.settings import FedNCFSettings
-from edgefr.methods.losses import first_of, form_of, init_rows, init_vectors, learning, scores_of, worth
-from edgefr.methods.scorer import RATE_OF_VECTORS, init_scorer, linear_scores
+from edgefr.methods.losses import (
+    RATE_OF_VECTORS,
+    first_of,
+    form_of,
+    init_rows,
+    init_scorer,
+    init_vectors,
+    learning,
+    linear_scores,
+    scores_of,
+    worth,
+)
 from export.batches import Batch
 from export.given import Given
 from export.program import Form, LocalProgram, Phase, Tensors, TensorSpec

@@ -19,9 +19,7 @@ class FedNCFSettings(ObjectiveSettings):
     )
     lr: float = Field(0.1, gt=0, description="SGD learning rate of the private scorer (F3CRec §5.1: 0.01 to 0.1)")
     user_lr: float | None = Field(
-        None,
-        gt=0,
-        description="SGD learning rate of the user vector; none: lr x 170, as the released F3CRec code does",
+        None, gt=0, description="SGD learning rate of the user vector; none: lr x 170, as the released F3CRec code does"
     )
     item_lr: float | None = Field(
         None,

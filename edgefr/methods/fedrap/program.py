@@ -8,8 +8,16 @@ from torch import Tensor
 
 from edgefr.config import random_streams as purposes
 from edgefr.methods.fedrap.settings import FedRAPSettings
-from edgefr.methods.losses import first_of, init_rows, learning, scores_of, worth
-from edgefr.methods.scorer import RATE_OF_ITEMS, init_scorer, linear_scores
+from edgefr.methods.losses import (
+    RATE_OF_ITEMS,
+    first_of,
+    init_rows,
+    init_scorer,
+    learning,
+    linear_scores,
+    scores_of,
+    worth,
+)
 from export.batches import Batch
 from export.given import Given
 from export.program import LocalProgram, Phase, Tensors, TensorSpec

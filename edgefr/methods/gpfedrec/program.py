@@ -9,8 +9,17 @@ from torch import Tensor
 
 from edgefr.config import random_streams as purposes
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
-from edgefr.methods.losses import first_of, init_rows, init_vectors, learning, worth
-from edgefr.methods.scorer import RATE_OF_ITEMS, init_linear, init_scorer, linear_scores
+from edgefr.methods.losses import (
+    RATE_OF_ITEMS,
+    first_of,
+    init_linear,
+    init_rows,
+    init_scorer,
+    init_vectors,
+    learning,
+    linear_scores,
+    worth,
+)
 from export.batches import Batch
 from export.given import Given
 from export.program import LocalProgram, Phase, Pull, Tensors, TensorSpec

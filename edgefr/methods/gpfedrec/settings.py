@@ -33,9 +33,7 @@ class GPFedRecSettings(RoundedSettings):
         None, gt=0, description="SGD learning rate of the user vector; none: lr x (80 - 1), as released"
     )
     item_lr: float | None = Field(
-        None,
-        gt=0,
-        description="SGD learning rate of item rows; none: lr x (number of items x 80 - 1), as released",
+        None, gt=0, description="SGD learning rate of item rows; none: lr x (number of items x 80 - 1), as released"
     )
     pull: float = Field(
         1.0, ge=0, description="weight of the mean squared distance to the table the server made for the client"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from edgefr.config import random_streams as purposes
-from edgefr.methods.losses import first_of, form_of, init_rows, learning, scores_of, worth
+from edgefr.methods.losses import first_of, form_of, init_rows, init_scorer, learning, linear_scores, scores_of, worth
 from edgefr.methods.pfedrec.settings import PFedRecSettings
-from edgefr.methods.scorer import init_scorer, linear_scores
 from export.batches import Batch
 from export.given import Given
 from export.program import Form, LocalProgram, Phase, Tensors, TensorSpec

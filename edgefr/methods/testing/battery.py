@@ -97,12 +97,7 @@ PROMISES = (
         "use batch.rows, batch.own, batch.dense and export.batches.inner, which know every layout",
         checks.loop,
     ),
-    Promise(
-        "idle",
-        "a client without data stays as it is",
-        "take nothing from a batch that is empty",
-        checks.idle,
-    ),
+    Promise("idle", "a client without data stays as it is", "take nothing from a batch that is empty", checks.idle),
     Promise(
         "workers",
         "worker processes can have it",

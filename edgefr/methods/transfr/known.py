@@ -31,7 +31,7 @@ def _lora(settings: TransFRSettings, given: Given) -> TransFR:
 
 
 def _pca(adapter: dict[str, Tensor], text: Tensor, widths: Sequence[int], settings: TransFRSettings) -> None:
-    from edgefr.methods.transfr.adapter import carry_main_directions
+    from edgefr.methods.transfr.program import carry_main_directions
 
     carry_main_directions(adapter, text, widths, settings.adapter_norm)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgefr.metrics.names import UNLEARNED
+from edgefr.metrics.settings import UNLEARNED
 from edgefr.report.fleet import once
 from edgefr.report.tables import count
 from edgefr.report.verdict import NOT_YET as NOT_LEARNED

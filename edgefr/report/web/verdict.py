@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from edgefr.metrics.names import UNLEARNED, UNLEARNED_IN_CONTEXT
+from edgefr.metrics.settings import UNLEARNED, UNLEARNED_IN_CONTEXT
 from edgefr.report import verdict as verdicts
 from edgefr.report.verdict import RANKINGS, ranked
 from edgefr.report.web.chart import Axis, Strip

@@ -23,7 +23,7 @@ from privacy.errors import InputError
 
 if TYPE_CHECKING:
     from edgefr.data.interactions import Catalogue
-    from edgefr.data.splits.task import Task
+    from edgefr.data.splits.split import Task
 
 Ints = npt.NDArray[np.int64]
 QUARTERS = 4

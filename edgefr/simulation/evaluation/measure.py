@@ -19,12 +19,10 @@ import numpy.typing as npt
 from edge.ragged import Ragged, joined
 from edgefr.config import random_streams as purposes
 from edgefr.data.splits.blocks import Block
-from edgefr.data.splits.split import Split, Which
-from edgefr.data.splits.task import Task
+from edgefr.data.splits.split import Split, Task, Which
 from edgefr.metrics.continual import MASKS
 from edgefr.metrics.cutoffs import METRICS
-from edgefr.metrics.names import NOTHING
-from edgefr.metrics.settings import EvaluationSection
+from edgefr.metrics.settings import NOTHING, EvaluationSection
 from edgefr.simulation.evaluation.beyond import About, Listed, ListMetric, top_lists
 from edgefr.simulation.evaluation.lists import rank_lists
 from edgefr.simulation.evaluation.ranking import Scorer, evaluate, left_out

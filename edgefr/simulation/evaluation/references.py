@@ -8,8 +8,7 @@ import numpy.typing as npt
 from edge.ragged import Ragged
 from edgefr.config import random_streams as purposes
 from edgefr.data.splits.sessions import Sessions
-from edgefr.data.splits.split import Items, Split, Which
-from edgefr.data.splits.task import Task
+from edgefr.data.splits.split import Items, Split, Task, Which
 from edgefr.simulation.evaluation.ranking import Scorer, Unknown, columns
 from privacy import keyed
 

@@ -26,7 +26,7 @@ from edgefr.engine.model import Model
 from edgefr.experiment.experiment import Experiment
 from edgefr.methods.f3crec.block_strategy import BlockEnd
 from edgefr.methods.f3crec.memory import ITEMS, ReplayMemory
-from edgefr.metrics.names import UNLEARNED
+from edgefr.metrics.settings import UNLEARNED
 from edgefr.simulation.evaluation import references
 from edgefr.simulation.evaluation.measure import Asked
 from edgefr.simulation.evaluation.ranking import Scorer

@@ -14,12 +14,10 @@ from edge.sampling import Sampler
 from edge.sessions import SessionSampler
 from edgefr.data.interactions import Dataset
 from edgefr.data.prepared_data import Text
-from edgefr.data.splits.split import Split, Which
-from edgefr.data.splits.task import Task
+from edgefr.data.splits.split import Split, Task, Which
 from edgefr.engine.model import Model
 from edgefr.engine.work import Clients
-from edgefr.metrics.names import CONTEXT, UNLEARNED, UNLEARNED_IN_CONTEXT
-from edgefr.metrics.settings import EvaluationSection
+from edgefr.metrics.settings import CONTEXT, UNLEARNED, UNLEARNED_IN_CONTEXT, EvaluationSection
 from edgefr.simulation.evaluation import references
 from edgefr.simulation.evaluation.hybrid import hybrid
 from edgefr.simulation.evaluation.measure import Asked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgefr.data.prepared_data import Prepared
-from edgefr.data.splits.task import Task
+from edgefr.data.splits.split import Task
 from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import FleetFile
 from edgefr.simulation.protocols.protocol import protocol_of

@@ -35,7 +35,7 @@ from edgefr.engine.work import Clients
 from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import FleetFile
 from edgefr.fleet.policies import POLICIES
-from edgefr.metrics.names import UNLEARNED
+from edgefr.metrics.settings import UNLEARNED
 from edgefr.simulation.evaluation import references
 from edgefr.simulation.evaluation.measure import Asked
 from edgefr.simulation.evaluation.ranking import Scorer

@@ -17,7 +17,7 @@ from edge.ragged import Ragged, joined
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler
 from edgefr.data.prepared_data import Prepared
-from edgefr.data.splits.task import Task
+from edgefr.data.splits.split import Task
 from edgefr.engine.federation import Federation
 from edgefr.engine.model import Model
 from edgefr.engine.scoring import ModelScorer

@@ -15,7 +15,7 @@ import numpy as np
 
 from edgefr.config import random_streams as purposes
 from edgefr.metrics.bootstrap import LEVEL, intervals
-from edgefr.metrics.names import UNLEARNED, UNLEARNED_IN_CONTEXT
+from edgefr.metrics.settings import UNLEARNED, UNLEARNED_IN_CONTEXT
 from edgefr.report.verdict import RANKINGS, Verdict
 from privacy import keyed
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgefr.engine.executors.dp_sgd import plan_for
 from edgefr.engine.footprint import Travel
-from edgefr.metrics.names import CONTEXT, UNLEARNED_IN_CONTEXT
+from edgefr.metrics.settings import CONTEXT, UNLEARNED_IN_CONTEXT
 from edgefr.report.over_seeds import versions
 from edgefr.simulation.summary.fairness import with_fairness
 from edgefr.simulation.summary.learning import Learning, learning
