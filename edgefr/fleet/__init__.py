@@ -21,7 +21,7 @@ _HOMES = {
     "Fleet": "clock",
     "FleetFile": "spec",
     "RoundOutcome": "clock",
-    "StepOutcome": "buffered",
+    "StepOutcome": "fedbuff",
     "Work": "work",
     "load_fleet": "spec",
 }
