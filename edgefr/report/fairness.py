@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgefr.config.sheet import Sheet
 from edgefr.report.small_groups import FEW, FEWEST, WHY
-
-if TYPE_CHECKING:
-    pass
 
 
 def _known(value: float) -> float | None:

@@ -24,6 +24,7 @@ def device_table(spec: FleetFile) -> Sheet:
 GRADES = list(EVIDENCE.values())
 """Kinds of figures, the best known first."""
 MODELLED = ("seconds", "energy_j", "memory_mb")
+UNITS = {"seconds": "s", "energy_j": "J", "bytes": "MB"}
 
 
 def fleet_table(fleet: dict[str, Any]) -> Sheet:
@@ -34,7 +35,7 @@ def fleet_table(fleet: dict[str, Any]) -> Sheet:
     ]
     policy = POLICIES[fleet["policy"]].about
     return Sheet(
-        f"fleet: {count(fleet['rounds'], 'round')} in {_virtual(fleet['virtual_hours'])}, {policy}",
+        f"fleet: {count(fleet['rounds'], 'round')} in {virtual(fleet['virtual_hours'])}, {policy}",
         [*rows, _fleet_row("all", fleet) | {known: ""}],
         words=["device class", "failures", known],
         caption="simulated figures; a quantity is no better known than its weakest input" + _modes(fleet),
@@ -52,8 +53,12 @@ def _modes(fleet: dict[str, Any]) -> str:
     return f"\nstep times: {found['mode']}; a measured host, scaled, says {span} times the analytic model's step"
 
 
-def _virtual(hours: float) -> str:
-    """Write a time on the virtual clock in a unit that fits."""
+def virtual(hours: float) -> str:
+    """Write a time on the virtual clock in a unit that fits.
+
+    >>> virtual(0.05), virtual(36.0)
+    ('3.0 virtual minutes', '1.5 virtual days')
+    """
     for unit, size in (("days", 24.0), ("hours", 1.0), ("minutes", 1 / 60)):
         if hours >= size:
             return f"{hours / size:.1f} virtual {unit}"
@@ -65,22 +70,45 @@ def _fleet_row(name: str, row: dict[str, Any]) -> dict[str, str]:
     cells["failures"] = (
         ", ".join(f"{kind.replace('_', ' ')} {number}" for kind, number in row["failures"].items()) or "-"
     )
-    spreads = {
-        "s/round": row.get("seconds"),
-        "J/round": row.get("energy_j"),
-        "MB/round": megabytes(row),
-        "RAM MB": row.get("memory_mb"),
-    }
+    columns = {"s/round": "seconds", "J/round": "energy_j", "MB/round": "bytes", "RAM MB": "memory_mb"}
     few = row.get("few_clients", False)
-    return cells | {f"{column}\np50 (p90)": FEW if few else spread(values) for column, values in spreads.items()}
+    return cells | {
+        f"{column}\np50 (p90)": FEW if few else spread(measured(row, quantity)) for column, quantity in columns.items()
+    }
 
 
-def megabytes(row: Mapping[str, Any]) -> dict[str, float] | None:
-    """Return what a client sends and receives in a round, MB; None where nobody did."""
-    down, up = row.get("bytes_down"), row.get("bytes_up")
-    if not down or not up:
-        return None
-    return {q: (down[q] + up[q]) / 1e6 for q in ("p50", "p90") if down.get(q) is not None and up.get(q) is not None}
+def measured(row: Mapping[str, Any], quantity: str) -> dict[str, float] | None:
+    """Return the percentiles of what a round took of a client; None where nobody did one.
+
+    `bytes` are those that a client sends and receives, in MB.
+    """
+    found = row.get(quantity) or {}
+    if quantity == "bytes":
+        down, up = row.get("bytes_down") or {}, row.get("bytes_up") or {}
+        known = [q for q in ("p10", "p50", "p90") if None not in (down.get(q), up.get(q))]
+        found = {q: (down[q] + up[q]) / 1e6 for q in known}
+    return found if found.get("p50") is not None else None
+
+
+def typical(fleet: Mapping[str, Any]) -> list[tuple[float, str]]:
+    """Return the median seconds, joules and MB of a client in a round, where there are any, with their units."""
+    found = ((measured(fleet, quantity), unit) for quantity, unit in UNITS.items())
+    return [(values["p50"], unit) for values, unit in found if values is not None]
+
+
+def slowest(fleet: Mapping[str, Any]) -> tuple[str, dict[str, Any]] | None:
+    """Return the class whose slowest tenth of rounds takes longest, with its name; None: nobody began one.
+
+    By the median a class would be passed over that is quick in most rounds and holds up all others in some.
+    """
+    found = [(values["p90"], one) for one in fleet["classes"].items() if (values := measured(one[1], "seconds"))]
+    return max(found, key=lambda one: one[0])[1] if found else None
+
+
+def from_to(values: Iterable[float]) -> str:
+    """Write the smallest and the largest, once where they look the same."""
+    known = list(values)
+    return " to ".join(dict.fromkeys(short(value) for value in (min(known), max(known))))
 
 
 def once(fleet: Mapping[str, Any]) -> float:
@@ -90,13 +118,15 @@ def once(fleet: Mapping[str, Any]) -> float:
 
 def spread(values: Mapping[str, float] | None) -> str:
     """Write median and 90th percentile, a dash where there are none."""
-    if not values or values.get("p50") is None:
-        return "-"
-    return f"{short(values['p50'])} ({short(values['p90'])})"
+    return "-" if values is None else f"{short(values['p50'])} ({short(values['p90'])})"
 
 
 def short(value: float) -> str:
-    """Write three digits, no powers of ten: 0.0123, 66.1, 12,300."""
+    """Write three digits, no powers of ten.
+
+    >>> short(0.0123), short(66.14), short(12300.0)
+    ('0.0123', '66.1', '12,300')
+    """
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 

@@ -11,20 +11,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 
 from edgefr.config.sheet import count
 from edgefr.fleet.devices import WHY, Failure
 from edgefr.report.bundles import by_default
-from edgefr.report.fleet import GRADES, megabytes, once, short, spread, weakest
+from edgefr.report.fleet import GRADES, from_to, measured, once, short, slowest, spread, typical, weakest
 from edgefr.report.tables import warnings
 from edgefr.report.verdict import RANKINGS, Row, Verdict, Worth, headline, over_seeds, ranked, ranking_of, verdicts
 from privacy.sentence import sentence
-
-if TYPE_CHECKING:
-    pass
 
 LINES, COLUMNS = 24, 100
 INDENT = 11
@@ -94,7 +91,7 @@ def _table(verdict: Verdict, room: int) -> list[Text]:
     lines = [
         Text(f"{where:<{wide}}   value  {verdict.stage} is better by (95 % over users)", style="bold"),
         Text(f"{learned:<{wide}}  {verdict.value:.4f}", style="bold"),
-        *(Text(f"{row.name:<{wide}}  {row.value:.4f}  {_gain(row)}") for row in rows),
+        *(Text(f"{row.name:<{wide}}  {row.value:.4f}  {row}  {row.words}") for row in rows),
     ]
     if left:
         lines.append(Text(f"and {left} more that need no learning: --full", style="dim"))
@@ -105,11 +102,6 @@ def _most_telling(rows: list[Row], number: int, unlearned: Row | None) -> list[R
     """Keep the model not learned and the best of the references, in their order."""
     kept = [*([unlearned] if unlearned else []), *(row for row in rows if row is not unlearned)][:number]
     return [row for row in rows if row in kept]
-
-
-def _gain(row: Row) -> str:
-    ends = "" if row.low is None or row.high is None else f" [{row.low:+.4f}, {row.high:+.4f}]"
-    return f"{row.difference:+.4f}{ends}  {row.words}"
 
 
 def _seeds_table(found: Sequence[Verdict], room: int) -> list[Text]:
@@ -159,17 +151,14 @@ def _federated_seeds(summaries: Sequence[Summary], width: int) -> list[Text]:
     if "central" in summaries[0]:
         return _federated(summaries[0], width)
     fleets = [one["fleet"] for one in summaries]
-    typical = [
-        f"{_ends([f[name]['p50'] for f in fleets if (f.get(name) or {}).get('p50') is not None])} {unit}"
-        for name, unit in (("seconds", "s"), ("energy_j", "J"))
-        if any((f.get(name) or {}).get("p50") is not None for f in fleets)
-    ]
-    sizes = [size["p50"] for f in fleets if (size := megabytes(f)) and size.get("p50") is not None]
-    typical += [f"{_ends(sizes)} MB"] if sizes else []
-    slowest = Counter(max(f["classes"].items(), key=lambda one: _tenth(one[1]))[0] for f in fleets)
+    spent: dict[str, list[float]] = {}
+    for value, unit in (one for f in fleets for one in typical(f)):
+        spent.setdefault(unit, []).append(value)
+    medians = [f"{from_to(values)} {unit}" for unit, values in spent.items()]
+    slow = Counter(found[0] for f in fleets if (found := slowest(f)))
     invited, came = (sum(f[name] for f in fleets) for name in ("invited", "contributed"))
-    whom = f"of a typical client in a round; slowest tenth: {', '.join(slowest)}"
-    lines = [f"{', '.join(typical)} {whom}"] if typical else []
+    whom = f"of a typical client in a round; slowest tenth: {', '.join(slow)}"
+    lines = [f"{', '.join(medians)} {whom}"] if medians else []
     lines += [f"{invited - came:,} of {invited:,} invitations came to nothing"] if came < invited else []
     worst = max((one["privacy"] for one in summaries), key=lambda report: float(report["eps_guaranteed"] or "inf"))
     return [
@@ -178,21 +167,16 @@ def _federated_seeds(summaries: Sequence[Summary], width: int) -> list[Text]:
     ]
 
 
-def _ends(values: Sequence[float]) -> str:
-    """Write the smallest and the largest, once where they look the same."""
-    return " to ".join(dict.fromkeys(short(value) for value in (min(values), max(values))))
-
-
 def _costs(fleet: Summary) -> list[Text]:
     """Show what a round costs a client: the typical one, and one of the class whose slowest tenth takes longest.
 
     What a device downloads once, before its first round, is said in the heading of what is moved.
     """
-    slowest = max(fleet["classes"].items(), key=lambda one: _tenth(one[1]), default=None)
-    if slowest is None or not _tenth(slowest[1]):
+    found = slowest(fleet)
+    if found is None:
         return [Text.assemble(("cost".ljust(INDENT), "bold"), "no client did a round")]
-    name, row = slowest
-    working = [one["evidence"] for one in fleet["classes"].values() if _tenth(one)]
+    name, row = found
+    working = [one["evidence"] for one in fleet["classes"].values() if measured(one, "seconds")]
     moved = f"MB ({short(once(fleet))} once)" if once(fleet) else "MB"
     rows = [
         ("cost of a round, p50 (p90)", "seconds", "joules", moved, "RAM MB", "known from"),
@@ -214,15 +198,11 @@ def _grade(evidence: Sequence[Mapping[str, Mapping[str, str]]]) -> str:
     return least if len(found) < 2 else f"{least} or better"
 
 
-def _tenth(row: Summary) -> float:
-    """Return from how many seconds on a tenth of a class's rounds is; 0 where nobody began one."""
-    return float((row.get("seconds") or {}).get("p90") or 0.0)
-
-
 def _figures(row: Summary) -> tuple[str, ...]:
     """Return seconds and joules of a round with their spread, and the median of what is sent and of memory."""
-    medians = [(values or {}).get("p50") for values in (megabytes(row), row["memory_mb"])]
-    return spread(row["seconds"]), spread(row["energy_j"]), *("-" if m is None else short(m) for m in medians)
+    found = {name: measured(row, name) for name in ("seconds", "energy_j", "bytes", "memory_mb")}
+    medians = ("-" if one is None else short(one["p50"]) for one in (found["bytes"], found["memory_mb"]))
+    return spread(found["seconds"]), spread(found["energy_j"]), *medians
 
 
 def _left_out(summary: Summary) -> list[str]:
@@ -268,7 +248,7 @@ def _shipped(summary: Summary, width: int) -> list[Text]:
         return _said("shipped", "no bundles" if why is None else f"no bundles: {why}", width, most=2)
     variants = Counter(row["variant"] for row in rows).most_common()
     named = variants[0][0] if len(variants) == 1 else ", ".join(f"{number} {name}" for name, number in variants)
-    sizes = " to ".join(dict.fromkeys(short(of(row["files_mb"] for row in rows)) for of in (min, max)))
+    sizes = from_to(row["files_mb"] for row in rows)
     parts = [f"a bundle for each of {count(len(rows), 'device class')} ({named}; {sizes} MB), in bundles/"]
     unfit = [row["class"] for row in rows if not row["fits"]]
     kept = [row["hr_kept"] for row in rows if row["hr_kept"] is not None]

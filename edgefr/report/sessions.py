@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgefr.config.sheet import Sheet
 from edgefr.report.small_groups import FEW
-
-if TYPE_CHECKING:
-    pass
 
 
 def _few(group: dict[str, float]) -> dict[str, Any]:

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
-from edgefr.metrics.settings import UNLEARNED
+from edgefr.metrics.settings import UNLEARNED, UNLEARNED_IN_CONTEXT
 
 RANKINGS = {"full": "full ranking", "sampled": "sampled candidates"}
-
-
+UNTRAINED = (UNLEARNED, UNLEARNED_IN_CONTEXT)
+KEYS = ("value", "difference", "low", "high")
 FULL, SAMPLED = "full ranking", "sampled"
 
 
@@ -41,8 +42,8 @@ def ranked(metric: str, how: str) -> str:
 
 
 NOT_YET = "nothing has been learned yet"
-KEYS = ("value", "difference", "low", "high")
 BETTER, WORSE, UNCLEAR, FEW = "better", "WORSE", "no clear difference", "too few users"
+YES, NO, UNKNOWN, NOTHING = "yes", "no", "unknown", "nothing"
 
 
 class Worth(IntEnum):
@@ -76,10 +77,24 @@ class Row:
             return FEW
         return BETTER if self.low > 0 else WORSE if self.high < 0 else UNCLEAR
 
+    @property
+    def beaten(self) -> bool:
+        """Say whether the learned model is better by more than chance."""
+        return self.words == BETTER
+
+    @property
+    def said(self) -> str:
+        """Return the name as a sentence has it."""
+        return f"the same model {self.name}" if self.name in UNTRAINED else self.name
+
+    def __str__(self) -> str:
+        ends = "" if self.low is None or self.high is None else f" [{self.low:+.4f}, {self.high:+.4f}]"
+        return f"{self.difference:+.4f}{ends}"
+
 
 @dataclass(frozen=True)
 class Verdict:
-    """This is what a learned `stage` came to on a split, in a `metric` over `users`: `rows`, the best first."""
+    """This is what a `stage` came to on a split, in a `metric` over `users`, beside what needs no learning."""
 
     split: str
     stage: str
@@ -87,9 +102,9 @@ class Verdict:
     ranking: str
     users: int
     value: float
-    unlearned: Row | None
-    rows: tuple[Row, ...]
-    learned: bool
+    against: tuple[Row, ...]
+    learned: bool = True
+    level: float = 0.95
 
     @classmethod
     def of(cls, split: str, stage: str, record: Mapping[str, Any]) -> Verdict:
@@ -100,18 +115,69 @@ class Verdict:
         >>> Verdict.of("main", "federated", of).words
         'learning helped'
         """
-        found = [Row(name, *(other[key] for key in KEYS)) for name, other in record["against"].items()]
-        rows = sorted(_distinct(found), key=lambda row: -row.value)
-        own = [row for row in rows if row.name.startswith(UNLEARNED)]
+        against = tuple(Row(name, *(other[key] for key in KEYS)) for name, other in record["against"].items())
         facts = {key: record[key] for key in ("metric", "ranking", "users", "value")}
-        return cls(
-            split,
-            stage,
-            **facts,
-            unlearned=own[0] if own else None,
-            rows=tuple(rows),
-            learned=record.get("learned", True),
-        )
+        given = {key: record[key] for key in ("learned", "level") if key in record}
+        return cls(split, stage, **facts, against=against, **given)
+
+    def record(self) -> dict[str, Any]:
+        """Return it as values of a summary."""
+        return {
+            "learned": self.learned,
+            "helped": self.helped,
+            "metric": self.metric,
+            "ranking": self.ranking,
+            "users": self.users,
+            "value": self.value,
+            "level": self.level,
+            "against": {row.name: {key: getattr(row, key) for key in KEYS} for row in self.against},
+        }
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """Return the comparisons, the best first.
+
+        One that says again what another says is left out: a first stage in which nothing was learned.
+        """
+        seen: dict[tuple[float, float], Row] = {}
+        for row in self.against:
+            seen.setdefault((row.value, row.difference), row)
+        return sorted(seen.values(), key=lambda row: -row.value)
+
+    @property
+    def known(self) -> list[Row]:
+        """Return the comparisons that have an interval, the best first."""
+        return sorted((row for row in self.against if row.words != FEW), key=lambda row: -row.value)
+
+    @property
+    def unlearned(self) -> Row | None:
+        """Return the comparison with the same model before any round."""
+        return next((row for row in self.rows if row.name.startswith(UNLEARNED)), None)
+
+    @property
+    def helped(self) -> bool:
+        """Say whether the model is better than everything that needs no learning, by more than chance.
+
+        A model that beats itself untrained but not popularity has learned what a count would have said.
+        """
+        return self.learned and bool(self.against) and all(row.beaten for row in self.against)
+
+    @property
+    def answer(self) -> str:
+        """Return whether learning helped: yes, no, nothing was learned, or unknown where nothing can be said."""
+        if not self.learned:
+            return NOTHING
+        return (YES if self.helped else NO) if self.known else UNKNOWN
+
+    @property
+    def measure(self) -> str:
+        """Return the metric and on what it is measured."""
+        return f"{self.metric}, {RANKINGS.get(self.ranking, self.ranking)}, {self.users:,} users"
+
+    @property
+    def reached(self) -> str:
+        """Return the metric with its ranking, and the value."""
+        return f"{ranked(self.metric, RANKINGS.get(self.ranking, self.ranking))} {self.value:.4f}"
 
     @property
     def worth(self) -> Worth:
@@ -161,11 +227,34 @@ class Verdict:
         name = "not learned" if self.unlearned else f"by {beside.name}"
         return f"{self.metric} {self.value:.4f} learned, {beside.value:.4f} {name}"
 
+    def __str__(self) -> str:
+        what = f"{self.metric} {self.value:.4f} ({RANKINGS[self.ranking]}, {self.users:,} users)"
+        return f"{self.stage}: {self.words}: {what}{self._beside()}"
+
+    def _beside(self) -> str:
+        """Say what is not beaten, and whether the model is better than before any round; or the best that is beaten."""
+        if not self.learned:
+            return " is that of the model as it begins"
+        if not self.known:
+            return ""
+        if self.helped:
+            return f", {self.known[0]} over {self.known[0].said}, the best without learning"
+        lines = [f"{row} against {row.said}" for row in self.against if not row.beaten]
+        own = [f"{row} over {row.said}" for row in self.against if row.beaten and row.name in UNTRAINED]
+        return f" is {', '.join(lines)}{''.join(f', but {line}' for line in own)}"
+
 
 def verdicts(summary: Mapping[str, Any]) -> list[Verdict]:
     """Return for every split what the last learned stage came to there, the split that counts first."""
     last = [(split, *list(found.items())[-1]) for split, found in summary["learning"].items() if found]
     return [Verdict.of(*one) for one in sorted(last, key=lambda one: one[0] != summary.get("split", one[0]))]
+
+
+def every_verdict(summary: Mapping[str, Any]) -> list[Verdict]:
+    """Return the verdict of every stage on every split, that of the run's last stage on its last split first."""
+    last = (summary.get("split", "main"), summary["stage"])
+    found = [Verdict.of(split, *one) for split, of in (summary.get("learning") or {}).items() for one in of.items()]
+    return sorted(found, key=lambda one: (one.split, one.stage) != last)
 
 
 def headline(found: list[Verdict]) -> str:
@@ -195,11 +284,3 @@ def over_seeds(found: Sequence[Verdict]) -> str:
 def _quoted(names: Sequence[str]) -> str:
     """Return the first name in quotes, since some are several words."""
     return f"'{names[0]}'" if names else "a reference"
-
-
-def _distinct(rows: list[Row]) -> list[Row]:
-    """Leave out rows that say again what one before them says: a first stage in which nothing was learned."""
-    seen: dict[tuple[float, float], Row] = {}
-    for row in rows:
-        seen.setdefault((row.value, row.difference), row)
-    return list(seen.values())

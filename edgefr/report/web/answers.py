@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edgefr.config.sheet import count
 from edgefr.metrics.settings import UNLEARNED
-from edgefr.report.fleet import once
-from edgefr.report.tables import count
+from edgefr.report.fleet import once, short, slowest, typical, virtual
+from edgefr.report.verdict import NO, NOTHING, UNKNOWN, YES, every_verdict
 from edgefr.report.verdict import NOT_YET as NOT_LEARNED
-from edgefr.report.web import costs
-from edgefr.report.web.chart import short
-from edgefr.report.web.verdict import NO, NOTHING, UNKNOWN, YES, found_in, interval, named
 from privacy.report import MEANINGLESS, label
 from privacy.sentence import NOT_YET, TOGETHER, nothing_yet, would_cost
 
@@ -40,7 +38,7 @@ def answers(summary: dict[str, Any]) -> list[Answer]:
 
 def helps(summary: dict[str, Any]) -> Answer:
     """Say whether learning helped, and beside what."""
-    question, found = "Does learning help?", found_in(summary)
+    question, found = "Does learning help?", every_verdict(summary)
     if not found:
         return Answer(question, "Not compared", "The run measured nothing that it could be compared with.")
     first = found[0]
@@ -48,16 +46,15 @@ def helps(summary: dict[str, Any]) -> Answer:
         return Answer(question, capitals(NOT_LEARNED), f"{first.reached} is that of the model as it begins.")
     if first.answer == UNKNOWN:
         return Answer(question, "Cannot be said", f"Too few users were tested ({first.measure}).")
-    name, best = first.best
-    value = first.reached
-    beside = f"{interval(best)} against {named(name)} ({best['value']:.4f}), the best without learning"
+    best, value = first.known[0], first.reached
+    beside = f"{best} against {best.said} ({best.value:.4f}), the best without learning"
     if first.answer == YES:
         return Answer(question, "Yes", f"{value}: {beside}.", GOOD)
     assert first.answer == NO
-    before = first.known.get(UNLEARNED)
-    if before is not None and before["low"] > 0:
-        value += f" is more than before any round ({interval(before)}), but not more than without learning"
-    others = [one for one in first.unbeaten if one != named(name)]
+    before = next((row for row in first.known if row.name == UNLEARNED), None)
+    if before is not None and before.beaten:
+        value += f" is more than before any round ({before}), but not more than without learning"
+    others = [row.said for row in first.known if not row.beaten and row is not best]
     told = _listed(others) if 0 < len(others) < 3 else f"{len(others)} of the others"
     more = f"; nor is it better than {told}" if others else ""
     return Answer(question, "No", f"{value}: {beside}{more}.", BAD)
@@ -104,18 +101,20 @@ def privacy(report: dict[str, Any]) -> Answer:
 def cost(fleet: dict[str, Any], served: int = 0) -> Answer:
     """Say what a typical round costs a device, and which class holds up the others; of `served` ones nobody knows."""
     question = "At what cost?"
-    typical = [f"{short(value)} {unit}" for value, unit in costs.typical(fleet)]
-    if not typical and served:
+    spent = [f"{short(value)} {unit}" for value, unit in typical(fleet)]
+    if not spent and served:
         return Answer(question, "Not simulated", "What served rounds cost is known to the devices that did them.")
-    if not typical:
+    if not spent:
         return Answer(question, "Nothing was spent", "No device started to work.")
-    slow = costs.slowest(fleet)
-    slowest = "" if slow is None else f" Slowest tenth: {slow[0]}, {short(slow[1])} s or more."
+    tenth = (
+        ""
+        if (slow := slowest(fleet)) is None
+        else f" Slowest tenth: {slow[1]['label']}, {short(slow[1]['seconds']['p90'])} s or more."
+    )
     first = f", first downloads ({short(once(fleet))} MB, once) among them" if once(fleet) else ""
-    hours = costs.virtual(fleet["virtual_hours"])
-    took = f"{count(fleet['rounds'], 'round')} took {hours}"
-    why = f"Of a typical device in one round, simulated{first}.{slowest} {took}."
-    return Answer(question, " · ".join(typical), why)
+    took = f"{count(fleet['rounds'], 'round')} took {virtual(fleet['virtual_hours'])}"
+    why = f"Of a typical device in one round, simulated{first}.{tenth} {took}."
+    return Answer(question, " · ".join(spent), why)
 
 
 def capitals(words: str) -> str:

@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edgefr.report.fleet import short
+
 MOST_MARKS = 60
 """Marks of one line; of more points every n-th has one, and the line goes through all."""
 
@@ -183,15 +185,6 @@ def apart(places: Sequence[float], gap: float) -> list[float]:
             groups[-1][0] += total + gap * groups[-1][1] * number
             groups[-1][1] += number
     return [round(total / number - gap * place, 2) for total, number in groups for place in range(int(number))]
-
-
-def short(value: float) -> str:
-    """Write three digits, no powers of ten.
-
-    >>> short(0.0123), short(66.14), short(12300.0)
-    ('0.0123', '66.1', '12,300')
-    """
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def _step(least: float) -> float:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup
+
+from edgefr.config.sheet import count
 from edgefr.fleet.policies import POLICIES
-from edgefr.report.fleet import once
+from edgefr.report.fleet import measured, once, short, virtual
 from edgefr.report.small_groups import FEW
-from edgefr.report.tables import count
 from edgefr.report.verdict import ranked, ranking_of
-from edgefr.report.web.chart import Axis, Strip, short
+from edgefr.report.web.chart import Axis
 from edgefr.report.web.facts import Facts
-from edgefr.report.web.section import Section
+from edgefr.report.web.section import Drawn, Part, Section, Table, graded, heading, text
+from edgefr.report.web.section import facts as told
 
 GRADES = {
     "measured": "on such a device, by us or in a source that is named",
@@ -35,89 +37,118 @@ FAILURES = {
     "void": "round thrown away",
     "stale": "too old",
 }
-
-
-@dataclass(frozen=True)
-class Class:
-    """This is one device class: who took part, what a round took (p10, p50, p90), how well that is known."""
-
-    name: str
-    label: str
-    clients: int
-    invited: int
-    contributed: int
-    failures: tuple[tuple[str, int], ...]
-    spreads: dict[str, dict[str, float] | None]
-    strips: dict[str, Strip | None]
-    grades: dict[str, str]
-    evidence: dict[str, dict[str, str]]
-    worth: tuple[tuple[str, str], ...]
-
-    @property
-    def grade(self) -> str | None:
-        """Return how well the figure that is known worst is known."""
-        return weakest(list(self.grades.values()))
-
-    @property
-    def share(self) -> str:
-        """Return the share of invitations that ended in an update."""
-        return f"{self.contributed / self.invited:.0%}" if self.invited else "–"
-
-    def typical(self, quantity: str) -> str:
-        """Return the median of a quantity."""
-        spread = self.spreads[quantity]
-        return "–" if spread is None else short(spread["p50"])
+DRAWN = {"seconds": ("s", "c0"), "energy_j": ("J", "c1")}
+"""Quantities that are drawn: unit and colour."""
+SPENT = "What a round costs a device is <strong>simulated</strong>: the median, and as a bar from the 10th to the 90th"
+KNOWN = (
+    "“Took part” is the share of invitations that ended in an update that counted. A quantity is no better known than "
+    "the weakest figure it is made of: {}. Bytes are counted, not modelled.{}"
+)
 
 
 def section(facts: Facts) -> Section | None:
     """Return the section; None for a run that no device took part in."""
     if not facts.federated:
         return None
-    fleet = facts.summary["fleet"]
-    axes = {name: _axis(fleet, name, unit) for name, unit in (("seconds", "s"), ("energy_j", "J"))}
-    how = ranking_of(facts.summary)
+    fleet, how = facts.summary["fleet"], ranking_of(facts.summary)
+    policy = POLICIES[fleet["policy"]].about if fleet["policy"] in POLICIES else fleet["policy"]
+    rounds = f"{count(fleet['rounds'], 'round')} in {virtual(fleet['virtual_hours'])}"
     bundles = {row["class"]: row for row in facts.summary["bundles"]}
-    classes = [_class(name, row, axes, bundles.get(name, {}), how) for name, row in fleet["classes"].items()]
-    return Section(
-        "costs",
-        "What does it cost the devices?",
-        {
-            "all": _class("all", {"label": "all devices", **fleet}, axes, {}, how),
-            "classes": classes,
-            "axes": axes,
-            "grades": GRADES,
-            "failures": [(FAILURES.get(kind, kind), number) for kind, number in fleet["failures"].items()],
-            "rounds": f"{count(fleet['rounds'], 'round')} in {virtual(fleet['virtual_hours'])}",
-            "policy": POLICIES[fleet["policy"]].about if fleet["policy"] in POLICIES else fleet["policy"],
-            "mode": fleet.get("cost", {}).get("mode"),
-            "totals": _totals(fleet),
-            "shown": _columns(classes),
-            "same": _same(classes),
-            "first": first_download(fleet),
-        },
-    )
+    panels = [("all", "all devices", _panel(fleet, {}, how))]
+    panels += [(name, row["label"], _panel(row, bundles.get(name, {}), how)) for name, row in fleet["classes"].items()]
+    first, totals = first_download(fleet), _totals(fleet)
+    parts = [
+        text(Markup("{}, {}. " + SPENT + " percentile.").format(rounds, policy)),
+        _table(fleet),
+        _known(fleet),
+        text(first) if first else None,
+        *([heading("The whole run, all devices together"), told(totals)] if totals else []),
+        Part("panels", panels),
+    ]
+    return Section.of("costs", "What does it cost the devices?", parts)
 
 
-def _columns(classes: Sequence[Class]) -> list[str]:
-    """Return the columns in which classes differ; one that is the same in every row is said once, below."""
-    columns = {name: {row.typical(name) for row in classes} for name in ("bytes", "memory_mb")}
-    columns["grade"] = {row.grade or "" for row in classes}
-    return [name for name, values in columns.items() if len(values) > 1]
+def _table(fleet: dict[str, Any]) -> Part | None:
+    """Return a row per device class, without columns in which all are the same."""
+    classes, left = fleet["classes"], _same(fleet)
+    axes = {quantity: _axis(fleet, quantity, unit) for quantity, (unit, _) in DRAWN.items()}
+    rows = []
+    for row in classes.values():
+        cells: dict[str, Any] = {
+            "device class": row["label"],
+            "clients": f"{row['clients']:,}",
+            "took part": share(row),
+        }
+        for quantity, words in QUANTITIES.items():
+            cells[words] = _median(row, quantity)
+            if quantity in axes:
+                cells[f"{words}, drawn"] = _drawn(row, quantity, axes[quantity])
+        cells["known from"] = graded(_grade(row))
+        rows.append({name: cell for name, cell in cells.items() if name not in left})
+    words = ("device class", "known from")
+    return Table("What a round costs, by device class", rows, words, classes=list(classes), look="strips").part
 
 
-def _same(classes: Sequence[Class]) -> str:
-    """Say what is the same on every class."""
-    first, shown = classes[0], _columns(classes)
-    told = [f"{first.typical(name)} {QUANTITIES[name]}" for name in ("bytes", "memory_mb") if name not in shown]
-    grade = f"the weakest figure is of grade “{first.grade}”" if "grade" not in shown and first.grade else None
-    found = [*told, *([grade] if grade else [])]
-    return f"The same on every class: {', '.join(found)}. " if found else ""
+def _same(fleet: dict[str, Any]) -> dict[str, str]:
+    """Return columns in which all classes are the same, and what is said of each below the table."""
+    rows = list(fleet["classes"].values())
+    out = {}
+    for quantity in ("bytes", "memory_mb"):
+        found = {_median(row, quantity) for row in rows}
+        if len(found) == 1:
+            out[QUANTITIES[quantity]] = f"{found.pop()} {QUANTITIES[quantity]}"
+    grades = {_grade(row) for row in rows}
+    if len(grades) == 1:
+        grade = grades.pop()
+        out["known from"] = f"the weakest figure is of grade “{grade}”" if grade else ""
+    return out
 
 
-def typical(fleet: dict[str, Any]) -> list[tuple[float, str]]:
-    """Return the median seconds, joules and MB of a device in a round, where there are any."""
-    spreads = {"s": _spread(fleet, "seconds"), "J": _spread(fleet, "energy_j"), "MB": _spread(fleet, "bytes")}
-    return [(spread["p50"], unit) for unit, spread in spreads.items() if spread is not None]
+def _known(fleet: dict[str, Any]) -> Part:
+    """Say what is the same on every class, and how well figures are known."""
+    same, mode = [said for said in _same(fleet).values() if said], fleet.get("cost", {}).get("mode")
+    first = f"The same on every class: {', '.join(same)}. " if same else ""
+    grades = Markup("; ").join(Markup("{} {}").format(graded(name), about) for name, about in GRADES.items())
+    return text(Markup("{}" + KNOWN).format(first, grades, f" Step times: {mode}." if mode else ""), "note")
+
+
+def _panel(row: dict[str, Any], bundle: dict[str, Any], how: str) -> list[Part | None]:
+    """Return all that is known of one device class."""
+    facts = [(name, f"{row[name]:,}") for name in ("clients", "invited")]
+    facts.append(("contributed", f"{row['contributed']:,} ({share(row)})"))
+    facts += [(FAILURES.get(kind, kind), f"{number:,}") for kind, number in row["failures"].items()]
+    facts += [("what a round took", FEW)] if row.get("few_clients") else []
+    facts += [*_worth(row, how), *_shipped(bundle)]
+    rows = []
+    for quantity, words in QUANTITIES.items():
+        found = measured(row, quantity)
+        ends = {q: "–" if found is None else short(found[q]) for q in ("p10", "p50", "p90")}
+        made = "; ".join(f"{name}: {kind}" for name, kind in row.get("evidence", {}).get(quantity, {}).items())
+        rows.append({"of a round": words, **ends, "made of": f"{made}{'counted' if quantity == 'bytes' else ''}"})
+    return [told(facts), Table("of a round", rows, ("of a round", "made of")).part]
+
+
+def share(row: dict[str, Any]) -> str:
+    """Return the share of invitations that ended in an update."""
+    return f"{row['contributed'] / row['invited']:.0%}" if row["invited"] else "–"
+
+
+def _median(row: dict[str, Any], quantity: str) -> str:
+    found = measured(row, quantity)
+    return "–" if found is None else short(found["p50"])
+
+
+def _drawn(row: dict[str, Any], quantity: str, axis: Axis) -> Drawn:
+    found = measured(row, quantity)
+    if found is None:
+        return Drawn(axis, None, DRAWN[quantity][1])
+    said = f"{row['label']}: {short(found['p50'])} ({short(found['p10'])} to {short(found['p90'])})"
+    return Drawn(axis, axis.strip(found["p50"], found["p10"], found["p90"], said), DRAWN[quantity][1])
+
+
+def _grade(row: dict[str, Any]) -> str | None:
+    """Return how well the figure that is known worst is known."""
+    return weakest([kind for of in row.get("evidence", {}).values() for kind in of.values()])
 
 
 def first_download(fleet: dict[str, Any]) -> str | None:
@@ -134,28 +165,6 @@ def first_download(fleet: dict[str, Any]) -> str | None:
     )
 
 
-def slowest(fleet: dict[str, Any]) -> tuple[str, float] | None:
-    """Return the class whose slowest tenth of rounds takes longest, and from how many seconds on; None: nobody began.
-
-    By the median a class would be passed over that is quick in most rounds and holds up all others in some.
-    """
-    spreads = ((row["label"], _spread(row, "seconds")) for row in fleet["classes"].values())
-    known = [(label, spread["p90"]) for label, spread in spreads if spread is not None]
-    return max(known, key=lambda one: one[1], default=None)
-
-
-def virtual(hours: float) -> str:
-    """Write a time on the virtual clock in a unit that fits.
-
-    >>> virtual(0.05), virtual(36.0)
-    ('3.0 virtual minutes', '1.5 virtual days')
-    """
-    for unit, size in (("days", 24.0), ("hours", 1.0), ("minutes", 1 / 60)):
-        if hours >= size:
-            return f"{hours / size:.1f} virtual {unit}"
-    return f"{hours * 3600:.1f} virtual seconds"
-
-
 def weakest(kinds: Sequence[str]) -> str | None:
     """Return the worst of the grades that are named; a text may name several.
 
@@ -165,40 +174,6 @@ def weakest(kinds: Sequence[str]) -> str | None:
     order = list(GRADES)
     found = [kind for text in kinds for kind in text.split(", ") if kind in order]
     return max(found, key=order.index, default=None)
-
-
-def _class(name: str, row: dict[str, Any], axes: dict[str, Axis], bundle: dict[str, Any], how: str) -> Class:
-    spreads = {quantity: _spread(row, quantity) for quantity in QUANTITIES}
-    evidence = row.get("evidence", {})
-    graded = {quantity: weakest(list(of.values())) for quantity, of in evidence.items()}
-    strips = {
-        quantity: None
-        if (spread := spreads[quantity]) is None
-        else axis.strip(spread["p50"], spread["p10"], spread["p90"], f"{row['label']}: {said(spread)}")
-        for quantity, axis in axes.items()
-    }
-    return Class(
-        name,
-        row["label"],
-        row["clients"],
-        row["invited"],
-        row["contributed"],
-        tuple((FAILURES.get(kind, kind), number) for kind, number in row["failures"].items()),
-        spreads,
-        strips,
-        {quantity: grade for quantity, grade in graded.items() if grade is not None},
-        evidence,
-        (*((("what a round took", FEW),) if row.get("few_clients") else ()), *_worth(row, how), *_shipped(bundle)),
-    )
-
-
-def said(spread: dict[str, float]) -> str:
-    """Write a spread: the median, and from the 10th to the 90th percentile.
-
-    >>> said({"p10": 1.0, "p50": 2.0, "p90": 4.0})
-    '2 (1 to 4)'
-    """
-    return f"{short(spread['p50'])} ({short(spread['p10'])} to {short(spread['p90'])})"
 
 
 def _worth(row: dict[str, Any], how: str) -> list[tuple[str, str]]:
@@ -220,19 +195,8 @@ def _shipped(bundle: dict[str, Any]) -> list[tuple[str, str]]:
     return [("bundle", f"{bundle['variant']}, {short(bundle['files_mb'])} MB, {fits}")]
 
 
-def _spread(row: dict[str, Any], quantity: str) -> dict[str, float] | None:
-    """Return the percentiles of a quantity; bytes, down and up together, in MB."""
-    if quantity == "bytes":
-        down, up = row.get("bytes_down") or {}, row.get("bytes_up") or {}
-        if down.get("p50") is None or up.get("p50") is None:
-            return None
-        return {q: (down[q] + up[q]) / 1e6 for q in ("p10", "p50", "p90")}
-    spread = row.get(quantity) or {}
-    return spread if spread.get("p50") is not None else None
-
-
 def _axis(fleet: dict[str, Any], quantity: str, unit: str) -> Axis:
-    spreads = [_spread(row, quantity) for row in fleet["classes"].values()]
+    spreads = [measured(row, quantity) for row in fleet["classes"].values()]
     return Axis.decades([value for spread in spreads if spread is not None for value in spread.values()], f" {unit}")
 
 

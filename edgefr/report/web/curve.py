@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from edgefr.report.verdict import FULL, ranked, ranking_of
+from edgefr.report.verdict import FULL, every_verdict, ranked, ranking_of
 from edgefr.report.web.chart import Axis, Chart, Point, levels, line
 from edgefr.report.web.facts import Facts, metrics_of
-from edgefr.report.web.section import Section
-from edgefr.report.web.verdict import found_in
+from edgefr.report.web.section import Section, chart, folded, text
 
 Row = dict[str, Any]
+BLOCKS = " Every block starts from what the one before left; its own validation items are asked for."
 
 
 def section(facts: Facts) -> Section | None:
@@ -24,12 +24,13 @@ def section(facts: Facts) -> Section | None:
     blocks = "continual" in facts.summary
     charts = _charts(facts, rows) if blocks else [c for on in places for c in _charts(facts, metrics_of(rows, on=on))]
     wanted = _main(facts, rows)
-    first = next((chart for chart in charts if chart.y_title.startswith(f"{wanted} (")), charts[0])
-    others = [chart for chart in charts if chart is not first]
+    first = next((one for one in charts if one.y_title.startswith(f"{wanted} (")), charts[0])
+    others = [one for one in charts if one is not first]
     unit = "round" if facts.federated else "epoch"
     kept = _kept(facts, metrics_of(rows, metric=wanted), unit)
-    values = {"first": first, "others": others, "kept": kept, "blocks": blocks}
-    return Section("curve", "How does it learn?", values)
+    kept += BLOCKS if blocks else ""
+    fold = folded(f"Other metrics and items ({len(others)})", map(chart, others)) if others else None
+    return Section.of("curve", "How does it learn?", [chart(first), text(kept, "note"), fold])
 
 
 def _kept(facts: Facts, points: Sequence[Row], unit: str) -> str:
@@ -59,10 +60,10 @@ def _ranking(facts: Facts, row: Row) -> str:
 
 def _main(facts: Facts, rows: Sequence[Row]) -> str:
     """Return the metric of the verdict, or the first NDCG that was measured."""
-    found = found_in(facts.summary)
+    found = every_verdict(facts.summary)
     names = list(dict.fromkeys(row["metric"] for row in rows))
-    if found and found[0].record["metric"] in names:
-        return str(found[0].record["metric"])
+    if found and found[0].metric in names:
+        return found[0].metric
     return next((name for name in names if name.startswith("NDCG")), names[0])
 
 
@@ -99,7 +100,7 @@ def _final(facts: Facts, like: Row, metric: str) -> list[tuple[str, float, bool]
     """Return the final stages and references, (name, value, learned), asked in the same way as the curve."""
     same = {key: like[key] for key in ("on", "which", "ranking", "group")}
     found = metrics_of(facts.rows, round=None, metric=metric, **same)
-    learned = {like["stage"], *(one.stage for one in found_in(facts.summary))}
+    learned = {like["stage"], *(one.stage for one in every_verdict(facts.summary))}
     values = {row["stage"]: row["value"] for row in found}
     return [(name, value, name in learned) for name, value in values.items()]
 

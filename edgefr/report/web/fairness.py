@@ -2,52 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from edgefr.report.fairness import fairness_table
 from edgefr.report.small_groups import FEW, FEWEST, WHY
 from edgefr.report.verdict import ranked, ranking_of
-from edgefr.report.web.chart import Axis, Strip
+from edgefr.report.web.chart import Axis
 from edgefr.report.web.facts import Facts
-from edgefr.report.web.section import Section
-
-
-@dataclass(frozen=True)
-class Row:
-    """This is one class: its tested users, their mean with its standard error, and how often they took part."""
-
-    name: str
-    label: str
-    users: str
-    said: str
-    strip: Strip | None
-    participation: str
+from edgefr.report.web.section import ROOMY, Drawn, Section, Table, folded, sheet, text
+from edgefr.report.web.section import facts as told
 
 
 def section(facts: Facts) -> Section | None:
     """Return the section; None where users were not tested by class."""
-    fleet = facts.summary["fleet"]
+    fleet, how = facts.summary["fleet"], ranking_of(facts.summary)
     metrics = [name for name in fleet.get("fairness", {}) if not name.startswith("Recall")]
     if not metrics:
         return None
     metric = next((name for name in metrics if name.startswith("NDCG")), metrics[0])
-    how = ranking_of(facts.summary)
-    overall, cells = fleet["fairness"][metric], {n: row["metrics"].get(metric) for n, row in fleet["classes"].items()}
+    overall, classes, all_metrics = fleet["fairness"][metric], fleet["classes"], fairness_table(fleet, how)
+    cells = {name: row["metrics"].get(metric) for name, row in classes.items()}
     axis = Axis.over([0.0, *(end for cell in cells.values() if cell for end in _ends(cell))], most=4)
-    rows = [_row(name, row, cells[name], axis) for name, row in fleet["classes"].items()]
-    values = {
-        "metric": ranked(metric, how),
-        "axis": axis,
-        "mean": overall["mean"],
-        "mean_at": axis.place(overall["mean"]),
-        "rows": rows,
-        "sentence": _sentence(ranked(metric, how), overall, fleet["classes"]),
-        "also": _also(overall),
-        "sheet": fairness_table(fleet, how),
-        "why": WHY if any(row.get("few") for row in fleet["classes"].values()) else None,
-    }
-    return Section("fairness", "Is it fair to every device class?", values)
+    mean = f"The dashed line is everybody's mean, {overall['mean']:.4f}."
+    why = f" {WHY[0].upper()}{WHY[1:]}." if any(row.get("few") for row in classes.values()) else ""
+    worth, at = ranked(metric, how), axis.place(overall["mean"])
+    rows = [_row(row, cells[name], worth, axis, at) for name, row in classes.items()]
+    table = Table(f"{worth} by device class", rows, ["device class"], classes=list(classes), look=ROOMY)
+    parts = [
+        text(_sentence(worth, overall, classes)),
+        table.part,
+        text(mean + why, "note"),
+        told(_also(overall)),
+        folded("All metrics by device class", [sheet(all_metrics, "untitled")]) if all_metrics else None,
+    ]
+    return Section.of("fairness", "Is it fair to every device class?", parts)
 
 
 def _ends(cell: dict[str, Any]) -> tuple[float, float]:
@@ -55,15 +43,21 @@ def _ends(cell: dict[str, Any]) -> tuple[float, float]:
     return cell["mean"] - error, cell["mean"] + error
 
 
-def _row(name: str, row: dict[str, Any], cell: dict[str, Any] | None, axis: Axis) -> Row:
-    share = "–" if row.get("participation") is None else f"{row['participation']:.0%}"
-    if cell is None:
-        return Row(name, row["label"], FEW if row.get("few") else "0", "–", None, share)
-    low, high = (None, None) if cell["standard_error"] is None else _ends(cell)
-    error = "" if cell["standard_error"] is None else f" ± {cell['standard_error']:.4f}"
-    said = f"{cell['mean']:.4f}{error}"
-    strip = axis.strip(cell["mean"], low, high, f"{row['label']}: {said}, {cell['users']:,} users")
-    return Row(name, row["label"], f"{cell['users']:,}", said, strip, share)
+def _row(row: dict[str, Any], cell: dict[str, Any] | None, worth: str, axis: Axis, at: float) -> dict[str, Any]:
+    """Return one class: its tested users, their mean with its standard error, and how often they took part."""
+    users, said, strip = FEW if row.get("few") else "0", "–", None
+    if cell is not None:
+        error = cell["standard_error"]
+        low, high = (None, None) if error is None else _ends(cell)
+        users, said = f"{cell['users']:,}", f"{cell['mean']:.4f}" + ("" if error is None else f" ± {error:.4f}")
+        strip = axis.strip(cell["mean"], low, high, f"{row['label']}: {said}, {users} users")
+    return {
+        "device class": row["label"],
+        "tested users": users,
+        f"{worth}, drawn": Drawn(axis, strip, "c2", at),
+        f"{worth}, mean ± standard error": said,
+        "rounds contributed to": "–" if row.get("participation") is None else f"{row['participation']:.0%}",
+    }
 
 
 def _sentence(metric: str, overall: dict[str, Any], classes: dict[str, Any]) -> str:

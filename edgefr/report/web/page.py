@@ -11,20 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgefr.config.version import installed
 from edgefr.report.small_groups import of_few
-from edgefr.report.web import (
-    blocks,
-    bundles,
-    costs,
-    curve,
-    fairness,
-    measures,
-    privacy,
-    rounds,
-    sessions,
-    transfer,
-    verdict,
-)
-from edgefr.report.web import provenance as again
+from edgefr.report.web import costs, curve, details, fairness, privacy, provenance, rounds, verdict
 from edgefr.report.web.answers import answers
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Section
@@ -35,16 +22,16 @@ if TYPE_CHECKING:
 SECTIONS: tuple[Callable[[Facts], Section | None], ...] = (
     verdict.section,
     curve.section,
-    blocks.section,
-    sessions.section,
-    transfer.section,
+    details.blocks,
+    details.sessions,
+    details.transfer,
     costs.section,
     rounds.section,
     fairness.section,
     privacy.section,
-    bundles.section,
-    measures.section,
-    again.section,
+    details.bundles,
+    details.measures,
+    provenance.section,
 )
 """The sections of a run's page, in their order."""
 LEAD = "Does learning on people's own devices help, on these devices, at this privacy, and at what cost?"

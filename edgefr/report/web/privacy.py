@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import shlex
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from markupsafe import Markup
 
 from edgefr.data.datasets import GIVEN
 from edgefr.report.bundles import by_default
 from edgefr.report.web.answers import capitals, number
-from edgefr.report.web.chart import Axis, Strip, short
+from edgefr.report.web.chart import Axis, short
 from edgefr.report.web.facts import Facts
-from edgefr.report.web.section import Section
+from edgefr.report.web.section import Drawn, Part, Section, Table, command, folded, heading, listed, text, yes_no
+from edgefr.report.web.section import facts as told
 from privacy.example_plan import render_examples
 from privacy.report import MEANINGLESS
 from privacy.report_rows import render
@@ -41,28 +42,19 @@ ATTACKS = {
 }
 """What an attacker tries to find out, by attack."""
 SCORES = Axis(0.0, 1.0, ((0.0, "0"), (0.5, "guessing"), (1.0, "certain")))
-
-
-@dataclass(frozen=True)
-class Watcher:
-    """This is somebody who may want to know: who, whether people are protected from them, and why."""
-
-    who: str
-    protected: bool
-    why: str
-
-
-@dataclass(frozen=True)
-class Attack:
-    """This is one attack: what it asks, what it reached beside guessing, and the epsilon it proves."""
-
-    name: str
-    asks: str
-    reached: str
-    strip: Strip | None
-    proved: str
-    better: bool
-    note: str
+WORDS = ("attack", "tries to tell", "better than luck?")
+COIN = (
+    "A score of 0.5 is a coin; the bar ends where luck alone ends in 95 of 100 cases. “Proves” stands beside what is "
+    "guaranteed for as many releases."
+)
+NOT_AUDITED = Markup(
+    "This run was not audited. <code>edgefr audit {}</code> attacks what leaves its devices, and this page then shows "
+    "what that reached beside guessing."
+)
+OTHERS = Markup(
+    "Utility at other levels of privacy takes a sweep of this experiment, which writes a page of its own. In the "
+    "folder that holds <code>{}</code>:"
+)
 
 
 def section(facts: Facts) -> Section | None:
@@ -72,28 +64,41 @@ def section(facts: Facts) -> Section | None:
         return None
     epsilon, audit = number(report["eps_guaranteed"]), facts.audit
     promised = number(report["eps_planned"]) if nothing_yet(report) else epsilon
-    attacks = [] if audit is None else [_attack(row) for row in audit["attacks"]]
-    return Section(
-        "privacy",
-        "What is the privacy worth?",
-        {
-            "words": [*_words(report), *_devices(facts)],
-            "unit": _unit(report["adjacency"]) if math.isfinite(promised) else None,
-            "watchers": watchers(math.isfinite(promised) and promised <= MEANINGLESS, report),
-            "epsilons": _epsilons(report, audit),
-            "examples": _examples(report.get("examples")),
-            "attacks": [one for one in attacks if not one.note],
-            "not_made": [one for one in attacks if one.note],
-            "attacker": None if audit is None else audit["attacker"],
-            "verdict": None if audit is None else audit["verdict"],
-            "scores": SCORES,
-            "not_covered": report["not_covered"],
-            "rows": [*render(report), *render_examples(report.get("examples"))],
-            "name": facts.name,
-            "sweep": None if facts.summary["data"] == GIVEN else sweep(facts),
-            "sat_out": _sat_out(report),
-        },
-    )
+    protected = watchers(math.isfinite(promised) and promised <= MEANINGLESS, report)
+    rows = [{"from": who, "protected?": yes_no(safe), "why": why} for who, safe, why in protected]
+    more = [_unit(report["adjacency"]) if math.isfinite(promised) else None]
+    more += [_examples(report.get("examples")), _sat_out(report)]
+    first, *others = [*_words(report), *_devices(facts), *(line for line in more if line)]
+    parts = [
+        text(first, "big"),
+        *map(text, others),
+        heading("Who is protected from whom"),
+        Table("Who is protected from whom", rows, ("from", "protected?", "why")).part,
+        heading("Epsilon, of four kinds that are never compared with each other"),
+        Part("epsilons", _epsilons(report, audit)),
+        heading("What attacks reached"),
+        *_attacks(facts),
+        heading("What is not covered"),
+        listed(report["not_covered"]),
+        *(() if facts.summary["data"] == GIVEN else (text(OTHERS.format(facts.name), "note"), command(sweep(facts)))),
+        folded(
+            "For experts: everything that the guarantee depends on",
+            [told([*render(report), *render_examples(report.get("examples"))])],
+        ),
+    ]
+    return Section.of("privacy", "What is the privacy worth?", parts)
+
+
+def _attacks(facts: Facts) -> list[Part | None]:
+    """Return what attacks on the run reached beside guessing, or how to attack it."""
+    audit = facts.audit
+    made = [row for row in audit["attacks"] if not row.get("note")] if audit else []
+    if audit is None or not made:
+        return [text(NOT_AUDITED.format(facts.name))]
+    verdict = f"{capitals(audit['verdict'])}. The attacker is {audit['attacker']}."
+    left = "".join(f" {row['attack']} was not made: {row['note']}." for row in audit["attacks"] if row.get("note"))
+    table = Table("Attacks beside guessing", [_attack(row) for row in made], WORDS, look="strips").part
+    return [text(verdict), table, text(COIN + left, "note")]
 
 
 def sweep(facts: Facts) -> str:
@@ -152,26 +157,26 @@ def in_words(epsilon: float, delta: float, above: float | None) -> list[str]:
     return lines
 
 
-def watchers(guaranteed: bool, report: dict[str, Any]) -> list[Watcher]:
-    """Say from whom people are protected, and from whom they are not."""
+def watchers(guaranteed: bool, report: dict[str, Any]) -> list[tuple[str, bool, str]]:
+    """Return who may want to know, whether people are protected from them, and why."""
     everybody = "Other devices, and whoever gets the model"
     server = "The server that adds up the uploads"
     if not guaranteed:
         why = "nothing limits what an upload tells"
-        return [Watcher(server, False, why), Watcher(everybody, False, "nothing limits what the model tells")]
+        return [(server, False, why), (everybody, False, "nothing limits what the model tells")]
     noise = "simulated noise can be drawn again with the key; real devices draw noise of their own"
-    rows = [Watcher(everybody, True, "they see sums that carry noise")]
+    rows = [(everybody, True, "they see sums that carry noise")]
     if TRUSTS[report["trust"]].sees_uploads:
-        rows.append(Watcher(server, True, "every upload carries noise before it leaves the device"))
+        rows.append((server, True, "every upload carries noise before it leaves the device"))
     else:
         assumed = (
             "it adds the noise, so it knows each sum without it; masks (serve --secure-sum) hide single uploads only"
         )
-        rows.append(Watcher(server, False, assumed))
+        rows.append((server, False, assumed))
     return [
         *rows,
-        Watcher("Whoever holds this run's noise key", False, noise),
-        Watcher("Whoever holds the device", False, "the data lie on it"),
+        ("Whoever holds this run's noise key", False, noise),
+        ("Whoever holds the device", False, "the data lie on it"),
     ]
 
 
@@ -200,19 +205,28 @@ def _examples(examples: dict[str, Any] | None) -> str | None:
     if examples is None:
         return None
     value = _shown(examples["eps_guaranteed"], "unknown")
-    return f"epsilon {value} at delta {examples['delta']:g} for each single interaction, not for a person's many"
+    each = f"epsilon {value} at delta {examples['delta']:g} for each single interaction, not for a person's many"
+    return f"Apart from that, DP-SGD on the device guarantees {each}."
 
 
-def _attack(row: dict[str, Any]) -> Attack:
+def _attack(row: dict[str, Any]) -> dict[str, Any]:
+    """Return one attack: what it asks, what it reached beside guessing, and the epsilon it proves."""
     auc, null = row.get("auc"), row.get("auc_null")
     strip, reached, better = None, "–", False
     if auc is not None and null is not None:
         better = auc > null
         reached = f"{auc:.3f} (by luck up to {null:.3f})"
         strip = SCORES.strip(auc, 0.5, null, f"{row['attack']}: right in {auc:.1%} of pairs; luck reaches {null:.1%}")
-    proved = "–" if row["eps_lb95"] is None else f"≥ {row['eps_lb95']:.3g} of {_shown(row['claimed'], 'unknown')}"
-    asks = ATTACKS.get(row["attack"], row["unit"])
-    return Attack(row["attack"], asks, reached, strip, proved, better, row.get("note", ""))
+    return {
+        "attack": row["attack"],
+        "tries to tell": ATTACKS.get(row["attack"], row["unit"]),
+        "right answers, drawn": Drawn(SCORES, strip, "bad" if better else "good"),
+        "right, of pairs": reached,
+        "better than luck?": "yes" if better else "no",
+        "proves epsilon": "–"
+        if row["eps_lb95"] is None
+        else f"≥ {row['eps_lb95']:.3g} of {_shown(row['claimed'], 'unknown')}",
+    }
 
 
 def _sat_out(report: dict[str, Any]) -> str | None:

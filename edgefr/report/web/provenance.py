@@ -5,41 +5,66 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from markupsafe import Markup
+
 from edgefr.data.datasets import GIVEN
 from edgefr.report.tables import engine_line
+from edgefr.report.web import section as parts
 from edgefr.report.web.facts import Facts
-from edgefr.report.web.section import Section
+from edgefr.report.web.section import Part, Section, heading, text
+
+IN_PYTHON = Markup(
+    "The data set was handed over in Python, so the run is made again there: <code>edgefr.simulate("
+    'edgefr.load_experiment("{0}/experiment.yaml"), "{0}/devices.yaml", data=...)</code>'
+)
+WITH_DATA = Markup(
+    ", with the data set's archive or file where it was (<code>--data-dir</code> names the folder of archives)"
+)
+KEYED = (
+    "The key of the simulated noise lies in the run's private part and is not in this page: without it the run has "
+    "other noise."
+)
 
 
 def section(facts: Facts) -> Section:
     """Return the section, which every run has."""
     s = facts.summary
     source = s["dataset"].get("source") or {}
-    return Section(
-        "again",
-        "How was this made, and how to make it again?",
-        {
-            "command": command(facts),
-            "keyed": (facts.path / "private" / "noise.key").exists(),
-            "given": s["data"] == GIVEN,
-            "generated": source.get("archive") == "generated",
-            "protocol": [part.strip() for part in s["protocol"].split(";")],
-            "data": _data(s, source),
-            "settings": _settings(s),
-            "engine": engine_line(s),
-            "versions": s["versions"],
-            "digests": facts.digests(),
-            "experiment": facts.experiment,
-            "name": facts.name,
-        },
-    )
+    found = [
+        *_again(facts, generated=source.get("archive") == "generated"),
+        text(KEYED, "note") if _key(facts) else None,
+        parts.facts(_settings(s)),
+        heading("Protocol"),
+        parts.listed(part.strip() for part in s["protocol"].split(";")),
+        heading("Data"),
+        parts.facts(_data(s, source)),
+        heading("Work"),
+        text(engine_line(s)),
+        heading("Versions"),
+        parts.facts(s["versions"].items()),
+        heading("Digests (sha256)"),
+        parts.digests(facts.digests()),
+        parts.folded("The whole experiment, with every default", [Part("command", facts.experiment, "plain")]),
+    ]
+    return Section.of("again", "How was this made, and how to make it again?", found)
+
+
+def _again(facts: Facts, generated: bool) -> list[Part]:
+    if facts.summary["data"] == GIVEN:
+        return [text(IN_PYTHON.format(facts.name))]
+    where = Markup("In the folder that holds <code>{}</code>{}:").format(facts.name, "" if generated else WITH_DATA)
+    return [text(where), parts.command(command(facts))]
+
+
+def _key(facts: Facts) -> bool:
+    return (facts.path / "private" / "noise.key").exists()
 
 
 def command(facts: Facts) -> str:
     """Return the command that makes the run again, as typed in the folder that holds the run's."""
     folder = facts.name
     words = ["edgefr", "simulate", "--experiment", f"{folder}/experiment.yaml", "--devices", f"{folder}/devices.yaml"]
-    if (facts.path / "private" / "noise.key").exists():
+    if _key(facts):
         words += ["--noise-key", f"{folder}/private/noise.key"]
     return shlex.join([*words, "--out", f"{folder}-again"])
 

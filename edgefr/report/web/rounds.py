@@ -7,14 +7,19 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from edgefr.config.sheet import count
 from edgefr.report.small_groups import FEW, FEWEST
-from edgefr.report.tables import count
 from edgefr.report.web.chart import Axis, Chart, Line, Point, line, short
 from edgefr.report.web.costs import FAILURES
 from edgefr.report.web.facts import Facts
-from edgefr.report.web.section import Section
+from edgefr.report.web.section import ROOMY, Part, Section, Table, chart, heading, text
+from edgefr.report.web.section import facts as told
 
 STAGES = {"downloaded": "had downloaded", "trained": "had trained", "uploaded": "had uploaded", "lost": "were lost"}
+HALF = (
+    "Seconds after which half of a class's devices that got so far had downloaded, trained and uploaded. The class "
+    "that is chosen above is marked."
+)
 
 
 @dataclass(frozen=True)
@@ -28,14 +33,10 @@ class Span:
 
 
 @dataclass(frozen=True)
-class ClassRound:
-    """This is the round of one device class: its devices, how many uploaded, and the median time of each stage."""
+class TimeLine:
+    """This cell of a table has the stages of a round one after another."""
 
-    name: str
-    label: str
-    devices: str
-    uploaded: str
-    times: tuple[str, ...]
+    axis: Axis
     spans: tuple[Span, ...]
 
 
@@ -57,42 +58,49 @@ def section(facts: Facts) -> Section | None:
         "done, over the seconds since its start"
     )
     across = f"seconds since the start of the round{', in factors of ten' if x.log else ''}"
-    chart = Chart(about, across, "devices", x, y, tuple(lines))
     classes = {name: row["label"] for name, row in facts.summary["fleet"]["classes"].items()}
-    values = {"chart": chart, "facts": _facts(first, outcomes, end), "axis": x, "shown": list(STAGES.values())[:3]}
-    return Section("rounds", "What happens in a round?", {**values, "rows": _by_class(happened, classes, start, x)})
+    by_class = _by_class(happened, classes, start, x)
+    parts = [chart(Chart(about, across, "devices", x, y, tuple(lines))), told(_facts(first, outcomes, end)), *by_class]
+    return Section.of("rounds", "What happens in a round?", parts)
 
 
 def _by_class(
     happened: Sequence[Mapping[str, Any]], classes: Mapping[str, str], start: float, x: Axis
-) -> list[ClassRound]:
-    """Return the round of every class of which a device started; none where events do not name classes."""
+) -> list[Part | None]:
+    """Return the round of every class of which a device started; nothing where events do not name classes."""
     found: dict[str, dict[str, list[float]]] = {}
     devices: dict[str, set[int]] = {}
     for event in (event for event in happened if "class" in event):
         stages = found.setdefault(event["class"], {})
         stages.setdefault(event["kind"], []).append(float(event["time"]) - start)
         devices.setdefault(event["class"], set()).add(event["client"])
-    return [
-        _class_round(name, label, len(devices[name]), found[name], x)
-        for name, label in classes.items()
-        if name in found
-    ]
+    own = [name for name in classes if name in found]
+    if not own:
+        return []
+    rows = [_class_round(classes[name], len(devices[name]), found[name], x) for name in own]
+    table = Table("The round by device class", rows, ["device class"], classes=own, look=ROOMY)
+    legend = Part("legend", ("downloading", "training", "uploading"))
+    return [heading("The same round by device class"), text(HALF, "note"), table.part, legend]
 
 
-def _class_round(name: str, label: str, devices: int, stages: Mapping[str, list[float]], x: Axis) -> ClassRound:
-    kinds = list(STAGES)[:3]
-    if devices < FEWEST:
-        return ClassRound(name, label, FEW, "–", ("–",) * len(kinds), ())
-    ends = [median(stages[kind]) if kind in stages else None for kind in kinds]
+def _class_round(label: str, devices: int, stages: Mapping[str, list[float]], x: Axis) -> dict[str, Any]:
+    """Return the round of one class: its devices, how many uploaded, and the median time of each stage."""
+    kinds, few = list(STAGES)[:3], devices < FEWEST
+    ends = [median(stages[kind]) if kind in stages and not few else None for kind in kinds]
     spans, last = [], 0.0
     for color, (kind, end) in enumerate(zip(kinds, ends, strict=True)):
         if end is not None:
             said = f"{label}: half of those that {STAGES[kind]} had done so after {short(end)} s"
             spans.append(Span(x.place(last), x.place(max(end, last)), color, said))
             last = max(end, last)
-    times = tuple("–" if end is None else short(end) for end in ends)
-    return ClassRound(name, label, f"{devices:,}", f"{len(stages.get('uploaded', ())):,}", times, tuple(spans))
+    times = {f"{STAGES[kind]}, s": "–" if end is None else short(end) for kind, end in zip(kinds, ends, strict=True)}
+    return {
+        "device class": label,
+        "devices at work": FEW if few else f"{devices:,}",
+        "uploaded": "–" if few else f"{len(stages.get('uploaded', ())):,}",
+        "time line, drawn": TimeLine(x, tuple(spans)),
+        **times,
+    }
 
 
 def _clock(times: dict[str, list[float]], end: float) -> Axis:

@@ -1,10 +1,18 @@
-"""A section of a page: the template of its name shows its values, below its title."""
+"""A section of a page is a title and its parts; each kind of part is shown in one way, by `templates/parts.html`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from markupsafe import Markup
+
+from edgefr.config.sheet import Sheet
+from edgefr.report.web.chart import Axis, Chart, Strip
+
+ROOMY = "strips roomy"
+"""The look of a table with few columns, of which drawn ones are wide."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +27,94 @@ class Section:
     values: Mapping[str, Any]
     template: str = ""
 
+    @classmethod
+    def of(cls, name: str, title: str, parts: Iterable[Part | None]) -> Section:
+        """Return a section of parts; None among them is left out."""
+        return cls(name, title, {"parts": [part for part in parts if part is not None]}, template="parts")
+
     @property
     def file(self) -> str:
         """Return the file of the template."""
         return f"{self.template or self.name}.html"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a section: `kind` says how `of` is shown, `look` is a class of the style, or a title."""
+
+    kind: str
+    of: Any
+    look: str = ""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """This cell of a table is drawn on the axis of its column; `rule` is where a dashed line is, in percent."""
+
+    axis: Axis
+    strip: Strip | None
+    tone: str = "c0"
+    rule: float | None = None
+
+
+@dataclass(frozen=True)
+class Table(Sheet):
+    """This table may have cells that are drawn. `classes`: the device class of each row, which can be marked."""
+
+    rows: Sequence[Mapping[str, Any]]
+    classes: Sequence[str] = ()
+    look: str = ""
+
+    @property
+    def part(self) -> Part | None:
+        """Return the table as a part, its title for those who do not see it; None where it has no rows."""
+        return Part("sheet", self) if self.rows else None
+
+
+def text(words: str, look: str = "") -> Part:
+    """Return a paragraph: `note` is smaller, `big` is larger."""
+    return Part("text", words, look)
+
+
+def heading(words: str) -> Part:
+    return Part("heading", words)
+
+
+def sheet(found: Sheet, look: str = "titled") -> Part:
+    """Return a table of the terminal; its title is seen where it is `titled`."""
+    return Part("sheet", found, look)
+
+
+def facts(rows: Iterable[tuple[str, object]]) -> Part:
+    """Return names and values, side by side."""
+    return Part("facts", list(rows))
+
+
+def digests(rows: Iterable[tuple[str, str]]) -> Part:
+    return Part("digests", list(rows))
+
+
+def command(words: str) -> Part:
+    return Part("command", words)
+
+
+def listed(lines: Iterable[str]) -> Part:
+    return Part("list", list(lines))
+
+
+def chart(drawn: Chart) -> Part:
+    return Part("chart", drawn)
+
+
+def folded(summary: str, parts: Iterable[Part | None]) -> Part:
+    """Return parts that are shown when their summary is chosen."""
+    return Part("folded", [part for part in parts if part is not None], summary)
+
+
+def yes_no(value: bool) -> Markup:
+    return Markup('<span class="yes">✓ yes</span>') if value else Markup('<span class="no">✗ no</span>')
+
+
+def graded(name: str | None) -> Markup:
+    """Return how well a figure is known, in its colour."""
+    return Markup("–") if name is None else Markup('<span class="grade {0}">{0}</span>').format(name)

@@ -6,42 +6,51 @@ import math
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from markupsafe import Markup
 
+from edgefr.config.sheet import count
+from edgefr.report.fleet import from_to, measured, short, typical
 from edgefr.report.small_groups import of_few
-from edgefr.report.tables import count, seed_tables
-from edgefr.report.verdict import RANKINGS, ranked
+from edgefr.report.tables import seed_tables
+from edgefr.report.verdict import NO, RANKINGS, YES, Verdict, every_verdict, ranked
 from edgefr.report.web import costs, verdict
 from edgefr.report.web import provenance as again
 from edgefr.report.web.answers import BAD, GOOD, NEUTRAL, Answer, answers, capitals, number
-from edgefr.report.web.chart import Axis, Chart, Point, Strip, line, short
+from edgefr.report.web.chart import Axis, Chart, Point, line
 from edgefr.report.web.facts import Facts, metrics_of
 from edgefr.report.web.page import page
-from edgefr.report.web.section import Section
+from edgefr.report.web.section import (
+    ROOMY,
+    Drawn,
+    Part,
+    Section,
+    Table,
+    chart,
+    command,
+    digests,
+    folded,
+    heading,
+    sheet,
+    text,
+)
+from edgefr.report.web.section import facts as told
 from privacy.sentence import NOT_YET, nothing_yet
 
 LEAD = "Several runs beside each other: which of them learns, on which devices, at which privacy, and at what cost."
-
-
-@dataclass(frozen=True)
-class Row:
-    """This is one run: its name, what it is, its verdict, and how much better it is than the best without learning."""
-
-    name: str
-    title: str
-    seed: int
-    answer: str
-    words: str
-    value: str
-    best: str
-    said: str
-    strip: Strip | None
-    epsilon: str
-    share: str
-    costs: tuple[str, str, str]
+SETTINGS = "What do they differ in?"
+OWN = "Every interval is of one run against its own references, over users."
+TESTED = Markup(
+    "Whether one run is better than another is another question, which this tests in the folder that holds the runs: "
+    "<code>{}</code>"
+)
+NOT_TESTED = "These runs have no seed in common, so they are not tested against each other."
+UNLIKE = (
+    "These runs differ in data, protocol or metric: their figures cannot be compared with each other, only each with "
+    "its own references."
+)
 
 
 def runs_page(every: Sequence[Facts]) -> str:
@@ -58,7 +67,7 @@ def runs_page(every: Sequence[Facts]) -> str:
 
 def _answers(every: Sequence[Facts]) -> list[Answer]:
     """Return the answers of all runs together: in how many learning helped, and from where to where the rest goes."""
-    helped = [any(one.answer == verdict.YES for one in verdict.found_in(f.summary)[:1]) for f in every]
+    helped = [any(one.helped for one in every_verdict(f.summary)[:1]) for f in every]
     words = f"In {sum(helped)} of {count(len(every), 'run')}"
     tone = GOOD if all(helped) else NEUTRAL if any(helped) else BAD
     out = [
@@ -71,10 +80,9 @@ def _answers(every: Sequence[Facts]) -> list[Answer]:
     ends = list(dict.fromkeys("∞" if math.isinf(e) else short(e) for e in (*epsilons[:1], *epsilons[-1:])))
     words = f"epsilon {' to '.join(ends)}" if ends else capitals(NOT_YET)
     out.append(Answer("At which privacy?", words, "Guaranteed to a person; ∞ is no guarantee."))
-    spent = [value for s in federated for value, unit in costs.typical(s["fleet"]) if unit == "s"]
+    spent = [value for s in federated for value, unit in typical(s["fleet"]) if unit == "s"]
     if spent:
-        ends = list(dict.fromkeys(short(value) for value in (min(spent), max(spent))))
-        out.append(Answer("At what cost?", f"{' to '.join(ends)} s", "Of a typical device in one round, simulated."))
+        out.append(Answer("At what cost?", f"{from_to(spent)} s", "Of a typical device in one round, simulated."))
     return out
 
 
@@ -96,24 +104,27 @@ def _seeds(every: Sequence[Facts], names: Sequence[str]) -> Section | None:
     differing = {field for field, _ in _differences(every)}
     if differing != {"seed"}:
         return None
-    return Section("measures", "Over seeds", {"sheets": seed_tables(over_seeds([f.summary for f in every]))})
+    return Section.of("measures", "Over seeds", map(sheet, seed_tables(over_seeds([f.summary for f in every]))))
 
 
 def _overview(every: Sequence[Facts], names: Sequence[str]) -> Section:
-    """Return a row per run."""
-    found = [next(iter(verdict.found_in(facts.summary)), None) for facts in every]
-    bests = [one.best[1] for one in found if one is not None and one.known]
-    axis = Axis.over([end for best in bests for end in (best["low"], best["high"])], most=4)
-    rows = [_row(facts, name, one, axis) for facts, name, one in zip(every, names, found, strict=True)]
+    """Return what learning came to in each run, and what it cost at which privacy."""
+    found = [next(iter(every_verdict(facts.summary)), None) for facts in every]
+    bests = [one.known[0] for one in found if one is not None and one.known]
+    axis = Axis.over([end for row in bests for end in (row.low, row.high) if end is not None], most=4)
+    learned = [_learned(facts, name, one, axis) for facts, name, one in zip(every, names, found, strict=True)]
+    spent = [_spent(facts.summary, name) for facts, name in zip(every, names, strict=True)]
     alike = {(f.summary["data"], f.summary["protocol"]) for f in every}
-    metrics = {(one.record["metric"], one.record["ranking"]) for one in found if one is not None}
-    values = {
-        "rows": rows,
-        "axis": axis,
-        "alike": len(alike) == 1 and len(metrics) <= 1,
-        "compare": _compare(every),
-    }
-    return Section("overview", "Side by side", values)
+    metrics = {(one.metric, one.ranking) for one in found if one is not None}
+    command = _compare(every)
+    tested = NOT_TESTED if command is None else TESTED.format(command)
+    parts = [
+        Table("Runs side by side", learned, ("run", "learning helped?"), look=ROOMY).part,
+        Table("Privacy and costs side by side", spent, ("run",)).part,
+        None if len(alike) == 1 and len(metrics) <= 1 else text(UNLIKE, "warning"),
+        text(Markup("{} {}").format(OWN, tested), "note"),
+    ]
+    return Section.of("overview", "Side by side", parts)
 
 
 def _compare(every: Sequence[Facts]) -> str | None:
@@ -129,32 +140,40 @@ def _compare(every: Sequence[Facts]) -> str | None:
     return shlex.join(["edgefr", "compare", *(os.path.relpath(path, above) for path in paths)])
 
 
-def _row(facts: Facts, name: str, found: verdict.Found | None, axis: Axis) -> Row:
-    s, told = facts.summary, answers(facts.summary)[0]
-    known = found is not None and bool(found.known)
-    best_name, best = found.best if found is not None and known else ("–", None)
+def _learned(facts: Facts, name: str, found: Verdict | None, axis: Axis) -> dict[str, Any]:
+    """Return a run's verdict, and how much better it is than the best without learning."""
+    best = found.known[0] if found is not None and found.known else None
+    run = Markup('{}<br><span class="note">{}, seed {}</span>').format(name, facts.title, facts.summary["seed"])
+    answer = "unknown" if found is None else found.answer
+    style = answer if answer in (YES, NO) else ""
+    strip = None if best is None else axis.strip(best.difference, best.low, best.high, f"{name}: {best}")
+    return {
+        "run": run,
+        "learning helped?": Markup('<span class="{}">{}</span>').format(style, answers(facts.summary)[0].words),
+        "reaches": "–" if found is None else found.reached,
+        "best without learning": "–" if best is None else f"{best.said} {best.value:.4f}",
+        "difference, drawn": Drawn(axis, strip, "good" if answer == YES else "bad"),
+        "is better by [interval]": "–" if best is None else f"{best}",
+    }
+
+
+def _spent(s: dict[str, Any], name: str) -> dict[str, str]:
+    """Return the privacy of a run, and what a round cost."""
     fleet = s["fleet"]
-    share = f"{fleet['contributed'] / fleet['invited']:.0%}" if fleet.get("invited") else "–"
-    said = "–" if best is None else verdict.interval(best)
-    return Row(
-        name,
-        facts.title,
-        s["seed"],
-        "unknown" if found is None else found.answer,
-        told.words,
-        "–" if found is None else found.reached,
-        "–" if best is None else f"{verdict.named(best_name)} {best['value']:.4f}",
-        said,
-        None if best is None else axis.strip(best["difference"], best["low"], best["high"], f"{name}: {said}"),
-        _epsilon(s["privacy"]),
-        share,
-        _typical(fleet),
-    )
+    seconds, joules, moved = _typical(fleet)
+    return {
+        "run": name,
+        "epsilon guaranteed": _epsilon(s["privacy"]),
+        "invitations that counted": costs.share(fleet) if fleet else "–",
+        "seconds of a round": seconds,
+        "joules": joules,
+        "MB moved": moved,
+    }
 
 
 def _typical(fleet: dict[str, Any]) -> tuple[str, str, str]:
     """Return seconds, joules and MB of a typical device in a round, dashes where there are none."""
-    found = {unit: short(value) for value, unit in (costs.typical(fleet) if fleet else [])}
+    found = {unit: short(value) for value, unit in typical(fleet)}
     return found.get("s", "–"), found.get("J", "–"), found.get("MB", "–")
 
 
@@ -185,8 +204,9 @@ def _curves(every: Sequence[Facts], names: Sequence[str]) -> Section | None:
     how = RANKINGS[ranking]
     about = f"{metric} on validation items ({how}) after each round that was measured"
     left = len(every) - len(shown)
-    chart = Chart(about, "round", ranked(metric, how), x, y, lines)
-    return Section("curves", "How do they learn?", {"chart": chart, "left": left})
+    drawn = chart(Chart(about, "round", ranked(metric, how), x, y, lines))
+    note = text(f"Runs without such a curve are left out ({left}).", "note") if left else None
+    return Section.of("curves", "How do they learn?", [drawn, note])
 
 
 def _curve(facts: Facts) -> tuple[str, str, str, list[dict[str, Any]]] | None:
@@ -196,9 +216,9 @@ def _curve(facts: Facts) -> tuple[str, str, str, list[dict[str, Any]]] | None:
     rows = [row for row in metrics_of(facts.rows, group="all", which="valid") if row["round"] is not None]
     if not any(row["round"] for row in rows):
         return None
-    found = verdict.found_in(facts.summary)
+    found = every_verdict(facts.summary)
     metrics = [row["metric"] for row in rows]
-    wanted = found[0].record["metric"] if found and found[0].record["metric"] in metrics else metrics[0]
+    wanted = found[0].metric if found and found[0].metric in metrics else metrics[0]
     rows = [row for row in metrics_of(rows, metric=wanted) if row["on"] == rows[0]["on"]]
     return wanted, rows[0]["ranking"], f"{facts.summary['data']}: {facts.summary['protocol']}", rows
 
@@ -223,13 +243,18 @@ def _costs(every: Sequence[Facts], names: Sequence[str]) -> Section | None:
 
 
 def _cell(row: dict[str, Any] | None, quantity: str) -> str:
-    value = ((row or {}).get(quantity) or {}).get("p50")
-    return "–" if value is None else short(value)
+    found = measured(row or {}, quantity)
+    return "–" if found is None else short(found["p50"])
 
 
 def _settings(every: Sequence[Facts], names: Sequence[str]) -> Section:
     """Return the settings in which the experiments differ."""
-    return Section("settings", "What do they differ in?", {"names": names, "rows": _differences(every)})
+    found = _differences(every)
+    if not found:
+        return Section.of("settings", SETTINGS, [text("In nothing: their experiments are the same.")])
+    code = Markup("<code>{}</code>")
+    rows = [{"setting": code.format(field)} | dict(zip(names, values, strict=True)) for field, values in found]
+    return Section.of("settings", SETTINGS, [Table("Settings that differ", rows, ("setting", *names)).part])
 
 
 def _differences(every: Sequence[Facts]) -> list[tuple[str, list[str]]]:
@@ -253,21 +278,18 @@ def _verdicts(every: Sequence[Facts], names: Sequence[str]) -> Section | None:
     """Return the whole verdict of each run, folded."""
     shown = []
     for facts, name in zip(every, names, strict=True):
-        section = verdict.section(facts)
-        if section is not None:
-            shown.append((name, section.values))
-    return Section("verdicts", "Each beside what needs no learning", {"runs": shown}) if shown else None
+        found = every_verdict(facts.summary)
+        if found:
+            several = len({one.split for one in found}) > 1
+            shown.append(folded(f"{name}: {found[0].words}", verdict.beside(found[0], several)))
+    return Section.of("verdicts", "Each beside what needs no learning", shown) if shown else None
 
 
 def _again(every: Sequence[Facts], names: Sequence[str]) -> Section:
     """Return protocol, command and digests of each run."""
-    rows = [
-        {
-            "name": name,
-            "command": again.command(facts),
-            "protocol": facts.summary["protocol"],
-            "digests": facts.digests(),
-        }
-        for facts, name in zip(every, names, strict=True)
-    ]
-    return Section("commands", "How were they made?", {"rows": rows, "versions": every[0].summary["versions"]})
+    found: list[Part] = []
+    for facts, name in zip(every, names, strict=True):
+        found += [heading(name), command(again.command(facts)), text(facts.summary["protocol"], "note")]
+        found.append(folded("Digests (sha256)", [digests(facts.digests())]))
+    found += [heading("Versions"), told(every[0].summary["versions"].items())]
+    return Section.of("commands", "How were they made?", found)

@@ -12,8 +12,9 @@ from edgefr.engine.executors.dp_sgd import plan_for
 from edgefr.engine.footprint import Travel
 from edgefr.metrics.settings import CONTEXT, UNLEARNED_IN_CONTEXT
 from edgefr.report.over_seeds import versions
+from edgefr.report.verdict import Verdict
 from edgefr.simulation.summary.fairness import with_fairness
-from edgefr.simulation.summary.learning import Learning, learning
+from edgefr.simulation.summary.learning import learning
 from privacy.example_plan import report_examples
 from privacy.report import report as privacy_report
 from privacy.setting_scope import unread_fields
@@ -120,7 +121,7 @@ def _full_users(sim: Running) -> int:
     return next((row["users"] for row in tested if row["ranking"] == "full"), 0)
 
 
-def _learning(sim: Running, split: str, stages: Collection[str]) -> Iterator[Learning]:
+def _learning(sim: Running, split: str, stages: Collection[str]) -> Iterator[Verdict]:
     """Yield what each learned stage is worth on a split beside all that needs no learning."""
     learned = [name for name in stages if name in (*sim.stages, CONTEXT)]
     names = [name for name in stages if name not in learned]
