@@ -166,7 +166,8 @@ def bits_of(folder: Path) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
     found: dict[str, Any] = {f"tensor {name}": _digest(tensor) for name, tensor in tensors(folder).items()}
-    found["events.jsonl"] = hashlib.sha256((folder / "events.jsonl").read_bytes()).hexdigest()[:16]
+    if (folder / "events.jsonl").exists():
+        found["events.jsonl"] = hashlib.sha256((folder / "events.jsonl").read_bytes()).hexdigest()[:16]
     values = [value for value in pq.read_table(folder / "metrics.parquet")["value"].to_pylist() if value is not None]
     found["metrics"] = sorted(float(value).hex() for value in values)
     if (folder / "ledger.parquet").exists():
