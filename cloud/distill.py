@@ -27,10 +27,9 @@ from cloud import random_streams as purposes
 from cloud.batches import Ints, Tokens, by_length, corpus, digest_of, padded, tokenise, visit
 from cloud.distillation import STARTS, TERMS, DistillSettings, Lesson
 from cloud.encode import vectors_of
-from cloud.model_folder import digest, open_config, open_model, open_tokenizer, save, usable_device
+from cloud.model_folder import digest, open_config, open_model, open_tokenizer, resolve, save, usable_device
 from cloud.settings import EncodeSettings
 from cloud.student import layer_map, new_student, student_config
-from cloud.teacher import resolve
 from cloud.train import Plan, few_threads, train
 from privacy import keyed
 from privacy.errors import InputError

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cloud.fusion import KnowledgeSettings, fused
+from cloud.fusion import KnowledgeSettings
 from cloud.host_transfer import there
 from cloud.index import INDEXES
 from cloud.search import Clusters, exact
@@ -225,7 +225,8 @@ class KnowledgeBase:
         for some in asked.split(max(PIECE // (self.settings.top_k * self.width), 1)):
             rows = found.rows[some]
             sets = self._vectors[rows.clamp_min(0)]
-            out[some] = fused(sets, found.cosines[some], rows >= 0, vectors[some], self.settings).to(self.dtype)
+            found_of = sets, found.cosines[some], rows >= 0, vectors[some]
+            out[some] = self.settings.entry.fused(self.settings, *found_of).to(self.dtype)
         return out
 
     def _candidates(self, places: Tensor, units: Tensor, count: int) -> list[Tensor]:

@@ -2,7 +2,7 @@
 
 GPFedRec as released pulls all rows of a client towards a table that its server made for it alone, and its server has
 these tables too. Training still touches only rows that are read (`proximal`). Owns: the layout. Does not own: who is
-like whom (`cloud.graph`), when (`federation`).
+like whom (`cloud.rules.graph`), when (`federation`).
 """
 
 from __future__ import annotations

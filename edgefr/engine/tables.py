@@ -16,8 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cloud.cosines import by_item
 from cloud.rule import Answer
+from cloud.similarities import by_item
 from cloud.uploads import Rows
 from edgefr.engine.dense_tables import LaidRows
 from edgefr.engine.work import Clients, RowUpdates
@@ -148,7 +148,7 @@ class GraphRows:
 
     def _add(self, out: Floats, places: Ints, slots: Ints, items: Ints) -> None:
         """Add the mixed changes of pairs of a slot and an item to their `places` of `out`, an item at a time."""
-        from cloud.kernel.pairs import pick
+        from cloud.compiled.pairs import pick
 
         order, ends = by_item(items, len(self.table))
         asked, places = slots[order], places[order]

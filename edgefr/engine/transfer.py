@@ -6,7 +6,7 @@ client sends the prototype of its session by the received encoder, and trains wi
 it sends its trained encoder's, and the answer serves the next round (as released, where it also answers a message on
 the client's next session). FedCAR's are relayed to one other client (Eq. 17).
 
-Owns: when messages are sent and where answers go. Does not own: answers (`cloud.prototypes`, `cloud.relay`), clip and
+Owns: when messages are sent and where answers go. Does not own: answers (`cloud.prototypes`), clip and
 noise (`privacy.prototypes`).
 """
 
@@ -16,11 +16,11 @@ from abc import ABC, abstractmethod
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from cloud.prototypes import KnowledgeBase
-from cloud.relay import senders
 from edge.random_streams import RECEIVED_NOISE
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler, Windows
@@ -151,6 +151,23 @@ class Relay(Exchange):
         whose = senders(self.noise.of_clients(purposes.RELAY, number).words(clients, 1)[:, 0, 0])
         if len(whose):
             private[self.place][torch.from_numpy(clients)] = sent[torch.from_numpy(whose)]
+
+
+def senders(draws: npt.NDArray[np.uint64]) -> Clients:
+    """Return whose message each client of a round gets, as places [C]; nobody's where there is only one client.
+
+    Clients sit in a circle in the order of `draws` [C], secret random numbers, and each gets the message of who sits
+    before it: nobody gets the own one, and every message goes to one client alone. Of two each knows whose it has.
+
+    >>> senders(np.array([30, 10, 20], np.uint64)).tolist(), senders(np.array([7], np.uint64)).tolist()
+    ([2, 0, 1], [])
+    """
+    if len(draws) < 2:
+        return np.empty(0, np.int64)
+    circle = np.argsort(draws, kind="stable")
+    out = np.empty(len(draws), np.int64)
+    out[circle] = np.roll(circle, 1)
+    return out
 
 
 class Transfer(Exchange):

@@ -17,10 +17,9 @@ from cloud.batches import tokenise
 from cloud.distill import _lessons, _start, _terms, distill, untrained
 from cloud.distillation import DistillSettings
 from cloud.encode import encode
-from cloud.model_folder import digest, open_config, open_model, open_tokenizer
+from cloud.model_folder import digest, open_config, open_model, open_tokenizer, resolve
 from cloud.settings import EncodeSettings
 from cloud.student import student_config
-from cloud.teacher import resolve
 from privacy.errors import InputError
 
 

@@ -12,7 +12,7 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from cloud.fusion import FUSIONS, Fusion, KnowledgeSettings, fused
+from cloud.fusion import FUSIONS, Fusion, KnowledgeSettings
 from privacy import keyed
 
 Vectors = npt.NDArray[np.float64]
@@ -40,13 +40,19 @@ def literal_attention(found: Vectors, cosines: Vectors, query: Vectors, temperat
     return sum((power / sum(powers) * one for power, one in zip(powers, found, strict=True)), np.zeros_like(query))
 
 
+def fused(*found: torch.Tensor | KnowledgeSettings) -> torch.Tensor:
+    *tensors, settings = found
+    return settings.entry.fused(settings, *tensors)  # type: ignore[union-attr]
+
+
 LITERAL = {"attention": literal_attention, "mean": literal_mean, "softmax": literal_softmax, "pca": literal_pca}
 
 
 def one(found: Vectors, cosines: Vectors, query: Vectors, settings: KnowledgeSettings) -> Vectors:
     """The fusion for a single client with all prototypes present."""
     tensors = [torch.from_numpy(array)[None] for array in (found, cosines, query)]
-    out = fused(tensors[0], tensors[1], torch.ones(1, len(found), dtype=torch.bool), tensors[2], settings)
+    present = torch.ones(1, len(found), dtype=torch.bool)
+    out = fused(tensors[0], tensors[1], present, tensors[2], settings)
     assert out.dtype == torch.float64
     return out[0].numpy()
 

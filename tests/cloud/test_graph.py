@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from cloud import graph
-from cloud.cosines import similarities
-from cloud.graph import relations
+from cloud import uploads
 from cloud.rule import AggregationSettings
+from cloud.rules.graph import relations
+from cloud.similarities import similarities
 from cloud.uploads import Rows
 from privacy.errors import InputError
 
@@ -94,7 +94,7 @@ def test_who_resembles_nobody_keeps_its_own() -> None:
 
 
 def test_a_cohort_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph, "PAIRS_LIMIT", 3)
+    monkeypatch.setattr(uploads, "PAIRS_LIMIT", 3)
     rows, table, _ = cohort(3, 4)
     with pytest.raises(InputError, match="lower clients_per_round"):
         relations(rows, 4, table, AggregationSettings(rule="graph"))

@@ -7,8 +7,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from cloud.optimisers.adam import BETA_1, BETA_2, Moments
-from cloud.optimisers.momentum import RunningSum
+from cloud.optimisers import BETA_1, BETA_2, Moments, RunningSum
 from cloud.rule import AggregationSettings
 from cloud.rules.mean import OPTIMISERS
 

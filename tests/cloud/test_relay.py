@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloud.relay import senders
+from edgefr.engine.transfer import senders
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=2, max_size=40))

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from cloud.aggregate import Accumulator
-from cloud.row_sum import RowSum
+from cloud.aggregate import Accumulator, RowSum
 from cloud.rule import AggregationSettings
 
 ROWS, WIDTH = 9, 2

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-import cloud.trimming
 import cloud.uploads
 from cloud.rule import RULES, AggregationSettings
 from cloud.rules.temporal_mean import temporal_mean
@@ -70,7 +69,7 @@ def combine(given: Uploads, shared: dict[str, torch.Tensor], how: AggregationSet
 
 @pytest.fixture(params=[1 << 23, 20], ids=["one piece", "many pieces"])
 def _piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (cloud.uploads, cloud.trimming):
+    for module in (cloud.uploads,):
         monkeypatch.setattr(module, "PIECE", request.param)
 
 

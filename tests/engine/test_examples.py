@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from edge.ragged import Ragged
 from edge.sampling import Sampler
@@ -116,7 +115,7 @@ def test_records_are_drawn_anew_every_epoch_and_the_same_again() -> None:
 
 @pytest.mark.parametrize("variant", PLAIN)
 def test_without_noise_and_clip_it_is_plain_training_on_the_records(variant: str) -> None:
-    """The loop below shares the records and the optimiser with the trainer, and not how gradients of single records are taken.
+    """The loop below shares the records and the optimiser with the trainer, and not how gradients are taken.
 
     A step of n records of 4 planned ones is n / 4 of a step along their mean.
     """

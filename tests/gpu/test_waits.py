@@ -36,7 +36,7 @@ WAITS: dict[str, tuple[int, str]] = {
     "cloud/host_transfer.py:wait": (1, "norms, who was dropped, and what clients keep, when all shards are under way"),
     "cloud/aggregate.py:check_finite": (1, "a mean that is not finite ends the run with a reason"),
     "cloud/uploads.py:_pieces": (2, "Krum lays uploads side by side in pieces, whose sizes it has to know"),
-    "cloud/cosines.py": (4, "similarities of clients are counted on the host: the changes and the table"),
+    "cloud/similarities.py": (4, "similarities of clients are counted on the host: the changes and the table"),
     "cloud/rules/graph.py:answer": (3, "the relations of clients come from the host, whole tables too"),
     "edgefr/engine/tables.py": (5, "what clients keep, and what a server made for each, is kept on the host"),
     "edgefr/engine/dense_tables.py": (

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cloud.graph_settings import GraphSettings
+from cloud.rules.graph import GraphSettings
 from edge.ragged import Ragged
 from edgefr.engine.dense_tables import check_laid
 from edgefr.engine.executors import debug, inline
