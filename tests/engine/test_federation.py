@@ -473,6 +473,7 @@ class Silent(NoiseSource):
 def test_a_robust_rule_sees_weighted_updates() -> None:
     made = federation(UPLOADS)
     made.aggregation = AggregationSettings(rule="median")
+    made.rule = made.aggregation.entry
     made.terms = type(made.terms)(None, "l2", False, False, each=True)
     parts = [([0], 1.0), ([5], 0.5), ([11], 0.25)]
     found = moved(made, 1, in_groups(made, parts))  # type: ignore[arg-type]

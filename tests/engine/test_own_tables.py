@@ -15,11 +15,10 @@ from torch import Tensor
 from cloud.rule import AggregationSettings
 from edge.sampling import Sampler
 from edgefr.engine.backends.processes import Workers
-from edgefr.engine.dense_tables import pulls_of
 from edgefr.engine.executors import debug
 from edgefr.engine.federation import Federation
 from edgefr.engine.scoring import ModelScorer
-from edgefr.engine.tables import OwnTables, tables_of
+from edgefr.engine.tables import OwnTables, pulls_of, tables_of
 from edgefr.engine.work import RowUpdates, trained
 from edgefr.experiment.experiment import load_experiment
 from edgefr.simulation.bundle_checks import check_shippable

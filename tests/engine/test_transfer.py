@@ -18,6 +18,7 @@ from edge.sessions import windows
 from edgefr.engine.executors.sessions import published
 from edgefr.engine.federation import Federation
 from edgefr.engine.transfer import REPLY, Transfer
+from edgefr.engine.work import LocalWork
 from privacy import keyed
 from privacy.plan import plan
 from privacy.prototypes import Prototypes
@@ -72,6 +73,13 @@ def after(
     return private[REPLY]
 
 
+def asked_before(
+    made: Transfer, local: Any, number: int, shared: Any, private: Any, clients: np.ndarray, draws: Any
+) -> None:
+    """Let clients ask before they train in a round, where that is the order."""
+    made.before(LocalWork(local, [], draws, Ragged.empty(CLIENTS), number, CPU), shared, private, clients)
+
+
 # --- the two orders --------------------------------------------------------------------------------------------------
 
 
@@ -80,7 +88,7 @@ def test_trained_prototypes_are_answered_after_the_round(window: int | None) -> 
     made, loop, private, expected = transfer("trained", window=window), Loop(3, window), replies(), np.full((9, 6), 7.0)
     for number, some in enumerate(([4, 0, 7, 2, 8], [3, 1, 0], [5, 2, 6, 4]), start=1):
         clients, messages = np.array(some), prototypes(number)[: len(some)]
-        made.before(program("fcucr, trained prototypes"), number, {}, private, clients, sampler(), CPU)
+        asked_before(made, program("fcucr, trained prototypes"), number, {}, private, clients, sampler())
         assert private[REPLY].numpy() == pytest.approx(expected, abs=1e-6), "nothing is sent before training"
         found = after(made, number, clients, messages, private)
         sent = {(c, c): vector.double().numpy() for c, vector in zip(some, messages, strict=True)}
@@ -105,7 +113,7 @@ def test_received_prototypes_are_answered_before_training() -> None:
     for number, some in enumerate(([4, 0, 7, 2, 8], [3, 1, 0]), start=1):
         shared, clients = local.init_shared(number), np.array(some)
         before = private[REPLY].clone()
-        made.before(local, number, shared, private, clients, draws, CPU)
+        asked_before(made, local, number, shared, private, clients, draws)
         alone = {c: published(local, shared, draws.window(np.array([c])), CPU)[0].double().numpy() for c in some}
         answers = loop.exchange(number, {(c, c): vector for c, vector in alone.items()})
         for client in range(CLIENTS):
@@ -152,7 +160,7 @@ def test_rounds_between_transfers_send_nothing_and_keep_the_answer(interval: int
     for number in range(1, 9):
         before = late[REPLY].clone(), early[REPLY].clone()
         after(trained, number, EVERYONE, prototypes(number), late)
-        received.before(local, number, local.init_shared(number), early, EVERYONE, sampler(), CPU)
+        asked_before(received, local, number, local.init_shared(number), early, EVERYONE, sampler())
         for made, old, new in ((trained, before[0], late[REPLY]), (received, before[1], early[REPLY])):
             assert torch.equal(old, new) == ((number - 1) % interval != 0)
             assert len(made.base) == CLIENTS
@@ -244,7 +252,7 @@ def test_with_nobody_else_there_is_no_answer() -> None:
 def test_asking_adds_nothing() -> None:
     local, made, draws = program("fcucr"), transfer("received"), sampler()
     shared, private = local.init_shared(3), {REPLY: torch.zeros(CLIENTS, WIDTH)}
-    made.before(local, 1, shared, private, EVERYONE, draws, CPU)
+    asked_before(made, local, 1, shared, private, EVERYONE, draws)
     held = made.base.state()
     backwards = EVERYONE[::-1].copy()
     asked = made.asked(local, 2, shared, backwards, draws.window(backwards), CPU)
@@ -280,7 +288,7 @@ def test_devices_add_their_noise_to_what_they_ask_for_when_recommending_too() ->
     found = {}
     for size in (0.0, 0.5):
         made = transfer("received", noise=size)
-        made.before(local, 1, shared, {REPLY: torch.zeros(CLIENTS, WIDTH)}, EVERYONE, draws, CPU)
+        asked_before(made, local, 1, shared, {REPLY: torch.zeros(CLIENTS, WIDTH)}, EVERYONE, draws)
         found[size] = made.asked(local, 2, shared, EVERYONE, draws.window(EVERYONE), CPU)
     keys = keyed.fold(keyed.key(4, "received noise", 2), EVERYONE)
     drawn = [0.5 * keyed.normal(key, np.arange(WIDTH)) for key in keys]

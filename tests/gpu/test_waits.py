@@ -38,11 +38,7 @@ WAITS: dict[str, tuple[int, str]] = {
     "cloud/uploads.py:_pieces": (2, "Krum lays uploads side by side in pieces, whose sizes it has to know"),
     "cloud/similarities.py": (4, "similarities of clients are counted on the host: the changes and the table"),
     "cloud/rules/graph.py:answer": (3, "the relations of clients come from the host, whole tables too"),
-    "edgefr/engine/tables.py": (5, "what clients keep, and what a server made for each, is kept on the host"),
-    "edgefr/engine/dense_tables.py": (
-        8,
-        "whole tables of clients are laid out on the host, for they are as many as clients",
-    ),
+    "edgefr/engine/tables.py": (13, "what clients keep, and what a server made for each, is kept on the host"),
     "edgefr/engine/transfer.py": (2, "messages are clipped and noised on the host, and answers are kept there"),
     "cloud/prototypes.py": (2, "which prototypes are sound, and whose neighbours are enough, decides what is stored"),
     "cloud/search.py:exact": (2, "equal cosines at the end of a list are ranked again"),

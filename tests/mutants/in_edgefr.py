@@ -371,8 +371,8 @@ FAULTS = (
     Fault(
         "updates are rounded to the nearest step of the grid",
         "edgefr/engine/aggregate.py",
-        "torch.trunc(u.values.double()",
-        "torch.round(u.values.double()",
+        "torch.trunc(v.double()",
+        "torch.round(v.double()",
         "tests/engine/test_aggregate.py::test_a_release_on_the_grid_is_the_exact_sum_of_rounded_updates",
     ),
     Fault(
