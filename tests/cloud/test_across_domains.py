@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from cloud.references.cmf import CMF, Joint
-from cloud.references.emcdr import EMCDR, MAPPINGS, AfterSource, Fit, linear, mlp
-from cloud.references.factors import Factors
-from cloud.references.folds import Folds, apart, drawn_folds
+from cloud.references.factors import CMF, Factors, Joint
+from cloud.references.folds import EMCDR, MAPPINGS, AfterSource, Fit, Folds, apart, drawn_folds, linear, mlp
 from cloud.references.pooling import Pooled
 from cloud.references.reference import Batches, squared
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from cloud.compiled import compiled, dot
+from cloud.compiled import compiled
+from cloud.compiled.lanes import dot
 from edgefr.engine.compiled.kernel_draws import numbered
 from edgefr.engine.compiled.kernel_run import add, factor_of, norm_of
 
