@@ -1,7 +1,6 @@
 """Each fusion against its formula written out for one client, prototype by prototype."""
 
 import math
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -10,9 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from cloud.fusion import FUSIONS, Fusion, KnowledgeSettings
+from cloud.fusion import KnowledgeSettings
 from privacy import keyed
 
 Vectors = npt.NDArray[np.float64]
@@ -123,35 +121,3 @@ def test_pca_is_the_closest_point_of_a_line_whatever_the_order(seed: int, k: int
     order = generator.permutation(k)
     np.testing.assert_allclose(one(found[order], np.ones(k), query, PCA), answer, atol=1e-6)
     np.testing.assert_allclose(one(-found, np.ones(k), -query, PCA), -answer, atol=1e-6)
-
-
-def test_a_fusion_of_ones_own() -> None:
-    class OneSettings(KnowledgeSettings):
-        fusion: Literal["one"] = "one"
-        value: float = 1.0
-
-    class One(Fusion):
-        name, settings, citation = "one", OneSettings, "this test"
-
-        def fused(
-            self,
-            settings: KnowledgeSettings,
-            sets: torch.Tensor,
-            cosines: torch.Tensor,
-            present: torch.Tensor,
-            queries: torch.Tensor,
-        ) -> torch.Tensor:
-            assert isinstance(settings, OneSettings)
-            return torch.full_like(queries.double(), settings.value)
-
-    vectors = np.ones((2, 3))
-    with FUSIONS.having(One()):
-        np.testing.assert_array_equal(
-            one(vectors, np.ones(2), np.zeros(3), KnowledgeSettings(fusion="one", value=7)), 7
-        )
-        with pytest.raises(TypeError, match="fused"):
-            FUSIONS.register(type("Part", (Fusion,), {"name": "part"})())
-    with pytest.raises(ValidationError, match="unknown fusion 'one'"):
-        KnowledgeSettings(fusion="one")
-    with pytest.raises(ValidationError, match="temperature belongs to softmax, and fusion is mean"):
-        KnowledgeSettings(fusion="mean", temperature=3)

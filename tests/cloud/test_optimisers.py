@@ -46,11 +46,6 @@ def test_it_goes_on_from_its_state() -> None:
     assert all(torch.equal(second.step("item", mean), one) for mean, one in zip(every[3:], expected, strict=True))
 
 
-def test_other_rules_than_the_mean_are_refused() -> None:
-    with pytest.raises(ValidationError, match="optimiser belongs to mean, and rule is krum: drop it"):
-        AggregationSettings(optimiser="adam", rule="krum")
-
-
 def test_momentum_is_torchs_sgd_with_momentum_on_the_negative_mean() -> None:
     server, value = RunningSum(lr=0.05, momentum=0.8), torch.ones(4, 3, dtype=torch.float64)
     parameter = torch.nn.Parameter(value.clone())

@@ -19,7 +19,6 @@ from edgefr.engine.executors.dp_sgd import (
     PrivateSteps,
     batch_of,
     check_program,
-    largest_shard,
     records_of,
     start_up_probe,
     uses_per_round,
@@ -31,7 +30,6 @@ from edgefr.methods.fedmf.settings import FedMFSettings
 from export.batches import One
 from export.program import LocalProgram, Phase, Tensors
 from privacy.errors import InputError
-from privacy.noise_key import NoiseKey
 from tests.closeness import after_training, assert_all_same, assert_same
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, program, work
 from tests.noises import KEY
@@ -198,23 +196,6 @@ def test_more_records_than_memory_holds_are_taken_in_parts(monkeypatch: pytest.M
     assert_all_same(found[1], found[0])
 
 
-def test_noise_has_the_promised_size_on_every_value() -> None:
-    """Rows that no record read are noised like the others: which rows moved would tell the items."""
-    local = program("fedmf")
-    private, tensors = steps(local, clip=0.02, sigma=3.0)
-    quiet, _ = steps(local, clip=0.02)
-    truth = quiet.step(tensors, RECORDS)
-    stream = KEY.stream(0, "test")
-    draws = [private.step(tensors, RECORDS, stream) for _ in range(200)]
-    for name in truth:
-        noise = torch.stack([(draw[name] - truth[name]) * PLANNED for draw in draws])
-        assert float(noise.std()) == pytest.approx(0.06, rel=0.05)
-        per_value = noise.std(0)
-        assert float(per_value.min()) > 0.06 * 0.75
-        assert float(per_value.max()) < 0.06 * 1.25
-        assert abs(float(noise.mean())) < 0.06 * 5 / math.sqrt(noise.numel())
-
-
 def test_a_steps_noise_is_the_next_part_of_the_stream_in_the_order_of_tensors() -> None:
     local = program("fedmf")
     private, tensors = steps(local, clip=0.02, sigma=3.0)
@@ -262,16 +243,6 @@ def test_a_clients_noise_is_its_own_and_the_same_again_whoever_is_in_the_call(va
     assert not any(torch.equal(v, of(of_nobodys_key, 0)[n]) for n, v in of(alone, 0).items()), "the seed is not enough"
 
 
-def test_clients_whose_keys_begin_alike_have_different_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All digests share their first 32 bits; a generator that takes no more of them draws alike for everybody."""
-    right = NoiseKey._digest
-    monkeypatch.setattr(NoiseKey, "_digest", lambda self, *parts: bytes(4) + right(self, *parts)[4:])
-    local = program("fedmf", local_epochs=1)
-    found = trained(DPSGD(1e-6, 1e6, KEY), local, np.array([1, 3]))
-    one, other = (of(found, slot)["item"].double().flatten() for slot in (0, 1))
-    assert abs(float(torch.corrcoef(torch.stack([one, other]))[0, 1])) < 5 / math.sqrt(len(one))
-
-
 def test_every_row_of_a_table_has_changed_and_the_broadcast_has_not() -> None:
     local, clients = program("fedmf"), np.array([2, 4])
     shared, private = start(local, clients)
@@ -289,18 +260,8 @@ def test_local_training_after_the_rounds_is_the_plain_one() -> None:
     assert all(torch.equal(found.private[name], value) for name, value in plain.private.items())
 
 
-def test_a_client_with_nothing_changes_nothing() -> None:
-    found = trained(DPSGD(1.0, 1.0), program("fedmf"), np.array([CLIENTS // 2]))
-    assert not of(found, 0)["item"].any()
-
-
 def test_an_example_is_used_once_per_epoch_of_every_phase_of_a_round() -> None:
     assert [uses_per_round(program(v, local_epochs=3)) for v in ("fedmf", "pfedrec", "transfr vector")] == [3, 6, 3]
-
-
-def test_shards_are_as_large_as_whole_updates_allow() -> None:
-    local = FedMF(FedMFSettings(dim=32), items=8192, local_epochs=1)  # a megabyte of table
-    assert (largest_shard(local, 64), largest_shard(local, 1)) == (21, 1)
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

@@ -317,14 +317,14 @@ FAULTS = (
         "edgefr/engine/transfer.py",
         "out[circle] = np.roll(circle, 1)",
         "out[circle] = circle",
-        "tests/cloud/test_relay.py::test_every_message_goes_to_exactly_one_other_client",
+        "tests/engine/test_relay.py::test_every_message_goes_to_exactly_one_other_client",
     ),
     Fault(
         "who gets whose message is the order in which they came",
         "edgefr/engine/transfer.py",
         'circle = np.argsort(draws, kind="stable")',
         "circle = np.arange(len(draws))",
-        "tests/cloud/test_relay.py::test_pairs_follow_the_draws_alone",
+        "tests/engine/test_relay.py::test_pairs_follow_the_draws_alone",
     ),
     Fault(
         "who relayed a message follows from the public seed",
