@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from edge.optimiser import BETA_1, corrections
 from edge.sampling import Sampler
-from edgefr.engine.dense_tables import LaidRows
+from edgefr.engine.tables import LaidRows
 from edgefr.engine.work import LocalWork
 from export.program import turns
 

@@ -34,10 +34,9 @@ from edgefr.data.splits.leave_one_out import LeaveOneOut
 from edgefr.engine.aggregate import ShardAggregate, Terms, release
 from edgefr.engine.compiled import dispatch as formed
 from edgefr.engine.compiled import mlp_phases as layered
-from edgefr.engine.dense_tables import LaidRows
 from edgefr.engine.executors import debug, inline
 from edgefr.engine.footprint import default_shard_size
-from edgefr.engine.tables import Own, first_tables
+from edgefr.engine.tables import LaidRows, Own, first_tables
 from edgefr.engine.work import LocalWork, Updates
 from edgefr.experiment.experiment import load_experiment
 from edgefr.experiment.method import METHODS

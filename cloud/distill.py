@@ -27,10 +27,9 @@ from cloud import random_streams as purposes
 from cloud.batches import Ints, Tokens, by_length, corpus, digest_of, padded, tokenise, visit
 from cloud.distillation import STARTS, TERMS, DistillSettings, Lesson
 from cloud.encode import vectors_of
-from cloud.model_folder import digest, open_config, open_model, open_tokenizer, save, usable_device
+from cloud.model_folder import digest, open_config, open_model, open_tokenizer, resolve, save, usable_device
 from cloud.settings import EncodeSettings
 from cloud.student import layer_map, new_student, student_config
-from cloud.teacher import resolve
 from cloud.train import Plan, few_threads, train
 from privacy import keyed
 from privacy.errors import InputError
@@ -82,6 +81,7 @@ def unit(vectors: Matrix) -> Matrix:
     return vectors / np.where(length == 0, 1, length)
 
 
+EVERYTHING = {"output_attentions": True, "output_hidden_states": True}
 RECIPE = 1  # raise it when the same settings would give another student: it is part of the cache's key
 KEPT_BYTES = 2**30  # teacher outputs kept in memory between passes over the texts
 JUDGED_TEXTS = 300  # texts on which the report compares student and teacher
@@ -203,7 +203,7 @@ def _lessons(
             return kept[batch]
         ids, mask = padded(tokens, batches[batch], device)
         with torch.no_grad(), _half(device):
-            out = teacher(input_ids=ids, attention_mask=mask, output_attentions=True, output_hidden_states=True)
+            out = teacher(input_ids=ids, attention_mask=mask, **EVERYTHING)
         attention = tuple(out.attentions[layer - 1] for layer in layers[1:])
         made = Lesson(ids, mask, out.hidden_states[0], attention, out.last_hidden_state)
         size = sum(t.nbytes for t in (made.embedding, made.last_hidden, *attention))
@@ -222,12 +222,7 @@ def _terms(
 
     def terms(lesson: Lesson) -> tuple[Tensor, dict[str, Tensor]]:
         with _half(device):
-            out = student(
-                input_ids=lesson.ids,
-                attention_mask=lesson.mask,
-                output_attentions=True,
-                output_hidden_states=True,
-            )
+            out = student(input_ids=lesson.ids, attention_mask=lesson.mask, **EVERYTHING)
         named, sums = {}, []
         for name in (name for name, weight in weights.items() if weight):
             parts = TERMS[name].errors(out, lesson, partial(_projected, projections.get(name)))

@@ -131,5 +131,30 @@ class Start:
     start: Callable[[DistillSettings, Any, Any, list[int], Tokens], Tensor]
 
 
-STARTS: Table[Start] = Table("init", Start, home="cloud.starts")
+STARTS: Table[Start] = Table("init", Start)
 """How a student can start."""
+
+
+def _teacher(settings: DistillSettings, student: Any, teacher: Any, layers: list[int], tokens: Tokens) -> Tensor:
+    import numpy as np
+    import torch
+
+    from cloud.init_from_teacher import start_from_teacher
+
+    counts = np.bincount(tokens.values, minlength=student.config.vocab_size)
+    return start_from_teacher(student, teacher, layers, torch.from_numpy(counts))
+
+
+def _random(settings: DistillSettings, student: Any, teacher: Any, layers: list[int], tokens: Tokens) -> Tensor:
+    import torch
+
+    from cloud import random_streams as purposes
+    from cloud.train import seeded
+
+    width, its = student.config.hidden_size, teacher.get_input_embeddings().weight.shape[1]
+    with seeded(settings.seed, purposes.PROJECTION):
+        return torch.randn(width, its) * width**-0.5
+
+
+STARTS.register(Start("teacher", _teacher))
+STARTS.register(Start("random", _random))

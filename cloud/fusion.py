@@ -1,9 +1,9 @@
-"""Several prototypes become one (FCUCR Eq. 6) by a fusion, one entry of `FUSIONS` in a file under `cloud/fusions`."""
+"""Several prototypes become one (FCUCR Eq. 6) by a fusion; a plug-in registers its own in `FUSIONS`."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import ConfigDict, Field, model_validator
@@ -14,6 +14,9 @@ from privacy.table import Choice, Table
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+TIED = 1e-6
+"""Relative difference below which two variances of fusion pca count as equal."""
 
 
 class Fusion(ABC):
@@ -34,29 +37,7 @@ class Fusion(ABC):
         """
 
 
-FUSIONS: Table[Fusion] = Table("fusion", Fusion, home="cloud.fusions")
-
-
-def fused(sets: Tensor, cosines: Tensor, present: Tensor, queries: Tensor, settings: KnowledgeSettings) -> Tensor:
-    """Make one vector per client as the settings' fusion does, see `Fusion.fused`.
-
-    >>> import torch
-    >>> from cloud.fusion import KnowledgeSettings
-    >>> sets, present = torch.tensor([[[0.0, 2.0], [4.0, 2.0], [2.0, 2.0]]]), torch.tensor([[True, True, True]])
-    >>> cosines, query = torch.tensor([[0.9, 0.5, 0.7]]), torch.tensor([[3.0, 7.0]])
-    >>> fused(sets, cosines, present, query, KnowledgeSettings(fusion="mean")).tolist()
-    [[2.0, 2.0]]
-    >>> fused(sets, cosines, present, query, KnowledgeSettings(fusion="pca")).round(decimals=9).tolist()
-    [[3.0, 2.0]]
-    """
-    made: Tensor = settings.entry.fused(settings, sets, cosines, present, queries)
-    return made
-
-
-def weighted_mean(sets: Tensor, present: Tensor, counted: Tensor) -> Tensor:
-    """Return the mean of the prototypes that are there, float64 [C, P]; `counted` [C, k] says how much each counts."""
-    weights = counted / counted.sum(1, keepdim=True).clamp_min(float(np.finfo(np.float64).tiny))
-    return (weights.unsqueeze(1) @ sets.double().masked_fill(~present.unsqueeze(2), 0.0)).squeeze(1)
+FUSIONS: Table[Fusion] = Table("fusion", Fusion)
 
 
 class KnowledgeSettings(Choice):
@@ -108,3 +89,104 @@ class KnowledgeSettings(Choice):
     def transfers(self, number: int) -> bool:
         """Say whether prototypes are sent and answered in round `number`, counted from 1; the first round is one."""
         return (number - 1) % self.interval == 0
+
+
+class MeanSettings(KnowledgeSettings):
+    fusion: Literal["mean"] = "mean"
+
+
+class Mean(Fusion):
+    name, settings, citation = "mean", MeanSettings, "FCUCR Eq. 6"
+
+    def fused(
+        self, settings: KnowledgeSettings, sets: Tensor, cosines: Tensor, present: Tensor, queries: Tensor
+    ) -> Tensor:
+        return _weighted_mean(sets, present, present.double())
+
+
+class SoftmaxSettings(KnowledgeSettings):
+    fusion: Literal["softmax"] = "softmax"
+    temperature: float = Field(1.0, gt=0, description="the lower, the more the nearest counts")
+
+
+class Softmax(Fusion):
+    """This fusion weighs prototypes by softmax(cosine / temperature); at the released 1 it is nearly a mean."""
+
+    name, settings, citation = "softmax", SoftmaxSettings, "FCUCR Eq. 6"
+
+    def fused(
+        self, settings: KnowledgeSettings, sets: Tensor, cosines: Tensor, present: Tensor, queries: Tensor
+    ) -> Tensor:
+        assert isinstance(settings, SoftmaxSettings)
+        return _by_softmax(sets, present, cosines.double() / settings.temperature)
+
+
+class AttentionSettings(KnowledgeSettings):
+    fusion: Literal["attention"] = "attention"
+
+
+class Attention(Fusion):
+    """This fusion weighs prototypes by softmax(query · prototype / sqrt(width)), without layers of its own.
+
+    The released code names "attention-weighted pooling" and does not write it down; this is scaled dot-product
+    attention (Vaswani et al., 2017). Unlike `softmax` it depends on how long prototypes are.
+    """
+
+    name, settings, citation = "attention", AttentionSettings, "FCUCR Eq. 6, as its article's code suggests"
+
+    def fused(
+        self, settings: KnowledgeSettings, sets: Tensor, cosines: Tensor, present: Tensor, queries: Tensor
+    ) -> Tensor:
+        logits = (sets.double() @ queries.double().unsqueeze(2)).squeeze(2) / queries.shape[1] ** 0.5
+        return _by_softmax(sets, present, logits)
+
+
+class PCASettings(KnowledgeSettings):
+    fusion: Literal["pca"] = "pca"
+
+
+class PCA(Fusion):
+    """This fusion takes the point closest to the query on the line along which prototypes vary most.
+
+    The line goes through their mean along the first principal axis. Axes of equal variance are all taken, so the result
+    does not depend on the basis that the linear algebra returns. The released code projects the centred mean, which is
+    zero for everybody.
+    """
+
+    name, settings, citation = "pca", PCASettings, "FCUCR Eq. 6, mended"
+
+    def fused(
+        self, settings: KnowledgeSettings, sets: Tensor, cosines: Tensor, present: Tensor, queries: Tensor
+    ) -> Tensor:
+        mean = _weighted_mean(sets, present, present.double())
+        centred = (sets.double() - mean.unsqueeze(1)).masked_fill(~present.unsqueeze(2), 0.0)
+        return mean + _along_first_axis(centred, queries.double() - mean)
+
+
+def _weighted_mean(sets: Tensor, present: Tensor, counted: Tensor) -> Tensor:
+    """Return the mean of the prototypes that are there, float64 [C, P]; `counted` [C, k] says how much each counts."""
+    weights = counted / counted.sum(1, keepdim=True).clamp_min(float(np.finfo(np.float64).tiny))
+    return (weights.unsqueeze(1) @ sets.double().masked_fill(~present.unsqueeze(2), 0.0)).squeeze(1)
+
+
+def _by_softmax(sets: Tensor, present: Tensor, logits: Tensor) -> Tensor:
+    logits = logits.masked_fill(~present, -np.inf)
+    highest = logits.amax(1, keepdim=True).clamp_min(float(np.finfo(np.float64).min))
+    return _weighted_mean(sets, present, (logits - highest).exp())
+
+
+def _along_first_axis(centred: Tensor, towards: Tensor) -> Tensor:
+    """Project `towards` [C, P] on the first principal axis of `centred` [C, k, P], or on all that tie with it."""
+    import torch
+
+    values, vectors = torch.linalg.eigh(centred @ centred.mT)  # [C, k], ascending: the set's own k dimensions suffice
+    first = values[:, -1:]
+    length = centred.square().amax((1, 2)).unsqueeze(1)
+    taken = (values >= first * (1 - TIED)) & (first > torch.finfo(torch.float64).eps * length) & (first > 0)
+    axes = (vectors.mT @ centred) * torch.where(taken, values, 1.0).rsqrt().unsqueeze(2)  # [C, k, P], of length 1
+    share = torch.where(taken, (axes @ towards.unsqueeze(2)).squeeze(2), 0.0)
+    return (share.unsqueeze(1) @ torch.where(taken.unsqueeze(2), axes, 0.0)).squeeze(1)
+
+
+for _fusion in (Mean(), Softmax(), PCA(), Attention()):
+    FUSIONS.register(_fusion)

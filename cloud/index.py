@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from privacy.table import Table
 
@@ -14,18 +14,6 @@ if TYPE_CHECKING:
 
 EXACT_MOST = 100_000
 """Prototypes up to which `auto` compares with all."""
-
-
-class Searched(Protocol):
-    """These are prototypes that can be compared with all, or within clusters."""
-
-    def __len__(self) -> int: ...
-
-    def among_all(self, clients: Tensor, queries: Tensor, count: int) -> list[Tensor]:
-        """Return rows that may be among the nearest, of all."""
-
-    def in_clusters(self, clients: Tensor, queries: Tensor, count: int) -> list[Tensor]:
-        """Return rows that may be among the nearest, of some clusters."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +26,14 @@ class Index:
     """
 
     name: str
-    search: Callable[[Searched, Tensor, Tensor, int], list[Tensor]]
-    ready: Callable[[], object] = lambda: None
+    search: Callable[[Any, Tensor, Tensor, int], list[Tensor]]
+    ready: Callable[[], None] = lambda: None
 
 
-def _library() -> object:
+def _library() -> None:
     from cloud.search import library
 
-    return library()
-
-
-def _auto(base: Searched, clients: Tensor, queries: Tensor, count: int) -> list[Tensor]:
-    return INDEXES["exact" if len(base) <= EXACT_MOST else "faiss"].search(base, clients, queries, count)
+    library()
 
 
 INDEXES: Table[Index] = Table("index", Index)
@@ -57,4 +41,6 @@ INDEXES: Table[Index] = Table("index", Index)
 
 INDEXES.register(Index("exact", lambda base, *asked: base.among_all(*asked)))
 INDEXES.register(Index("faiss", lambda base, *asked: base.in_clusters(*asked), ready=_library))
-INDEXES.register(Index("auto", _auto))
+INDEXES.register(
+    Index("auto", lambda base, *asked: INDEXES["exact" if len(base) <= EXACT_MOST else "faiss"].search(base, *asked))
+)

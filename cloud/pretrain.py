@@ -15,9 +15,8 @@ from torch import Tensor
 from cloud import random_streams as purposes
 from cloud.batches import by_length, corpus, digest_of, tokenise, visit
 from cloud.model_folder import check, save, usable_device
-from cloud.seeded_torch import seeded
 from cloud.settings import PretrainSettings
-from cloud.train import Plan, few_threads, train
+from cloud.train import Plan, few_threads, seeded, train
 from privacy.errors import InputError
 from privacy.files import write_json
 from privacy.progress import Progress

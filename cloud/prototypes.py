@@ -2,14 +2,11 @@
 
     prototypes → add (Eq. 4, sliding window) → retrieve (Eq. 5, cosine, never the client's own) → answer (Eq. 6)
 
-What this does to privacy. Retrieval looks at single vectors, so secure aggregation cannot hide them from the server:
-a prototype is a release of its own, beside the client's update, in every round and for every recommendation for which
-one is sent; a ledger counts it, with both who learn from it as recipients. An answer carries something of its
-neighbours to the second of them, another client, who knows which query it had sent. With `top_k: 1`, and wherever all
-neighbours found belong to one client, the answer *is* another client's prototype or a mean of its prototypes; `lone`
-counts these. `least_clients` turns answers of too few clients into zeros, which stops the plain handing over, but it is
-no guarantee: whoever compares answers of two rounds can still tell what one newcomer changed. A guarantee needs
-prototypes that were clipped and noised on the device (`privacy.prototypes`); everything here is then post-processing.
+Retrieval looks at single vectors, so secure aggregation cannot hide them from the server: a prototype is a release of
+its own, which a ledger counts with both who learn from it, the server and the clients it answers. Where all neighbours
+found belong to one client, the answer is that client's prototype or a mean of its prototypes; `lone` counts these.
+`least_clients` turns answers of too few clients into zeros, which is no guarantee: that needs prototypes clipped and
+noised on the device (`privacy.prototypes`); everything here is then post-processing.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cloud.fusion import KnowledgeSettings, fused
+from cloud.fusion import KnowledgeSettings
 from cloud.host_transfer import there
 from cloud.index import INDEXES
 from cloud.search import Clusters, exact
@@ -162,10 +159,7 @@ class KnowledgeBase:
             self._clusters.remove(rows)
 
     def _reserve(self, rows: int) -> None:
-        """Make room for so many rows.
-
-        Room doubles, so that a row is copied a bounded number of times, however many come.
-        """
+        """Make room for so many rows; it doubles, so that a row is copied a bounded number of times."""
         have = len(self._owner)
         if rows <= have:
             return
@@ -194,7 +188,8 @@ class KnowledgeBase:
         places = there(who, self.device)
         count = min(self.settings.top_k, self._used)
         parts, at = [], 0
-        for candidates in self._candidates(places, units, count + SPARE) if count else []:
+        search = INDEXES[self.settings.index if len(self) else "exact"].search
+        for candidates in search(self, places, units.float(), count + SPARE) if count else []:
             for some in candidates.split(max(PIECE // (candidates.shape[1] * self.width), 1)):
                 parts.append(self._ranked(units[at : at + len(some)], some, count))
                 at += len(some)
@@ -211,9 +206,7 @@ class KnowledgeBase:
     def answer(self, clients: Ints, queries: Tensor) -> Tensor:
         """Make one vector for each client [C], of its neighbours to its query [C, P]: float32 [C, P] (Eq. 6).
 
-        Zeros where there is no neighbour, or fewer clients behind them than `least_clients`. Each is for its client
-        alone. Where all neighbours are of one client it is told what that client had sent (see above); `lone` counts
-        these.
+        Zeros where there is no neighbour, or fewer clients behind them than `least_clients`.
         """
         who, vectors = self._fitting(clients, queries)
         found = self.retrieve(who, vectors)
@@ -225,13 +218,9 @@ class KnowledgeBase:
         for some in asked.split(max(PIECE // (self.settings.top_k * self.width), 1)):
             rows = found.rows[some]
             sets = self._vectors[rows.clamp_min(0)]
-            out[some] = fused(sets, found.cosines[some], rows >= 0, vectors[some], self.settings).to(self.dtype)
+            found_of = sets, found.cosines[some], rows >= 0, vectors[some]
+            out[some] = self.settings.entry.fused(self.settings, *found_of).to(self.dtype)
         return out
-
-    def _candidates(self, places: Tensor, units: Tensor, count: int) -> list[Tensor]:
-        """Return rows that may be among the nearest `count`, as pieces int64 [c, m] along the queries, -1 for none."""
-        index = INDEXES[self.settings.index if len(self) else "exact"]
-        return index.search(self, places, units.float(), count)
 
     def among_all(self, places: Tensor, queries: Tensor, count: int) -> list[Tensor]:
         """Return the rows nearest to each query of the clients `places` by comparing with all, see `cloud.index`."""
@@ -258,10 +247,7 @@ class KnowledgeBase:
         self._clusters.add(rows, units)
 
     def _ranked(self, units: Tensor, candidates: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Rank the best `count` of `candidates` [c, m] by float64 cosine, equal ones by row.
-
-        Returns rows, cosines [c, <= count].
-        """
+        """Return rows and cosines [c, <= count] of the best of `candidates` [c, m] by float64, equal ones by row."""
         candidates = candidates.sort(1).values
         vectors = self._vectors[candidates.clamp_min(0)].double()
         cosines = vectors.mul_(units.unsqueeze(1)).sum(2) / self._lengths[candidates.clamp_min(0)]
@@ -295,12 +281,7 @@ class KnowledgeBase:
             "session": self._session[:used].copy(),
             "since": self._since[:used].copy(),
             "centroids": clusters.copy(),
-            "counters": {
-                "round": self.round,
-                "refused": self.refused,
-                "lone": self.lone,
-                "clustered": self._clustered,
-            },
+            "counters": dict(round=self.round, refused=self.refused, lone=self.lone, clustered=self._clustered),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from cloud.aggregate import Accumulator
-    from cloud.optimiser import Stepping
+    from cloud.optimisers import Stepping
     from cloud.uploads import Uploads
 
 

@@ -30,8 +30,6 @@ def exact(
 ) -> list[Tensor]:
     """Return the rows of the `count` vectors of highest float32 cosine that are not the client's own.
 
-    int64 [c, <= count] each.
-
     `queries` float32 [C, P] of length 1, `clients` int64 [C]; `vectors` float32 [N, P] of `lengths` [N], `owners` int64
     [N], -1 where nothing is stored. Pieces [c, .] follow the queries in their order; rows are in no order, and -1 where
     there are too few. Of equal cosines at the end the lower rows are taken.
@@ -101,9 +99,6 @@ class Clusters:
             self._index.remove_ids(library().IDSelectorBatch(rows))
 
     def nearest(self, queries: npt.NDArray[np.float32], count: int) -> Rows:
-        """Return the rows of the `count` vectors of highest cosine in each query's nearest clusters:
-
-        [C, count], -1: none.
-        """
+        """Return the rows of the `count` vectors of highest cosine in each query's nearest clusters, -1: none."""
         found: Rows = self._index.search(queries, count)[1]
         return found

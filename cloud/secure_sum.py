@@ -43,6 +43,7 @@ class Trust:
             raise InputError("a secure sum's parts of helpers and of devices that go away are from 0 to below 1")
 
 
+@lru_cache(maxsize=64)
 def neighbourhood(devices: int, trust: Trust) -> tuple[int, int]:
     """Return how many neighbours a device has, and of how many the shares open a secret.
 
@@ -52,11 +53,6 @@ def neighbourhood(devices: int, trust: Trust) -> tuple[int, int]:
     >>> neighbourhood(10, Trust()), neighbourhood(1000, Trust())
     ((9, 6), (230, 151))
     """
-    return _neighbourhood(devices, trust)
-
-
-@lru_cache(maxsize=64)
-def _neighbourhood(devices: int, trust: Trust) -> tuple[int, int]:
     for count in range(EVERYBODY, min(devices - 1, MOST_NEIGHBOURS), 2) if devices <= MOST else ():
         apart = devices * (trust.helpers + trust.gone) ** (count / 2)  # half of the circle's neighbours are all lost
         if apart > 2.0**-SECURITY:

@@ -8,7 +8,7 @@ from torch import nn
 
 from cloud import random_streams as purposes
 from cloud.distillation import DistillSettings
-from cloud.seeded_torch import seeded
+from cloud.train import seeded
 from privacy.errors import InputError
 
 

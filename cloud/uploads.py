@@ -76,14 +76,19 @@ def squared_norms(uploads: Uploads) -> Tensor:
     return out
 
 
+def check_pairs(clients: int, rule: str) -> None:
+    """Raise `InputError` for a cohort too large to compare all pairs."""
+    if clients > PAIRS_LIMIT:
+        raise InputError(
+            f"{rule} compares every pair of a cohort, at most {PAIRS_LIMIT} clients, but {clients} took part; "
+            "lower clients_per_round, or use the rule trimmed-mean"
+        )
+
+
 def distances(uploads: Uploads) -> Tensor:
     """Return the squared L2 distances between all uploads, float64 [clients, clients]."""
     n = uploads.clients
-    if n > PAIRS_LIMIT:
-        raise InputError(
-            f"this rule compares every pair of a cohort, at most {PAIRS_LIMIT} clients, but {n} took part; "
-            "lower clients_per_round, or use the rule trimmed-mean"
-        )
+    check_pairs(n, "this rule")
     products = torch.zeros(n, n, dtype=torch.float64, device=_device(uploads))
     for piece in _pieces(uploads):
         products.addmm_(piece, piece.T)

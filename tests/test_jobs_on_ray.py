@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import edgefr
 from edgefr.studies import jobs_on_ray
 from edgefr.studies.jobs import Failed, Where
 from edgefr.studies.jobs_on_ray import There, check, run_jobs
-from edgefr.studies.tuning.rules import Rules
 from privacy.errors import InputError
 from tests.cli.commands import COMMAND, ROOT, environment, hear_interrupts
 from tests.cli.test_reproduce import data_dir
@@ -27,7 +25,6 @@ from tests.clusters import at_work, is_at_work, lent, two_nodes
 from tests.durable.runs import differences, result
 from tests.noises import KEY
 from tests.sweep.test_resume import SETTINGS
-from tests.tune.test_tune import SMALL, SPACES, kept
 
 __all__ = ["data_dir"]  # a fixture that is used here too
 
@@ -264,17 +261,6 @@ def test_a_sweep_that_is_stopped_goes_on(cluster: Any, here: Path, tmp_path: Pat
         assert [path for path in out.iterdir() if path.name.startswith(".shared")] == []
     subprocess.run([*command, "--resume", out], cwd=ROOT, env=environment(tmp_path), check=True)
     assert_same_runs(here, out)
-
-
-def test_trials_of_a_tuning_come_to_the_same(cluster: Any, tmp_path: Path) -> None:
-    spaces = tmp_path / "spaces"
-    spaces.mkdir()
-    (spaces / "fedmf.yaml").write_text(yaml.safe_dump(SPACES["fedmf"]), encoding="utf-8")
-    asked: dict[str, Any] = {"spaces": spaces, "rules": Rules(trials=2, patience=5), "overrides": SMALL}
-    edgefr.tune(["fedmf"], out=tmp_path / "here", **asked)
-    edgefr.tune(["fedmf"], out=tmp_path / "there", workers=2, ray_address=cluster.address, **asked)
-    assert len(kept(tmp_path / "here")) == 2
-    assert kept(tmp_path / "here") == kept(tmp_path / "there")
 
 
 def test_a_table_with_its_base_blocks_comes_to_the_same(cluster: Any, data_dir: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 LIBRARIES = "numpy onnxruntime tokenizers safetensors.numpy pydantic cryptography yaml typer rich.console torch pandas"
-LIBRARIES += " transformers peft onnx onnxscript opacus dp_accounting pyarrow matplotlib.figure scipy.stats numba"
+LIBRARIES += " transformers peft onnx onnxscript dp_accounting pyarrow matplotlib.figure scipy.stats numba"
 LIBRARIES += " optuna sklearn concurrent.futures multiprocessing.pool multiprocessing.shared_memory"
 MODULES = ("resource", "fcntl", "pwd", "grp", "termios", "tty", "pty", "syslog", "readline")
 CALLS = "fork forkpty sched_getaffinity sched_setaffinity sysconf getuid geteuid getgid killpg getpgid setsid mkfifo"

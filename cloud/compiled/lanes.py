@@ -16,7 +16,7 @@ from numba.core import cgutils
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
 from numba.extending import lower_builtin, models, register_model
 
-from cloud.compiled import LANES, compiled
+from cloud.compiled import INLINED, LANES, compiled
 
 F = np.float32
 intrinsic: Any = extending.intrinsic
@@ -241,3 +241,28 @@ def exp(x: Any) -> Any:
     p = p * y + spread(F(1.6666665459e-1))
     p = p * y + spread(F(5.0000001201e-1))
     return (p * y * y + y + spread(F(1))) * _power_of_two(k)
+
+
+@intrinsic
+def _add_product(context: Any, sums: Any, left: Any, right: Any) -> Any:
+    """Return sums + left x right, each rounded."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        sums, left, right = arguments
+        return builder.fadd(sums, builder.fmul(left, right))
+
+    return lanes(lanes, lanes, lanes), code
+
+
+def _dot(rows: Any, i: Any, vector: Any, width: Any) -> Any:
+    """Return the product of row `i` of `rows` [n, width] and `vector` [width], added up in `LANES` sums, float32."""
+    sums, at, whole = spread(F(0)), i * width, width - width % LANES
+    for k in range(0, whole, LANES):
+        sums = _add_product(sums, load(rows, at + k), load(vector, k))
+    out = total(sums)
+    for k in range(whole, width):
+        out += rows[i, k] * vector[k]
+    return out
+
+
+dot: Any = compiled(_dot, INLINED)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
+from cloud.optimisers import Moments, Stepping
 from cloud.rule import AggregationSettings, Answer, Received, Rule
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cloud.optimiser import Stepping
 
 GRAM = "gram."
 """A dense tensor of this prefix and a table's name is the sum of the outer products of the table's rows, T'T."""
@@ -50,8 +50,6 @@ class Gram(Rule):
     grams = True
 
     def optimiser(self, settings: AggregationSettings) -> Stepping | None:
-        from cloud.optimisers.adam import Moments
-
         assert isinstance(settings, GramSettings)
         return Moments(settings.lr, settings.floor)
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from cloud.optimiser import Stepping
+from cloud.optimisers import OPTIMISERS, Stepping
 from cloud.rule import AggregationSettings, Answer, Received, Rule
 from privacy.setting_scope import ReadWith, ReadWithout, Settings, named_in
-from privacy.table import Table
-
-if TYPE_CHECKING:
-    from cloud.optimiser import Stepping
 
 STEPS = ReadWithout("optimiser", "sgd")
 
@@ -70,23 +65,3 @@ class Mean(Rule):
                 before = received.before[name]
                 after[name] = (before.double() + step).to(before)
         return Answer(after)
-
-
-class ServerOptimiser(ABC):
-    """An optimiser is everything that its name means. `citation`: where it is from.
-
-    `keeps`: it keeps something of each tensor, so that it has a state, and a rate of its own.
-    """
-
-    name: str
-    citation: str
-    keeps: bool
-
-    @abstractmethod
-    def begin(self, settings: MeanSettings) -> Stepping | None:
-        """Return its state before the first round; None: the mean is stepped along as it is."""
-
-
-OPTIMISERS: Table[ServerOptimiser] = Table(
-    "server optimiser", ServerOptimiser, home="cloud.optimisers", group="edgefr.optimisers"
-)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from cloud.rule import AggregationSettings, Robust
-from cloud.rules.trimmed_mean import AMONG
+from cloud.rules.trimmed_mean import AMONG, Among, trimmed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 class MedianSettings(AggregationSettings):
     rule: Literal["median"] = "median"
-    among: Literal["changed", "cohort"] = Field("changed", description=AMONG)
+    among: Among = Field("changed", description=AMONG)
 
 
 class Median(Robust):
@@ -39,7 +39,5 @@ class Median(Robust):
     def combine(
         self, settings: AggregationSettings, uploads: Uploads, shared: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        from cloud.trimming import trimmed
-
         assert isinstance(settings, MedianSettings)
         return trimmed(uploads, shared, lambda values: (values - 1).clamp_min(0) // 2, settings.among)

@@ -27,9 +27,7 @@ class BackendKind:
     one_by_one: bool = False
 
 
-BACKENDS: Table[BackendKind] = Table(
-    "executor", BackendKind, home="edgefr.engine.backends.known", group="edgefr.backends"
-)
+BACKENDS: Table[BackendKind] = Table("executor", BackendKind, home="edgefr.engine.backends", group="edgefr.backends")
 """Who can do the clients' work; results do not depend on it."""
 
 

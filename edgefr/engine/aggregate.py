@@ -1,8 +1,4 @@
-"""This makes what leaves a shard's devices: sound updates, clipped jointly, weighted, and summed where possible.
-
-Owns: which tensors are released, which clients count, the joint vector and the partial sum of a shard. Does not own:
-training, noise, the server's rule, projections (`privacy.compress`).
-"""
+"""This makes what leaves a shard's devices: sound updates, clipped jointly, weighted, and summed where possible."""
 
 from __future__ import annotations
 
@@ -151,7 +147,7 @@ def summed(parts: Sequence[ShardAggregate], sizes: Sequence[int]) -> ShardAggreg
         dropped=sum(part.dropped for part in parts),
         clipped=sum(part.clipped for part in parts),
         private={name: torch.cat([part.private[name] for part in parts]) for name in parts[0].private},
-        tables={name: _one_after_another([part.tables[name] for part in parts], starts) for name in parts[0].tables},
+        tables={name: _after_another([part.tables[name] for part in parts], starts) for name in parts[0].tables},
         message=torch.cat(messages) if messages else None,
         kept=np.concatenate([part.kept + start for part, start in zip(parts, starts, strict=False)]),
         shards=len(parts),
@@ -196,7 +192,7 @@ def _together(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     return found, total
 
 
-def _one_after_another(parts: Sequence[RowUpdates], starts: npt.NDArray[np.int64]) -> RowUpdates:
+def _after_another(parts: Sequence[RowUpdates], starts: npt.NDArray[np.int64]) -> RowUpdates:
     slots = [part.client + int(start) for part, start in zip(parts, starts, strict=False)]
     return RowUpdates(torch.cat([p.rows for p in parts]), torch.cat(slots), torch.cat([p.values for p in parts]))
 
@@ -229,7 +225,8 @@ def leaving(updates: Updates, sizes: npt.NDArray[np.int64], terms: Terms) -> Lea
     norms = updates.norms(len(sizes), order)
     kept = norms <= terms.largest  # false for NaN
     everybody = surely(kept)
-    updates = updates if everybody else _without(updates, kept)
+    if not everybody:
+        updates = _changed(updates, kept, lambda values, alive: torch.where(alive, values, 0.0))
     left = updates.rows if terms.keeps else {}
     if terms.joint is not None:
         updates = replace(updates, dense={SHORT: terms.joint.short(updates, len(sizes))}, rows={})
@@ -237,26 +234,30 @@ def leaving(updates: Updates, sizes: npt.NDArray[np.int64], terms: Terms) -> Lea
     factors = kept.double() if terms.clip is None else factors_by(torch, norms, terms.clip)
     factors = factors if terms.share == 1.0 else factors * terms.share
     weights = torch.where(kept, there(sizes.astype(np.float64), device) if terms.by_size else 1.0, 0.0).double()
-    if terms.step is not None:
-        updates, factors = _rounded(updates, factors, terms.step), torch.ones_like(factors)
-    dense, rows = _sums(updates, factors * weights)
+    if terms.step is not None:  # on the grid (toward zero, as `to_grid`), in float64, so that their sums are exact
+        step = terms.step
+        updates = _changed(updates, factors / step, lambda v, share: torch.trunc(v.double() * share) * step)
+        factors = torch.ones_like(factors)
+    factor = factors * weights
+    alike = surely(factor == 1)
+    dense = {n: torch.tensordot(factor, v.double(), dims=1) for n, v in updates.dense.items()}
+    rows = {n: _sums_of_rows(u.rows, u.values, None if alike else factor[u.client]) for n, u in updates.rows.items()}
     seen, sound, weighs = here(norms), here(kept), here(weights)
     private = {name: here(value) for name, value in updates.private.items()}
-    each = _each(updates, factors) if terms.each else None
-    tables, stays = ({name: _here(some) for name, some in found.items()} for found in (own, left))
+    owners = {name: here(update.client) for name, update in updates.rows.items()} if terms.each else {}
+    tables, stays = (
+        {name: RowUpdates(here(some.rows), here(some.client), here(some.values)) for name, some in found.items()}
+        for found in (own, left)
+    )
     if message is not None:
-        message = here(message if everybody else _diverged(message, kept))
+        message = here(message if everybody else torch.where(kept.unsqueeze(1), message, math.nan))
 
     def facts() -> ShardAggregate:
         known = of_sums(terms, weighs.numpy(), seen.numpy(), ({}, {}), private, sound.numpy())
-        sent = None if each is None else each(sound.numpy())
-        return replace(known, each=sent, tables=tables, message=message, left=stays)
+        each = _scaled(updates, factors, sound.numpy(), owners) if terms.each else None
+        return replace(known, each=each, tables=tables, message=message, left=stays)
 
     return Leaving(dense, rows, facts)
-
-
-def _here(update: RowUpdates) -> RowUpdates:
-    return RowUpdates(here(update.rows), here(update.client), here(update.values))
 
 
 def restricted(program: LocalProgram, tensors: Sequence[str] | None) -> LocalProgram:
@@ -287,43 +288,14 @@ def restricted(program: LocalProgram, tensors: Sequence[str] | None) -> LocalPro
 def released_values(program: LocalProgram, project: int | None) -> int:
     """Count the values that a client uploads in a round: all of the shared tensors it changes, or a projection's."""
     phases = [phase for phase in program.phases if phase.when == "round" and phase.epochs]
-    whole = sum(program.specs[name].size for name in trained(program, phases, "shared"))
-    return whole if project is None else project
+    return project or sum(program.specs[name].size for name in trained(program, phases, "shared"))
 
 
-def _diverged(messages: Tensor, kept: Tensor) -> Tensor:
-    return torch.where(kept.unsqueeze(1), messages, math.nan)
-
-
-def _without(updates: Updates, alive: Tensor) -> Updates:
-    dense = {n: torch.where(alive.view(-1, *[1] * (v.ndim - 1)), v, 0.0) for n, v in updates.dense.items()}
-    rows = {
-        n: type(u)(u.rows, u.client, torch.where(alive[u.client].unsqueeze(1), u.values, 0.0))
-        for n, u in updates.rows.items()
-    }
+def _changed(updates: Updates, by: Tensor, change: Callable[[Tensor, Tensor], Tensor]) -> Updates:
+    """Return updates whose values [n, ...] are `change(values, theirs)`; `theirs` are their clients' of `by` [C]."""
+    dense = {n: change(v, by.view(-1, *[1] * (v.ndim - 1))) for n, v in updates.dense.items()}
+    rows = {n: replace(u, values=change(u.values, by[u.client].unsqueeze(1))) for n, u in updates.rows.items()}
     return replace(updates, dense=dense, rows=rows)
-
-
-def _rounded(updates: Updates, factor: Tensor, step: float) -> Updates:
-    """Return clipped updates on the grid (toward zero, as `to_grid`), in float64, so that their sums are exact."""
-    dense = {
-        n: torch.trunc(v.double() * (factor / step).view(-1, *[1] * (v.ndim - 1))) * step
-        for n, v in updates.dense.items()
-    }
-    rows = {
-        n: type(u)(u.rows, u.client, torch.trunc(u.values.double() * (factor / step)[u.client].unsqueeze(1)) * step)
-        for n, u in updates.rows.items()
-    }
-    return replace(updates, dense=dense, rows=rows)
-
-
-def _sums(updates: Updates, factor: Tensor) -> tuple[dict[str, Tensor], dict[str, tuple[Tensor, Tensor]]]:
-    dense = {n: torch.tensordot(factor, v.double(), dims=1) for n, v in updates.dense.items()}
-    all_whole = surely(factor == 1)
-    rows = {
-        n: _sums_of_rows(u.rows, u.values, None if all_whole else factor[u.client]) for n, u in updates.rows.items()
-    }
-    return dense, rows
 
 
 def _sums_of_rows(rows: Tensor, values: Tensor, factor: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -334,7 +306,10 @@ def _sums_of_rows(rows: Tensor, values: Tensor, factor: Tensor | None) -> tuple[
     """
     if rows.device.type != "cpu":
         return rows, values.double() if factor is None else values.double() * factor.unsqueeze(1)
-    order = _stable_order(rows)
+    order = rows
+    if len(rows):  # a stable order, by numpy, which sorts 16-bit numbers by radix
+        numbers = rows.numpy()
+        order = torch.from_numpy(np.argsort(numbers.astype(np.min_scalar_type(int(numbers.max()))), kind="stable"))
     found, counts = rows[order].unique_consecutive(return_counts=True)
     runs = (counts + RUN - 1) // RUN  # per row
     row = torch.repeat_interleave(torch.arange(len(found), device=rows.device), runs)
@@ -344,19 +319,6 @@ def _sums_of_rows(rows: Tensor, values: Tensor, factor: Tensor | None) -> tuple[
     sums = torch.nn.functional.embedding_bag(order, values, starts, mode="sum", per_sample_weights=weight)
     total = torch.zeros(len(found), values.shape[1], dtype=torch.float64, device=rows.device)
     return found, total.index_put_((row,), sums.double(), accumulate=True)
-
-
-def _stable_order(rows: Tensor) -> Tensor:
-    """Return the stable order that sorts `rows`, by numpy, which sorts 16-bit numbers by radix."""
-    if not len(rows):
-        return rows
-    numbers = rows.numpy()
-    return torch.from_numpy(np.argsort(numbers.astype(np.min_scalar_type(int(numbers.max()))), kind="stable"))
-
-
-def _each(updates: Updates, factors: Tensor) -> Callable[[npt.NDArray[np.bool_]], Updates]:
-    owners = {name: here(update.client) for name, update in updates.rows.items()}
-    return lambda kept: _scaled(updates, factors, kept, owners)
 
 
 def _scaled(updates: Updates, factors: Tensor, kept: npt.NDArray[np.bool_], owners: Mapping[str, Tensor]) -> Updates:
@@ -371,7 +333,7 @@ def _scaled(updates: Updates, factors: Tensor, kept: npt.NDArray[np.bool_], owne
         mine = np.flatnonzero(kept[owner])
         at, client = there(mine, factor.device), there(slot[owner[mine]], factor.device)
         values = update.values[at] * factor[update.client[at]].unsqueeze(1)
-        rows[name] = type(update)(update.rows[at], client, values)
+        rows[name] = RowUpdates(update.rows[at], client, values)
     return Updates(dense, rows, {}, left={name: share.index_select(0, alive) for name, share in updates.left.items()})
 
 

@@ -5,9 +5,6 @@ cohort → shards → updates → releases → one streaming sum → (noise) →
 An asynchronous cohort is several groups, one per round its clients started in: each trains from the broadcast of its
 start, and its updates count less the older that is (FedBuff, Nguyen et al. 2022). For a rule that needs every update
 (`cloud.rules`) all updates are held until the round ends.
-
-Owns: server state, private tensors of all simulated clients, the order of a round. Does not own: local training
-(backends, executors), releases (`aggregate`), costs (`edgefr.fleet`), mechanisms (`privacy`), rules (`cloud`).
 """
 
 from __future__ import annotations
@@ -34,10 +31,21 @@ from edgefr.config import random_streams as purposes
 from edgefr.engine.aggregate import SHORT, Joint, ShardAggregate, Terms
 from edgefr.engine.backends.backend import Backend, Inline, InProcess, blocks
 from edgefr.engine.cohort import Cohort, Counters, Group, Norms, uploads_of
-from edgefr.engine.dense_tables import LaidRows, check_laid, laid_out, pulls_of
 from edgefr.engine.device import one_thread
 from edgefr.engine.noise import NoiseSource, SimulatedNoise
-from edgefr.engine.tables import RECEIVED, OwnTables, first_tables, keep_rows, made_for, tables_of, tensors_of
+from edgefr.engine.tables import (
+    RECEIVED,
+    LaidRows,
+    OwnTables,
+    check_laid,
+    first_tables,
+    keep_rows,
+    laid_out,
+    made_for,
+    pulls_of,
+    tables_of,
+    tensors_of,
+)
 from edgefr.engine.transfer import Exchange
 from edgefr.engine.work import Clients, Executor, LocalWork, Memory, trained
 from export.program import LocalProgram, Phase, Tensors
@@ -47,6 +55,7 @@ from privacy.errors import InputError
 from privacy.guarantee import Event
 from privacy.noise_key import NoiseKey
 from privacy.plan import Plan
+from privacy.prototypes import Prototypes
 
 
 def terms_of(aggregation: AggregationSettings, plan: Plan) -> Terms:
@@ -97,6 +106,7 @@ class Federation:
         self.backend = own if backend is None else backend
         self.noise: NoiseSource = SimulatedNoise(NoiseKey.new(), seed) if noise is None else noise
         self.aggregation, self.plan, self.device = aggregation, plan, device
+        self.rule: Rule = aggregation.entry
         self.terms = replace(terms_of(aggregation, plan), keeps=keeps)
         self._terms(0, self._shapes())  # a projection to more values than there are is refused before any work
         self.memory: Memory | None = None
@@ -114,11 +124,6 @@ class Federation:
         check_laid(program, clients, plan.clip is not None, self.rule.personal)
         self.counters = Counters(participation=np.zeros(clients, np.int64))
         self.private = program.init_private(seed, torch.arange(clients))
-
-    @property
-    def rule(self) -> Rule:
-        rule: Rule = self.aggregation.entry
-        return rule
 
     def phases(self, when: str) -> list[Phase]:
         return [p for p in self.program.phases if p.when == when and p.epochs > 0]
@@ -195,8 +200,7 @@ class Federation:
         """Let a group train, and add `times` its releases to the total; who sent what, where the rule needs that."""
         each: list[tuple[Clients, Uploads]] = []
         if self.transfer is not None:
-            some = group.clients, work.sampler
-            self.transfer.before(self.program, group.number, group.shared, self.private, *some, self.device)
+            self.transfer.before(work, group.shared, self.private, group.clients)
         for shard, part in self._released(work, terms, group, total, times):
             total.count(part.weight, part.clients + (part.dropped if terms.count_everyone else 0))
             self._take(shard, part, group)
@@ -211,15 +215,17 @@ class Federation:
         return each
 
     def events(self, number: int) -> tuple[Event, ...]:
-        if self.plan.prototypes is None or self.transfer is None or not self.transfer.sends(number):
-            return (self.plan.event,)
-        return self.plan.event, self.plan.prototypes.event
+        told = self._told(number)
+        return (self.plan.event,) if told is None else (self.plan.event, told.event)
 
     def travels(self, number: int) -> tuple[int, int]:
         """Return how many numbers beside the tensors a client sends in round `number`, and how many it receives."""
-        if self.plan.prototypes is None or self.transfer is None or not self.transfer.sends(number):
-            return 0, 0
-        return self.plan.prototypes.travels
+        told = self._told(number)
+        return (0, 0) if told is None else told.travels
+
+    def _told(self, number: int) -> Prototypes | None:
+        """Return what is said of the messages that go beside updates in round `number`, if any do."""
+        return self.plan.prototypes if self.transfer is not None and self.transfer.sends(number) else None
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {n: self.program.specs[n].shape for n in trained(self.program, self.phases("round"), "shared")}
@@ -329,22 +335,24 @@ class Federation:
         work = LocalWork(self.program, phases, sampler, context, number, self.device)
         self.backend.start()
         shards = self.shards(clients, sampler.train.counts)
-        for shard, updates in zip(
-            shards, self.backend.updates(work, self.shared if shared is None else shared, private, shards), strict=True
-        ):
+        trained = self.backend.updates(work, self.shared if shared is None else shared, private, shards)
+        for shard, updates in zip(shards, trained, strict=True):
             for name, value in updates.private.items():
                 out[name][torch.from_numpy(shard)] = value.cpu()
         return out
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint needs: server and clients' tensors, the previous block's tables, counters."""
-        counters = {**vars(self.counters), "norms": self.counters.norms.state()}
-        previous = {name: {"table": table, "known": known} for name, (table, known) in self.previous.items()}
-        tables = tensors_of(self.tables)
-        out = {"shared": self.shared, "private": self.private, "previous": previous, "counters": counters}
-        out["optimiser"] = {} if self.optimiser is None else self.optimiser.state()
-        out["own"] = tensors_of(self.own)
-        return out | {"tables": tables, "transfer": None if self.transfer is None else self.transfer.state()}
+        return {
+            "shared": self.shared,
+            "private": self.private,
+            "previous": {name: {"table": table, "known": known} for name, (table, known) in self.previous.items()},
+            "counters": {**vars(self.counters), "norms": self.counters.norms.state()},
+            "optimiser": {} if self.optimiser is None else self.optimiser.state(),
+            "own": tensors_of(self.own),
+            "tables": tensors_of(self.tables),
+            "transfer": None if self.transfer is None else self.transfer.state(),
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from `state()` of a federation of the same experiment (arrays in place of tensors)."""

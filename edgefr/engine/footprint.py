@@ -133,10 +133,7 @@ def reading_flops(program: LocalProgram, phases: Sequence[Phase]) -> float:
 
 
 def reading_bytes(program: LocalProgram, examples: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Count a language model's activation bytes for `examples` [...]:
-
-    about twice what torch keeps, as at a step's peak.
-    """
+    """Count a language model's activation bytes for `examples` [...]: twice what torch keeps, as at a step's peak."""
     model, number = program.transformer, np.asarray(examples, dtype=np.float64)
     if model is None:
         return np.zeros_like(number)

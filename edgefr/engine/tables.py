@@ -1,8 +1,7 @@
 """Item rows may belong to one client: rows of its own table, and rows that the server made for it.
 
 Whole tables per client are avoided: 877 clients x 24,390 items x 50 values are 4.3 GB, and most rows are never touched
-(`dense_tables` has the exception). Owns: storage of such rows between rounds. Does not own: training (executors), when
-(`federation`).
+(`LaidRows` is the exception).
 """
 
 from __future__ import annotations
@@ -16,15 +15,26 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cloud.cosines import by_item
 from cloud.rule import Answer
-from cloud.uploads import Rows
-from edgefr.engine.dense_tables import LaidRows
+from cloud.similarities import by_item
+from cloud.uploads import Rows, Uploads
 from edgefr.engine.work import Clients, RowUpdates
-from export.program import LocalProgram, Tensors
+from export.program import LocalProgram, Pull, Tensors
+from privacy.errors import InputError
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
+
+LARGEST = 2**32
+"""Bytes of clients' whole tables, laid out, that a federation takes; it holds up to four such arrays."""
+
+
+def find(ascending: Ints, wanted: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Return where each wanted number is among ascending ones, and whether it is there."""
+    if not len(ascending):
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
+    at = np.minimum(np.searchsorted(ascending, wanted), len(ascending) - 1)
+    return at, ascending[at] == wanted
 
 
 class PrivateRows:
@@ -50,29 +60,28 @@ class PrivateRows:
     def rows(self, clients: Clients, items: npt.NDArray[np.integer[Any]]) -> Tensor:
         """Return the row of each (client, item) pair: float32 [n, width], on the host."""
         out = torch.zeros(len(clients), self.width)
-        at, known = self._find(clients * self.items + items)
+        at, known = find(self.codes, clients * self.items + items)
         out[torch.from_numpy(np.flatnonzero(known))] = self.values[torch.from_numpy(self.places[at[known]])]
         return out
 
     def write(self, clients: Clients, items: npt.NDArray[np.integer[Any]], values: Tensor) -> None:
         """Put `values` [n, width] in the places of distinct (client, item) pairs."""
         codes, values = clients * self.items + items, values.cpu()
-        at, known = self._find(codes)
+        at, known = find(self.codes, codes)
         self.values[torch.from_numpy(self.places[at[known]])] = values[torch.from_numpy(np.flatnonzero(known))]
         new = np.flatnonzero(~known)
         new = new[np.argsort(codes[new], kind="stable")]
         first = len(self)
-        self._make_room(first + len(new))
+        if first + len(new) > len(self.values):  # it grows by half, so that a row is copied a few times in its life
+            wider = torch.zeros(max(first + len(new), len(self.values) * 3 // 2), self.width)
+            wider[:first] = self.values[:first]
+            self.values = wider
         self.values[first : first + len(new)] = values[torch.from_numpy(new)]
         where = np.searchsorted(self.codes, codes[new])
         self.places = np.insert(self.places, where, np.arange(first, first + len(new)))
         self.codes = np.insert(self.codes, where, codes[new])
 
-    def copy(self) -> PrivateRows:
-        return self.of(self.items, self.tensors())
-
     def tensors(self) -> dict[str, Tensor]:
-        """Return what is to be saved: `codes` [n] (client * items + item), ascending, and their `values` [n, width]."""
         return {"codes": torch.from_numpy(self.codes), "values": self.values[torch.from_numpy(self.places)]}
 
     @classmethod
@@ -84,20 +93,6 @@ class PrivateRows:
 
     def __reduce__(self) -> Any:
         return PrivateRows.of, (self.items, self.tensors())
-
-    def _find(self, codes: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-        """Find where each code is among the held ones, and whether it is there."""
-        if not len(self):
-            return np.zeros(len(codes), np.int64), np.zeros(len(codes), np.bool_)
-        at = np.minimum(np.searchsorted(self.codes, codes), len(self) - 1)
-        return at, self.codes[at] == codes
-
-    def _make_room(self, rows: int) -> None:
-        """Make room for so many rows in all; it grows by half, so that a row is copied a few times in its life."""
-        if rows > len(self.values):
-            wider = torch.zeros(max(rows, len(self.values) * 3 // 2), self.width)
-            wider[: len(self)] = self.values[: len(self)]
-            self.values = wider
 
 
 @dataclass(frozen=True)
@@ -134,21 +129,17 @@ class GraphRows:
         """Return the row of each (client, item) pair: float32 [n, width], on the host."""
         index = torch.from_numpy(np.array(items, np.int64))
         by_number = self.clients.argsort().numpy()
-        ascending = self.clients.numpy()[by_number]
-        at = np.minimum(np.searchsorted(ascending, clients), max(len(ascending) - 1, 0))
-        there = ascending[at] == clients if len(ascending) else np.zeros(len(clients), np.bool_)
-        if there.all():
-            out = self.before[index]
-            self._add(out.numpy(), np.arange(len(index)), by_number[at], index.numpy())
-        else:
-            known = np.flatnonzero(there)
-            out = torch.where(torch.from_numpy(there).unsqueeze(1), self.before[index], self.table[index])
-            self._add(out.numpy(), known, by_number[at[known]], index.numpy()[known])
+        at, there = find(self.clients.numpy()[by_number], clients)
+        known = np.flatnonzero(there)
+        out = self.before[index]
+        if len(known) < len(index):
+            out = torch.where(torch.from_numpy(there).unsqueeze(1), out, self.table[index])
+        self._add(out.numpy(), known, by_number[at[known]], index.numpy()[known])
         return out
 
     def _add(self, out: Floats, places: Ints, slots: Ints, items: Ints) -> None:
         """Add the mixed changes of pairs of a slot and an item to their `places` of `out`, an item at a time."""
-        from cloud.kernel.pairs import pick
+        from cloud.compiled.pairs import pick
 
         order, ends = by_item(items, len(self.table))
         asked, places = slots[order], places[order]
@@ -186,11 +177,8 @@ class Left:
     def rows(self, clients: Clients, items: Ints) -> Tensor:
         """Return the row of each (client, item) pair."""
         out = self.start[torch.from_numpy(items)]
-        if not len(self.codes):
-            return out
-        codes = clients * len(self.start) + items
-        at = np.minimum(np.searchsorted(self.codes, codes), len(self.codes) - 1)
-        known = np.flatnonzero(self.codes[at] == codes)
+        at, there = find(self.codes, clients * len(self.start) + items)
+        known = np.flatnonzero(there)
         out[torch.from_numpy(known)] += self.values[torch.from_numpy(at[known])]
         return out
 
@@ -199,12 +187,6 @@ class OwnTables:
     """This is a shared table as each client's last round left it: the broadcast it began from, plus its changes.
 
     Only changed rows are held. Clients that never took part have the server's present `table`.
-
-    >>> own = OwnTables(torch.zeros(3, 1), clients=2)
-    >>> changes = RowUpdates(torch.tensor([2]), torch.tensor([0]), torch.tensor([[5.0]]))
-    >>> own.leave(torch.ones(3, 1), np.array([1]), changes)
-    >>> own.rows(np.array([0, 1, 1]), np.array([2, 2, 0])).flatten().tolist()
-    [0.0, 6.0, 1.0]
     """
 
     def __init__(self, table: Tensor, clients: int):
@@ -270,6 +252,57 @@ class OwnTables:
         return out
 
 
+@dataclass(frozen=True)
+class LaidRows:
+    """These are whole tables of `clients` [C]: `values` [C, items, width]; all other clients have `table`.
+
+    In methods that pull all rows of a client towards a table of its own (`Phase.pulls`: GPFedRec as released) all rows
+    of all clients differ after two rounds. Training still touches only rows that are read (`proximal`).
+    """
+
+    table: Tensor
+    clients: Tensor
+    values: Tensor
+
+    @classmethod
+    def first(cls, table: Tensor) -> LaidRows:
+        return cls(table.cpu(), torch.zeros(0, dtype=torch.int64), table.cpu().new_zeros(0, *table.shape))
+
+    def rows(self, clients: Clients, items: npt.NDArray[np.integer[Any]]) -> Tensor:
+        """Return the row of each (client, item) pair: [n, width], on the host."""
+        index, slot = torch.from_numpy(np.array(items, np.int64)), self._slots(clients)
+        there = slot >= 0
+        if bool(there.all()):  # nobody has the common table
+            return self.values.flatten(0, 1).index_select(0, slot * len(self.table) + index)
+        out = self.table[index]
+        out[there] = self.values.flatten(0, 1)[slot[there] * len(self.table) + index[there]]
+        return out
+
+    def whole(self, clients: Clients) -> Tensor:
+        """Return the tables of these clients, laid out [n, items, width]: a copy."""
+        slot = self._slots(clients)
+        if not len(self.values):
+            return self.table.repeat(len(clients), 1, 1)
+        out = self.values[slot.clamp_min(0)]
+        out[slot < 0] = self.table
+        return out
+
+    def joined(self, table: Tensor, clients: Clients, values: Tensor) -> LaidRows:
+        """Return these tables with `values` in place of what `clients` had, and `table` for everybody else."""
+        new = torch.from_numpy(clients)
+        others = ~torch.isin(self.clients, new)
+        kept = torch.cat([self.values[others], values]) if bool(others.any()) else values
+        return LaidRows(table.cpu(), torch.cat([self.clients[others], new]), kept)
+
+    def tensors(self) -> dict[str, Tensor]:  # nobody writes into the tables laid out, so they are no copies
+        return {"table": self.table.clone(), "clients": self.clients.clone(), "laid": self.values}
+
+    def _slots(self, clients: Clients) -> Tensor:
+        order = self.clients.argsort()
+        at, known = find(self.clients[order].numpy(), clients)
+        return torch.where(torch.from_numpy(known), order[torch.from_numpy(at)] if len(order) else -1, -1)
+
+
 Own = PrivateRows | GraphRows | OwnTables | LaidRows
 RECEIVED = "received."
 
@@ -330,3 +363,36 @@ def keep_rows(
         mine = np.flatnonzero(np.isin(slots, kept))
         values = update.values if len(mine) == len(slots) else update.values[torch.from_numpy(mine)]
         table.write(shard[slots[mine]], update.rows.cpu().numpy()[mine], values)
+
+
+def pulls_of(program: LocalProgram) -> dict[str, Pull]:
+    """Return the tables whose every row the clients of a program move in a round, and where to."""
+    phases = (phase for phase in program.phases if phase.when == "round" and phase.epochs)
+    return {name: pull for phase in phases for name, pull in phase.pulls.items()}
+
+
+def check_laid(program: LocalProgram, clients: int, clipped: bool, personal: bool) -> None:
+    """Raise `InputError` where whole tables are needed and cannot be had."""
+    for name in pulls_of(program):
+        size = 4 * clients * program.specs[name].size
+        if clipped or not personal or size > LARGEST:
+            raise InputError(
+                f"clients of {program.name} change every row of {name}, so their tables are laid out: that takes the "
+                f"rule graph, no clip, and at most {LARGEST / 2**30:.0f} GiB (here {size / 2**30:.1f}); "
+                "set model.pulls=batch"
+            )
+
+
+def laid_out(
+    pulls: Mapping[str, Pull], uploads: Uploads, cohort: Clients, shared: Tensors, tables: Mapping[str, Any]
+) -> dict[str, Tensor]:
+    """Return the cohort's whole tables after a round, [C, items, width] by name; unread rows moved in closed form."""
+    out = {}
+    for name, pull in pulls.items():
+        items, slots, values = (part.cpu() for part in uploads.rows[name])
+        start = shared[name].cpu()
+        left = uploads.left[name].to(start).view(-1, 1, 1)
+        whole = torch.lerp(tables[pull.to].whole(cohort), start, left)
+        whole[slots, items] = start[items] + values
+        out[name] = whole
+    return out

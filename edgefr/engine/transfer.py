@@ -5,9 +5,6 @@ relays and answers only those. FCUCR's are prototypes, answered by a knowledge b
 client sends the prototype of its session by the received encoder, and trains with the answer (FCUCR Alg. 1). `trained`:
 it sends its trained encoder's, and the answer serves the next round (as released, where it also answers a message on
 the client's next session). FedCAR's are relayed to one other client (Eq. 17).
-
-Owns: when messages are sent and where answers go. Does not own: answers (`cloud.prototypes`, `cloud.relay`), clip and
-noise (`privacy.prototypes`).
 """
 
 from __future__ import annotations
@@ -16,11 +13,11 @@ from abc import ABC, abstractmethod
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from cloud.prototypes import KnowledgeBase
-from cloud.relay import senders
 from edge.random_streams import RECEIVED_NOISE
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler, Windows
@@ -28,13 +25,15 @@ from edge.update import LARGEST
 from edgefr.config import random_streams as purposes
 from edgefr.engine.executors import sessions as sequences
 from edgefr.engine.noise import SimulatedNoise
-from edgefr.engine.work import Clients
+from edgefr.engine.work import Clients, LocalWork
 from export.program import LocalProgram, SessionProgram, Tensors
 from privacy import keyed
 from privacy.mechanism import Noise
 from privacy.noise_key import NoiseKey
 from privacy.prototypes import Prototypes
 
+Private = dict[str, Tensor]
+Draws = Sampler | SessionSampler
 Order = Literal["received", "trained"]
 """Whose prototype is sent, the received encoder's before training or the trained one's after it."""
 
@@ -63,14 +62,7 @@ class Exchange(ABC):
         """Say whether clients send a message in round `number`."""
 
     def before(  # noqa: B027 - messages of trained models go after training alone
-        self,
-        program: LocalProgram,
-        number: int,
-        shared: Tensors,
-        private: dict[str, Tensor],
-        clients: Clients,
-        sampler: Sampler | SessionSampler,
-        device: torch.device,
+        self, work: LocalWork, shared: Tensors, private: Private, clients: Clients
     ) -> None:
         """Exchange messages of the received model before clients train in round `number`, if that is the order."""
 
@@ -78,24 +70,17 @@ class Exchange(ABC):
         """Hold what a shard's clients sent along with their updates."""
         self._sent.append((shard, messages))
 
-    def after(self, number: int, private: dict[str, Tensor], sampler: Sampler | SessionSampler) -> None:
+    def after(self, number: int, private: Private, sampler: Draws) -> None:
         sent, self._sent = self._sent, []
         if self.order == "trained" and sent and self.sends(number):
             clients = np.concatenate([shard for shard, _ in sent])
             self.exchange(number, private, clients, torch.cat([messages for _, messages in sent]), sampler)
 
-    def ended(self, number: int, private: dict[str, Tensor]) -> None:  # noqa: B027 - most answer each group by itself
+    def ended(self, number: int, private: Private) -> None:  # noqa: B027 - most answer each group by itself
         """Exchange what waits until all groups of aggregation `number` are there."""
 
     @abstractmethod
-    def exchange(
-        self,
-        number: int,
-        private: dict[str, Tensor],
-        clients: Clients,
-        messages: Tensor,
-        sampler: Sampler | SessionSampler,
-    ) -> None:
+    def exchange(self, number: int, private: Private, clients: Clients, messages: Tensor, sampler: Draws) -> None:
         """Answer the messages [C, P] of `clients`, given as they are before they leave the devices."""
 
     def leaving(self, number: int, clients: Clients, messages: Tensor) -> Tensor:
@@ -131,19 +116,12 @@ class Relay(Exchange):
     def sends(self, number: int) -> bool:
         return True
 
-    def exchange(
-        self,
-        number: int,
-        private: dict[str, Tensor],
-        clients: Clients,
-        messages: Tensor,
-        sampler: Sampler | SessionSampler,
-    ) -> None:
+    def exchange(self, number: int, private: Private, clients: Clients, messages: Tensor, sampler: Draws) -> None:
         sent = self.leaving(number, clients, messages)
         sound = _sound(sent)
         self._left.append((clients[sound], sent[torch.from_numpy(sound)].cpu()))
 
-    def ended(self, number: int, private: dict[str, Tensor]) -> None:
+    def ended(self, number: int, private: Private) -> None:
         left, self._left = self._left, []
         if not left:
             return
@@ -151,6 +129,23 @@ class Relay(Exchange):
         whose = senders(self.noise.of_clients(purposes.RELAY, number).words(clients, 1)[:, 0, 0])
         if len(whose):
             private[self.place][torch.from_numpy(clients)] = sent[torch.from_numpy(whose)]
+
+
+def senders(draws: npt.NDArray[np.uint64]) -> Clients:
+    """Return whose message each client of a round gets, as places [C]; nobody's where there is only one client.
+
+    Clients sit in a circle in the order of `draws` [C], secret random numbers, and each gets the message of who sits
+    before it: nobody gets the own one, and every message goes to one client alone. Of two each knows whose it has.
+
+    >>> senders(np.array([30, 10, 20], np.uint64)).tolist(), senders(np.array([7], np.uint64)).tolist()
+    ([2, 0, 1], [])
+    """
+    if len(draws) < 2:
+        return np.empty(0, np.int64)
+    circle = np.argsort(draws, kind="stable")
+    out = np.empty(len(draws), np.int64)
+    out[circle] = np.roll(circle, 1)
+    return out
 
 
 class Transfer(Exchange):
@@ -170,21 +165,12 @@ class Transfer(Exchange):
     def sends(self, number: int) -> bool:
         return self.base.settings.transfers(number)
 
-    def before(
-        self,
-        program: LocalProgram,
-        number: int,
-        shared: Tensors,
-        private: dict[str, Tensor],
-        clients: Clients,
-        sampler: Sampler | SessionSampler,
-        device: torch.device,
-    ) -> None:
-        if self.order == "received" and self.sends(number):
-            some, seen = cast(SessionProgram, program), cast(SessionSampler, sampler)
-            kept = sequences.dropped(some, self.seed, number, sequences.SENT, clients, device)
-            messages = sequences.published(some, shared, seen.window(clients), device, kept)
-            self.exchange(number, private, clients, messages, sampler)
+    def before(self, work: LocalWork, shared: Tensors, private: Private, clients: Clients) -> None:
+        if self.order == "received" and self.sends(work.round):
+            some, seen = cast(SessionProgram, work.program), cast(SessionSampler, work.sampler)
+            kept = sequences.dropped(some, self.seed, work.round, sequences.SENT, clients, work.device)
+            messages = sequences.published(some, shared, seen.window(clients), work.device, kept)
+            self.exchange(work.round, private, clients, messages, seen)
 
     def asked(
         self,
@@ -207,14 +193,7 @@ class Transfer(Exchange):
         messages = sequences.published(some, shared, windows, device, kept)
         return self._received(number, clients, messages)
 
-    def exchange(
-        self,
-        number: int,
-        private: dict[str, Tensor],
-        clients: Clients,
-        messages: Tensor,
-        sampler: Sampler | SessionSampler,
-    ) -> None:
+    def exchange(self, number: int, private: Private, clients: Clients, messages: Tensor, sampler: Draws) -> None:
         """Store prototypes [C, P], and answer them, or the queries that came behind them in messages of [C, 2 P]."""
         messages = messages.cpu()
         kept, queries = messages[:, : self.terms.values], messages[:, -self.terms.values :]

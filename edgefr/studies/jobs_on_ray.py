@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefr.config.plugins import MODULES
-from edgefr.engine.backends.ray_cluster import connect
+from edgefr.engine.backends.ray import connect
 from edgefr.studies.jobs import Common, Failed, Job, Result, Where, in_processes, said
 from privacy.errors import InputError
 

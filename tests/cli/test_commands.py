@@ -87,7 +87,7 @@ def test_distill_writes_the_student_that_simulate_used(transfr: Made, place: Pat
     assert {p.name for p in tmp_path.iterdir()} == {"student", "texts.txt"}
 
 
-HEAVY = {"torch", "transformers", "onnx", "pandas", "pyarrow", "matplotlib", "scipy", "dp_accounting", "opacus"}
+HEAVY = {"torch", "transformers", "onnx", "pandas", "pyarrow", "matplotlib", "scipy", "dp_accounting"}
 OTHERS = {"edgefr.cli.simulate", "edgefr.cli.sweep", "edgefr.cli.device", "edgefr.cli.reproduce"}
 LOADING = """\
 import json, sys

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from cloud.references.cmf import CMF, Joint
-from cloud.references.emcdr import EMCDR, MAPPINGS, AfterSource, Fit, linear, mlp
-from cloud.references.factors import Factors
-from cloud.references.folds import Folds, apart, drawn_folds
+from cloud.references.factors import CMF, Factors, Joint
+from cloud.references.folds import EMCDR, MAPPINGS, Fit, Folds, drawn_folds, linear, mlp
 from cloud.references.pooling import Pooled
 from cloud.references.reference import Batches, squared
 
@@ -104,13 +102,6 @@ def test_a_linear_mapping_of_one_dimension_by_hand() -> None:
     assert float(mapped(torch.tensor([[2.0]]))) == pytest.approx(2 * 11 / 6.5)
 
 
-def test_a_linear_mapping_finds_what_it_was_made_by() -> None:
-    rng = torch.Generator().manual_seed(0)
-    source, m = torch.randn(40, 5, generator=rng), torch.randn(5, 5, generator=rng)
-    exact = Fit(ridge=0.0, hidden=1, steps=1, lr=1.0, seed=0)
-    torch.testing.assert_close(linear(source, source @ m, exact)(source), source @ m, atol=1e-5, rtol=1e-4)
-
-
 def test_a_step_of_the_mlp_by_hand() -> None:
     """Adam's first step is the learning rate against the sign of the gradient, here with numpy."""
     source, target = np.array([[0.5, -1.0], [2.0, 0.3], [0.1, 0.7]]), np.array([[1.0, 0.0], [-1.0, 2.0], [0.5, 0.5]])
@@ -166,22 +157,3 @@ def test_emcdr_maps_every_user_by_what_others_show() -> None:
         m = np.linalg.solve(p[shown].T @ p[shown] + 0.5 * np.eye(dim), p[shown].T @ q[shown])
         expected = p[user] @ m @ mine.shared["item"].detach().double().numpy().T
         np.testing.assert_allclose(found[user, 8:].numpy(), expected[8:], atol=1e-5)
-
-
-def test_what_was_learned_in_the_source_stands_before_the_target() -> None:
-    fold = np.zeros(USERS, np.int64)
-    source = Folds([Factors(SOURCE, "squared", 2, 0.5, HOW)], fold, 6)
-    target = Factors(TARGET, "squared", 2, 0.5, HOW)
-    learner = AfterSource([target], fold, 6)
-    learner.follow(*source.tensors())
-    shared, own = learner.tensors()
-    found = own["user"] @ shared["item"].T
-    assert own["user"].shape == (USERS, 6)
-    torch.testing.assert_close(found[:, 8:], (target.own["user"] @ target.shared["item"].T).detach()[:, 8:])
-    first, users = source.tensors()
-    torch.testing.assert_close(found[:, :8], (users["user"] @ first["item"].T)[:, :8])
-
-
-def test_vectors_apart_are_zero_elsewhere() -> None:
-    found = apart([torch.full((3, 2), 1.0), torch.full((3, 2), 2.0)], torch.tensor([1, 0, 1]))
-    assert found.tolist() == [[0, 0, 2, 2], [1, 1, 0, 0], [0, 0, 2, 2]]

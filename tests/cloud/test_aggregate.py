@@ -6,9 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from cloud.aggregate import Accumulator, SealedSum
+from cloud.aggregate import Accumulator, RowSum, SealedSum
 from cloud.rule import AggregationSettings
 from privacy import keyed
 from privacy.errors import InputError
@@ -79,23 +78,6 @@ def test_partial_sums_merge_to_the_whole(cut):
         torch.testing.assert_close(left.sums[name], whole.sums[name], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_the_same_order_gives_the_same_bits(device):
-    generator = keyed.generator(0, "many")
-    rows = torch.from_numpy(generator.integers(0, 50, 20_000)).to(device)
-    values = torch.from_numpy(generator.normal(size=(20_000, 16))).to(device)
-    sums = []
-    for _ in range(3):
-        total = Accumulator({"table": torch.zeros(50, 16)}, device)
-        total.add_rows("table", rows, values)
-        sums.append(total.sums["table"])
-    assert torch.equal(sums[0], sums[1])
-    assert torch.equal(sums[0], sums[2])
-    literal = np.zeros((50, 16))
-    np.add.at(literal, rows.cpu().numpy(), values.cpu().numpy())
-    np.testing.assert_allclose(sums[0].cpu().numpy(), literal, rtol=1e-12, atol=1e-12)
-
-
 def test_sums_are_exact_where_float32_would_lose_them():
     shared = {"w": torch.zeros(1)}
     total = Accumulator(shared)
@@ -105,30 +87,6 @@ def test_sums_are_exact_where_float32_would_lose_them():
     total.add_dense("w", torch.tensor([-(2.0**24)]))
     total.add_weight(4.0, 4)
     assert total.apply(shared, 1.0)["w"].item() == 1.0
-
-
-def test_noise_joins_the_sum_before_the_mean():
-    shared = {"w": torch.zeros(2, 2)}
-    total = Accumulator(shared)
-    total.add_dense("w", torch.full((2, 2), 3.0))
-    total.noise("w", np.array([[1.0, 0.0], [0.0, -3.0]]))
-    total.add_weight(2.0, 2)
-    assert total.apply(shared, 1.0)["w"].tolist() == [[2.0, 1.5], [1.5, 0.0]]
-
-
-def test_an_empty_cohort_changes_nothing():
-    shared = {"w": torch.tensor([1.0, 2.0])}
-    out = Accumulator(shared).apply(shared, 1.0)
-    assert torch.equal(out["w"], shared["w"])
-
-
-def test_the_broadcast_itself_is_left_alone():
-    shared = {"w": torch.zeros(2)}
-    total = Accumulator(shared)
-    total.add_dense("w", torch.ones(2))
-    total.add_weight(1.0, 1)
-    total.apply(shared, 1.0)
-    assert shared["w"].tolist() == [0.0, 0.0]
 
 
 def test_a_diverged_update_is_an_error_that_says_what_to_do():
@@ -150,10 +108,44 @@ def test_shapes_that_would_broadcast_are_refused():
         total.merge(Accumulator({"v": torch.zeros(4, 3)}))
 
 
-@pytest.mark.parametrize("values", [{"server_lr": 0.0}, {"server_lr": float("nan")}, {"weights": "sizes"}, {"lr": 1.0}])
-def test_settings_refuse(values):
-    with pytest.raises(ValidationError):
-        AggregationSettings(**values)
+# --- sums over touched rows
+
+ROWS, WIDTH = 9, 2
+PARTS = st.lists(st.lists(st.integers(0, ROWS - 1), max_size=12), max_size=6)
+
+
+@given(PARTS, st.integers(0, 1000))
+@settings(max_examples=60, deadline=None)
+def test_it_is_the_sum_of_the_whole_table_to_the_bit_also_when_its_room_is_used_again(
+    parts: list[list[int]], seed: int
+) -> None:
+    rng, total = np.random.default_rng(seed), RowSum((ROWS, WIDTH))
+    for _ in range(2):
+        literal = np.zeros((ROWS, WIDTH))
+        for part in parts:
+            values = rng.normal(size=(len(part), WIDTH))
+            total.add(torch.tensor(part, dtype=torch.int64), torch.from_numpy(values))
+            np.add.at(literal, np.array(part, np.int64), values)
+        assert np.array_equal(total.whole().numpy(), literal)
+        assert sorted(total.rows.tolist()) == sorted({row for part in parts for row in part})
+        total.clear()
+        assert not total.whole().any()
+
+
+@given(PARTS, st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_a_step_over_touched_rows_is_the_step_over_the_whole_table(parts: list[list[int]], asked: bool) -> None:
+    shared, total = {"table": torch.linspace(-1, 1, ROWS * WIDTH).view(ROWS, WIDTH)}, RowSum((ROWS, WIDTH))
+    made = Accumulator(shared)
+    made.add_weight(3.0, 3)
+    for number, part in enumerate(parts):
+        rows, values = torch.tensor(part, dtype=torch.int64), torch.full((len(part), WIDTH), 0.1 + number)
+        made.add_rows("table", rows, values)
+        total.add(rows, values)
+    literal = (shared["table"].double() + 0.7 * (total.whole() / 3.0)).float()
+    if asked:  # for the sum of the whole table, which is then what the step is taken over
+        assert torch.equal(made.sums["table"], total.whole())
+    assert torch.equal(made.apply(shared, 0.7)["table"], literal)
 
 
 # --- what a server can and cannot do with a sealed sum ---------------------------------------------------------------

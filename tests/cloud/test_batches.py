@@ -22,13 +22,6 @@ def test_each_pass_visits_every_batch_once(count: int, epoch: int, seed: int) ->
     assert sorted(seen) == list(range(count))
 
 
-def test_passes_differ_and_repeat() -> None:
-    first, second = ([visit(20, start + i, 0, "order") for i in range(20)] for start in (0, 20))
-    assert first != second
-    assert first == [visit(20, i, 0, "order") for i in range(20)]
-    assert first != [visit(20, i, 1, "order") for i in range(20)]
-
-
 def test_rows_are_padded_and_masked() -> None:
     tokens = Tokens(np.array([5, 6, 7, 8]), np.array([0, 1, 4]), pad=9)
     ids, mask = padded(tokens, np.array([1, 0]), "cpu")

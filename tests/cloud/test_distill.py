@@ -14,13 +14,12 @@ import safetensors.torch
 import torch
 
 from cloud.batches import tokenise
-from cloud.distill import _lessons, _start, _terms, distill, untrained
+from cloud.distill import _lessons, _start, _terms, cosine_after_fit, distill, nearest, neighbours_overlap, untrained
 from cloud.distillation import DistillSettings
 from cloud.encode import encode
-from cloud.model_folder import digest, open_config, open_model, open_tokenizer
+from cloud.model_folder import digest, open_config, open_model, open_tokenizer, resolve
 from cloud.settings import EncodeSettings
-from cloud.student import student_config
-from cloud.teacher import resolve
+from cloud.student import layer_map, new_student, student_config
 from privacy.errors import InputError
 
 
@@ -113,17 +112,6 @@ def test_the_same_call_is_cached_and_another_is_not(
     (first.path / "model.safetensors").write_bytes(weights(first.path)[:-4] + b"abcd")
     with pytest.raises(InputError, match="is damaged; delete that folder"):
         distill(texts, settings, tmp_path)
-
-
-def test_weights_of_terms_matter(texts: list[str], settings: DistillSettings, tmp_path: Path) -> None:
-    alone = distill(texts, settings.model_copy(update={"last_hidden_weight": 0.0}), tmp_path)
-    assert "last_hidden" not in alone.report["loss"]
-    assert list(safetensors.torch.load_file(alone.path / "projections.safetensors")) == ["embedding"]
-    many = settings.model_copy(update={"steps": 60, "lr": 3e-3, "last_hidden_weight": 0.0})
-    attending = distill(texts, many.model_copy(update={"layer_weights": [0.0, 1.0]}), tmp_path).report["loss"]
-    embedding = distill(texts, many.model_copy(update={"layer_weights": [1.0, 0.0]}), tmp_path).report["loss"]
-    assert attending["attention"] < embedding["attention"]
-    assert embedding["embedding"] < attending["embedding"]
 
 
 def test_each_weight_weighs_its_own_term(texts: list[str], settings: DistillSettings, teacher: Path) -> None:
@@ -282,19 +270,6 @@ def test_the_packaged_teacher_teaches(tmp_path: Path) -> None:
     assert student.report["neighbours_overlap_10"] is None or student.report["neighbours_overlap_10"] > 0.8
 
 
-def test_a_teacher_of_twelve_layers_is_followed_at_every_third(texts: list[str], tmp_path: Path) -> None:
-    """TransFR's own map, p(z) = 3z: no layer_map is given, the teacher is a folder that `pretrain` wrote."""
-    from cloud.pretrain import pretrain
-    from cloud.settings import PretrainSettings
-
-    small = PretrainSettings(layers=12, hidden=24, heads=2, vocabulary=100, steps=2, batch_size=8, max_tokens=16)
-    teacher = pretrain(texts, small, tmp_path / "bert")
-    settings = DistillSettings(teacher=str(teacher), hidden=12, steps=3, batch_size=8, warmup=0, max_tokens=16)
-    student = distill(texts, settings, tmp_path)
-    assert student.report["layer_map"] == [0, 3, 6, 9, 12]
-    assert np.isfinite(list(student.report["loss"].values())).all()
-
-
 def test_a_lesson_has_the_attention_of_the_layers_that_are_named(texts: list[str], teacher: Path) -> None:
     """Layers count from 1; queries and keys of a layer are made of what the layer below it gives."""
     model, tokens = open_model(teacher, "cpu", attention="eager"), tokenise(open_tokenizer(teacher), texts, 16)
@@ -313,3 +288,55 @@ def test_a_lesson_has_the_attention_of_the_layers_that_are_named(texts: list[str
             torch.testing.assert_close(found, scores.softmax(-1), atol=1e-5, rtol=1e-4)
     assert torch.equal(lesson.embedding, states[0])
     assert torch.equal(lesson.last_hidden, states[-1])
+
+
+def test_the_papers_student_has_14_5_million_parameters() -> None:
+    from transformers import BertConfig
+
+    config = student_config(DistillSettings(), BertConfig(vocab_size=30522))
+    assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (4, 312, 12)
+    assert config.intermediate_size == 1200
+    parameters = sum(p.numel() for p in new_student(config, 0).parameters())
+    assert parameters == pytest.approx(14.5e6, rel=0.02)
+
+
+def test_layer_maps() -> None:
+    assert layer_map(DistillSettings(), 12) == [0, 3, 6, 9, 12]
+    assert layer_map(DistillSettings(layers=2), 6) == [0, 3, 6]
+    assert layer_map(DistillSettings(layers=2, layer_map=[5, 2]), 6) == [0, 5, 2]
+
+
+# --- what a student kept
+
+
+def vectors(rows: int, columns: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(rows, columns))
+
+
+def test_nearest_equals_a_plain_loop() -> None:
+    x = vectors(30, 4)
+    for i in range(30):
+        cosines = {j: x[i] @ x[j] / np.linalg.norm(x[i]) / np.linalg.norm(x[j]) for j in range(30) if j != i}
+        assert nearest(x, 5)[i].tolist() == sorted(cosines, key=lambda j: -cosines[j])[:5]
+
+
+def test_a_linear_image_is_recovered_and_noise_is_not() -> None:
+    teacher = vectors(200, 6) + 3
+    assert cosine_after_fit(teacher @ vectors(6, 6, 1) - 5, teacher, 0) == pytest.approx(1, abs=1e-9)
+    centred = vectors(200, 6)
+    judged = cosine_after_fit(vectors(200, 6, 2), centred, 0)
+    assert judged is not None
+    assert abs(judged) < 0.4
+
+
+def test_overlap_of_same_and_of_unrelated_spaces() -> None:
+    x = vectors(300, 8)
+    rotation = np.linalg.qr(vectors(8, 8, 5))[0]
+    assert neighbours_overlap(7 * x @ rotation, x) == 1
+    unrelated = neighbours_overlap(vectors(300, 8, 9), x)
+    assert unrelated == pytest.approx(10 / 299, abs=0.02)
+
+
+def test_too_few_texts_are_not_judged() -> None:
+    assert cosine_after_fit(vectors(9, 8), vectors(9, 8), 0) is None
+    assert neighbours_overlap(vectors(11, 3), vectors(11, 3), 10) is None

@@ -1,7 +1,6 @@
 """Each fusion against its formula written out for one client, prototype by prototype."""
 
 import math
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -10,9 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from cloud.fusion import FUSIONS, Fusion, KnowledgeSettings, fused
+from cloud.fusion import KnowledgeSettings
 from privacy import keyed
 
 Vectors = npt.NDArray[np.float64]
@@ -40,13 +38,19 @@ def literal_attention(found: Vectors, cosines: Vectors, query: Vectors, temperat
     return sum((power / sum(powers) * one for power, one in zip(powers, found, strict=True)), np.zeros_like(query))
 
 
+def fused(*found: torch.Tensor | KnowledgeSettings) -> torch.Tensor:
+    *tensors, settings = found
+    return settings.entry.fused(settings, *tensors)  # type: ignore[union-attr]
+
+
 LITERAL = {"attention": literal_attention, "mean": literal_mean, "softmax": literal_softmax, "pca": literal_pca}
 
 
 def one(found: Vectors, cosines: Vectors, query: Vectors, settings: KnowledgeSettings) -> Vectors:
     """The fusion for a single client with all prototypes present."""
     tensors = [torch.from_numpy(array)[None] for array in (found, cosines, query)]
-    out = fused(tensors[0], tensors[1], torch.ones(1, len(found), dtype=torch.bool), tensors[2], settings)
+    present = torch.ones(1, len(found), dtype=torch.bool)
+    out = fused(tensors[0], tensors[1], present, tensors[2], settings)
     assert out.dtype == torch.float64
     return out[0].numpy()
 
@@ -117,35 +121,3 @@ def test_pca_is_the_closest_point_of_a_line_whatever_the_order(seed: int, k: int
     order = generator.permutation(k)
     np.testing.assert_allclose(one(found[order], np.ones(k), query, PCA), answer, atol=1e-6)
     np.testing.assert_allclose(one(-found, np.ones(k), -query, PCA), -answer, atol=1e-6)
-
-
-def test_a_fusion_of_ones_own() -> None:
-    class OneSettings(KnowledgeSettings):
-        fusion: Literal["one"] = "one"
-        value: float = 1.0
-
-    class One(Fusion):
-        name, settings, citation = "one", OneSettings, "this test"
-
-        def fused(
-            self,
-            settings: KnowledgeSettings,
-            sets: torch.Tensor,
-            cosines: torch.Tensor,
-            present: torch.Tensor,
-            queries: torch.Tensor,
-        ) -> torch.Tensor:
-            assert isinstance(settings, OneSettings)
-            return torch.full_like(queries.double(), settings.value)
-
-    vectors = np.ones((2, 3))
-    with FUSIONS.having(One()):
-        np.testing.assert_array_equal(
-            one(vectors, np.ones(2), np.zeros(3), KnowledgeSettings(fusion="one", value=7)), 7
-        )
-        with pytest.raises(TypeError, match="fused"):
-            FUSIONS.register(type("Part", (Fusion,), {"name": "part"})())
-    with pytest.raises(ValidationError, match="unknown fusion 'one'"):
-        KnowledgeSettings(fusion="one")
-    with pytest.raises(ValidationError, match="temperature belongs to softmax, and fusion is mean"):
-        KnowledgeSettings(fusion="mean", temperature=3)

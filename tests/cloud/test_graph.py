@@ -9,12 +9,10 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from cloud import graph
-from cloud.cosines import similarities
-from cloud.graph import relations
 from cloud.rule import AggregationSettings
+from cloud.rules.graph import relations
+from cloud.similarities import similarities
 from cloud.uploads import Rows
-from privacy.errors import InputError
 
 ITEMS, WIDTH = 7, 3
 
@@ -61,16 +59,6 @@ def test_neighbours_are_those_above_the_mean_and_weigh_alike(seed: int, clients:
         assert found[client].sum() == pytest.approx(1.0)
 
 
-def test_a_number_of_neighbours_is_that_many_and_the_client_itself_among_them() -> None:
-    rows, table, whole = cohort(3, 6)
-    found = relations(rows, 6, table, AggregationSettings(rule="graph", neighbours=2)).numpy()
-    for client, row in enumerate(found):
-        best = np.argsort(-cosines(whole)[client], kind="stable")[:2]
-        assert client in best
-        assert sorted(np.flatnonzero(row)) == sorted(best)
-        assert row[best].tolist() == [0.5, 0.5]
-
-
 @pytest.mark.parametrize("similarity", ["cosine", "distance"])
 @pytest.mark.parametrize("neighbours", [1, 2, 4])
 def test_a_number_of_neighbours_of_cohorts_that_are_drawn(neighbours: int, similarity: str) -> None:
@@ -91,10 +79,3 @@ def test_who_resembles_nobody_keeps_its_own() -> None:
     rows, table, _ = cohort(3, 4)
     found = relations(rows, 4, table, AggregationSettings(rule="graph", threshold=100.0))
     assert torch.equal(found, torch.eye(4, dtype=torch.float64))
-
-
-def test_a_cohort_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph, "PAIRS_LIMIT", 3)
-    rows, table, _ = cohort(3, 4)
-    with pytest.raises(InputError, match="lower clients_per_round"):
-        relations(rows, 4, table, AggregationSettings(rule="graph"))

@@ -142,16 +142,6 @@ def test_a_window_forgets_and_wipes_and_takes_no_more_room() -> None:
     assert base.answer(np.array([5]), torch.ones(1, 2)).tolist() == [[0.0, 0.0]]
 
 
-def test_appending_does_not_move_the_base_every_round() -> None:
-    base = KnowledgeBase(3, KnowledgeSettings(replace=False))
-    places = set()
-    for number in range(1, 65):
-        base.add(number, np.arange(10), drawn(number, 10, 3))
-        places.add(base._vectors.data_ptr())
-    assert len(base) == 640
-    assert len(places) <= 8  # 10, 20, 40 ... 640 rows: what 63 calls moved is less than two bases
-
-
 def test_fewer_than_k_and_none() -> None:
     base = KnowledgeBase(2, KnowledgeSettings(top_k=3, fusion="mean"))
     clients, queries = np.array([0, 1, 2]), torch.tensor([[1.0, 0.0]] * 3)
@@ -177,28 +167,11 @@ def test_equal_prototypes_come_lowest_row_first(piece: int, monkeypatch: pytest.
     assert rows == [[60, 0, 1, 3, 4], [0, 1, 2, 3, 4], plain, plain, plain, [60, 1, 2, 3, 4], plain]
 
 
-def test_equal_prototypes_among_others_are_in_the_order_of_their_rows() -> None:
-    prototypes, equal = drawn(6, 30, 33), [3, 9, 17, 21, 28]
-    query = drawn(7, 1, 33)
-    prototypes[equal] = query
-    base = KnowledgeBase(33, KnowledgeSettings(top_k=10))
-    base.add(1, np.arange(30), prototypes)
-    assert base.retrieve(np.array([99]), query).rows[0, :5].tolist() == equal
-
-
 def test_ranks_are_finer_than_the_products_that_choose() -> None:
     """Cosines of 1 - 2e-10 and 1 - 5e-11 are both 1 in float32."""
     base = KnowledgeBase(2, KnowledgeSettings(top_k=1))
     base.add(1, np.arange(2), torch.tensor([[1.0, 2e-5], [1.0, 1e-5]]))
     assert base.retrieve(np.array([9]), torch.tensor([[1.0, 0.0]])).rows.tolist() == [[1]]
-
-
-def test_pieces_hold_no_more_than_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cloud.search, "PIECE", 100)
-    base = filled(KnowledgeSettings(replace=False), count=5)
-    stored = (base._vectors[:45], base._lengths[:45], torch.from_numpy(base._owner[:45]))
-    found = cloud.search.exact(drawn(1, 7, WIDTH), torch.arange(7), *stored, 6)
-    assert [tuple(part.shape) for part in found] == [(2, 6), (2, 6), (2, 6), (1, 6)]
 
 
 def test_what_is_no_prototype_is_refused_and_counted() -> None:
@@ -211,14 +184,6 @@ def test_what_is_no_prototype_is_refused_and_counted() -> None:
     answers = base.answer(np.arange(20, 26), torch.tensor(hostile))
     assert answers.isfinite().all()
     assert answers.any(1).tolist() == [False, False, False, False, False, True]
-
-
-def test_zeros_take_the_place_of_what_was_there() -> None:
-    base = KnowledgeBase(2, KnowledgeSettings())
-    base.add(1, np.array([0, 1]), torch.ones(2, 2), np.array([4, 5]))
-    base.add(2, np.array([0, 1]), torch.tensor([[0.0, 0.0], [2.0, 2.0]]), np.array([4, 6]))
-    kept = base.state()
-    assert sorted(kept["session"][kept["owner"] >= 0].tolist()) == [5, 6]
 
 
 @pytest.mark.parametrize(
@@ -243,12 +208,6 @@ def test_what_does_not_fit_is_a_mistake_of_the_caller(
     with pytest.raises(ValueError, match=says):
         base.add(number, np.array(clients), torch.ones(shape), None if sessions is None else np.array(sessions))
     assert len(base) == 1
-
-
-def test_a_client_may_send_two_sessions_in_a_round() -> None:
-    base = KnowledgeBase(2, KnowledgeSettings())
-    base.add(1, np.array([1, 1]), torch.ones(2, 2), np.array([7, 8]))
-    assert len(base) == 2
 
 
 # --- privacy ---------------------------------------------------------------------------------------------------------
@@ -304,18 +263,6 @@ def test_a_restored_base_goes_on_as_if_nothing_had_happened(replace: bool, tmp_p
     assert again.refused == 1
 
 
-def test_a_state_is_a_copy() -> None:
-    base = filled(KnowledgeSettings())
-    state = base.state()
-    before = state["vectors"].copy()
-    base.add(6, np.arange(9), torch.ones(9, WIDTH))
-    np.testing.assert_array_equal(state["vectors"], before)
-    again = KnowledgeBase(WIDTH, KnowledgeSettings())
-    again.restore(state)
-    again.add(6, np.arange(9), torch.ones(9, WIDTH))
-    np.testing.assert_array_equal(state["vectors"], before)
-
-
 def test_a_state_that_does_not_fit_changes_nothing() -> None:
     state, other = filled(KnowledgeSettings()).state(), filled(KnowledgeSettings(), seed=70)
     before = other.state()
@@ -367,11 +314,3 @@ def test_clusters_find_what_comparing_with_all_finds(monkeypatch: pytest.MonkeyP
         restored.restore(bases[1].state())
         assert torch.equal(restored.answer(clients, queries), bases[1].answer(clients, queries))
     assert bases[1]._clustered == 160  # made of 80, anew of 160, and from then on the window keeps 240
-
-
-def test_clusters_look_beyond_everything_of_the_clients_own() -> None:
-    base, query = KnowledgeBase(16, KnowledgeSettings(index="faiss", top_k=3)), drawn(1, 1, 16)
-    base.add(1, np.zeros(40, np.int64), query + 0.01 * drawn(2, 40, 16), np.arange(40))
-    base.add(1, np.arange(1, 201), query + 0.1 * drawn(3, 200, 16))
-    found = base.retrieve(np.zeros(1, np.int64), query).clients
-    assert (found > 0).all()

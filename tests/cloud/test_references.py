@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.functional import embedding
 
 from cloud.references.ease import Ease, weights
 from cloud.references.factors import Factors
 from cloud.references.neumf import NeuMF, forward
 from cloud.references.pooling import Pooled
-from cloud.references.reference import Batches, bce, bpr, squared
+from cloud.references.reference import Batches, Steps, bce, bpr, squared
 from privacy.errors import InputError
 
 HOW = Batches(epochs=3, patience=2, size=4, negatives=2, lr=0.1)
@@ -39,18 +41,6 @@ def test_ease_of_four_users_and_three_items_is_what_one_finds_by_hand() -> None:
     np.testing.assert_allclose((X.T @ X + np.eye(3)) @ adjugate, 21 * np.eye(3))
     expected = [[0, 6 / 11, 3 / 8], [6 / 9, 0, -2 / 8], [3 / 9, -2 / 11, 0]]
     np.testing.assert_allclose(weights(X, 1.0), expected, atol=1e-12)
-
-
-def test_ease_is_the_best_linear_model_without_a_diagonal() -> None:
-    """Column by column: ridge regression of an item on the others."""
-    rng = np.random.default_rng(0)
-    x = (rng.random((30, 7)) < 0.4).astype(np.float64)
-    found = weights(x, 2.5)
-    for item in range(7):
-        others = np.delete(np.arange(7), item)
-        gram = x[:, others].T @ x[:, others] + 2.5 * np.eye(6)
-        np.testing.assert_allclose(found[others, item], np.linalg.solve(gram, x[:, others].T @ x[:, item]))
-    assert not np.diag(found).any()
 
 
 def test_ease_scores_an_item_by_the_weights_of_what_its_user_has() -> None:
@@ -184,23 +174,6 @@ def test_an_epoch_has_every_interaction_once_and_no_negative_that_its_user_has(
     assert sorted(met) == sorted(had)
 
 
-def test_a_second_domain_starts_elsewhere_and_draws_otherwise() -> None:
-    one = pooled()
-    other = replace(one, domain="target")
-    (first, items), (user, others) = (next(data.batches(1, 3, 100)) for data in (one, other))
-    assert first.tolist() != user.tolist()
-    assert sorted(map(tuple, items[:, 1:])) != sorted(map(tuple, others[:, 1:]))
-    vectors = [Factors(data, "bpr", 3, 0.5, HOW).tensors() for data in (one, other)]
-    assert not torch.equal(vectors[0][1]["user"], vectors[1][1]["user"])
-    assert not torch.equal(vectors[0][0]["item"], vectors[1][0]["item"])
-
-
-def test_epochs_differ_in_order_and_negatives() -> None:
-    (one, first), (two, second) = (next(pooled().batches(number, 3, 100)) for number in (1, 2))
-    assert one.tolist() != two.tolist()
-    assert sorted(map(tuple, first[:, 1:])) != sorted(map(tuple, second[:, 1:]))
-
-
 def test_a_user_who_has_everything_is_refused() -> None:
     full = Pooled(np.zeros(4, np.int64), np.arange(4), 1, 4, np.arange(4), 0)
     with pytest.raises(InputError, match="larger catalogue"):
@@ -211,3 +184,46 @@ def test_a_user_who_has_everything_is_refused() -> None:
 def test_learning_without_negatives_is_refused() -> None:
     with pytest.raises(InputError, match="use at least 1"):
         Factors(pooled(), "bce", 3, 0.1, Batches(epochs=1, patience=1, size=4, negatives=0, lr=0.1))
+
+
+# --- steps on tables of which few rows are read are those of Adam on whole tables
+
+
+def leaves() -> list[Tensor]:
+    """A table of which rows are read, one of which more are, and a layer that is read whole."""
+    draws = torch.Generator().manual_seed(5)
+    shapes = ((9, 4), (9, 4), (4, 3))
+    return [torch.randn(shape, generator=draws).requires_grad_() for shape in shapes]
+
+
+def cost(of: list[Tensor], step: int, sparse: bool) -> Tensor:
+    """What a step reads is other rows than the step before, some of them twice, and the second table at two places."""
+    one, other, layer = of
+    rows = torch.tensor([step % 9, 2, (step * step) % 9, 2])
+    read = embedding(rows, one, sparse=sparse) * embedding(rows.flip(0), other, sparse=sparse)
+    return (read @ layer).square().sum() + embedding(rows[:1], other, sparse=sparse).sum()
+
+
+def learned(take: Callable[[Tensor], None], of: list[Tensor], sparse: bool) -> list[Tensor]:
+    for step in range(12):
+        take(cost(of, step, sparse))
+    return [leaf.detach() for leaf in of]
+
+
+def by_adam() -> list[Tensor]:
+    of = leaves()
+    adam = torch.optim.Adam(of, 0.05)
+
+    def take(loss: Tensor) -> None:
+        adam.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        adam.step()
+
+    return learned(take, of, sparse=False)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_they_end_where_adam_on_whole_tables_does(fused: bool) -> None:
+    of = leaves()
+    found = learned(Steps(of, 0.05, fused).take, of, sparse=True)
+    torch.testing.assert_close(found, by_adam(), rtol=1e-5, atol=1e-6)

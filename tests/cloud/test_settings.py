@@ -42,7 +42,7 @@ def test_heads_must_divide_the_width() -> None:
 
 def test_importing_the_settings_is_light() -> None:
     loaded = "{'torch', 'transformers'} & set(sys.modules)"
-    code = f"import sys, cloud, cloud.settings, cloud.teacher; print(sorted({loaded}))"
+    code = f"import sys, cloud, cloud.settings, cloud.model_folder; print(sorted({loaded}))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 

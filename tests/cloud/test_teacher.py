@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from cloud.model_folder import digest, open_model, open_tokenizer
-from cloud.teacher import resolve
+from cloud.model_folder import digest, open_model, open_tokenizer, resolve
 from privacy.errors import InputError
 
 

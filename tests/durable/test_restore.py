@@ -17,9 +17,7 @@ import pytest
 import torch
 
 from cloud.fusion import KnowledgeSettings
-from cloud.optimiser import Stepping
-from cloud.optimisers.adam import Moments
-from cloud.optimisers.momentum import RunningSum
+from cloud.optimisers import Moments, RunningSum, Stepping
 from cloud.prototypes import KnowledgeBase
 from cloud.rule import AggregationSettings
 from edgefr.engine.cohort import Counters, Norms

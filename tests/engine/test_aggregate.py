@@ -76,22 +76,6 @@ def test_a_popular_row_is_summed_in_float64_beyond_a_run() -> None:
     assert one_by_one == 2.0**19, "float32 would not have lost anything, so nothing was tested"
 
 
-def test_the_same_updates_give_the_same_bits() -> None:
-    found = updates([[0, 1, 2], [1], [], [2, 6, 1]] * 30)
-    sizes = np.arange(120) + 1
-    first, second = (release(found, sizes, Terms(0.7, "l2", True, False)).rows["item"][1] for _ in range(2))
-    assert torch.equal(first, second)
-
-
-def test_a_client_that_diverged_is_dropped_and_leaves_nothing() -> None:
-    found = updates([[0, 1], [1, 2], [2, 3]])
-    found.rows["item"].values[2:4] = torch.nan
-    out = release(found, np.ones(3, int), Terms(None, "l2", False, False))
-    assert (out.dropped, out.clients, out.weight) == (1, 2, 2.0)
-    assert bool(torch.isfinite(out.rows["item"][1]).all())
-    assert bool((out.rows["item"][1][0] == found.rows["item"].values[0].double()).all())
-
-
 def literal_projections(found: Updates, clients: int, joint: Joint) -> np.ndarray:
     """Each client's whole dense vector, projected."""
     vectors = []

@@ -16,7 +16,6 @@ from cloud.aggregate import SealedSum
 from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine.backends.backend import blocks
 from edgefr.engine.cohort import Group, Norms
 from edgefr.engine.executors import inline
 from edgefr.engine.federation import Federation
@@ -165,15 +164,6 @@ def test_no_client_moves_the_sum_by_more_than_the_clip(norm: str) -> None:
     assert federation(UPLOADS, clip=1e6).counters.clipped == 0
 
 
-def test_small_updates_are_left_alone() -> None:
-    made = federation(UPLOADS, clip=1e6)
-    for name, mean in literal_mean(UPLOADS, EVERYONE, np.ones(CLIENTS), None).items():
-        assert_same(moved(federation(UPLOADS, clip=1e6))[name], mean, size=1.0, inputs=torch.float32, name=name)
-    moved(made)
-    assert made.counters.clipped == 0
-    assert made.counters.norms.count == len(made.counters.norms.values) == CLIENTS
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", ["dense", "row"])
 @pytest.mark.parametrize("clip", [None, 2.0])
@@ -231,30 +221,6 @@ def test_a_long_run_keeps_a_share_of_its_norms(monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_array_equal(norms.values, every[::16])
 
 
-def test_the_servers_adam_moves_by_the_mean_and_not_by_the_sum() -> None:
-    """The size of a step hangs on that of the mean where the floor is large: the first is lr x mean / (|mean| + 1)."""
-    made = federation(UPLOADS)
-    settings = AggregationSettings.model_validate(
-        {"rule": "mean", "optimiser": "adam", "optimiser_lr": 0.1, "floor": 1.0}
-    )
-    plain = plan(PrivacySettings(), 5, CLIENTS, CLIENTS, "uniform")
-    device = torch.device("cpu")
-    adam = Federation(
-        made.program,
-        clients=CLIENTS,
-        seed=0,
-        executor=UPLOADS,  # type: ignore[arg-type]
-        shard_size=5,
-        aggregation=settings,
-        plan=plain,
-        device=device,
-    )
-    found = moved(adam)
-    for name, mean in literal_mean(UPLOADS, EVERYONE, np.ones(CLIENTS), None).items():
-        mean = np.asarray(mean)
-        np.testing.assert_allclose(found[name].numpy(), 0.1 * mean / (np.abs(mean) + 1.0), atol=1e-6)
-
-
 def test_an_empty_cohort_changes_nothing() -> None:
     for privacy in ({}, {"mechanism": "gaussian", "clip": 1.0, "sigma": 1.0}):
         made = federation(UPLOADS, **privacy)
@@ -270,12 +236,6 @@ def test_a_client_named_twice_is_refused_before_anything_is_released() -> None:
     with pytest.raises(ValueError, match="a client is named twice in a cohort"):
         made.round(1, [group, group], sampler(), interactions())
     assert made.counters.clients == 0
-
-
-def test_everybody_diverging_changes_nothing() -> None:
-    made = federation(Sent(np.full(CLIENTS, np.nan), np.full(CLIENTS, np.nan)))
-    assert all(bool((value == 0).all()) for value in moved(made).values())
-    assert made.counters.dropped == CLIENTS
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
@@ -318,28 +278,14 @@ def test_noise_is_keyed_by_round_and_reaches_every_coordinate() -> None:
     still = Sent(np.zeros(CLIENTS), np.zeros(CLIENTS))
     privacy = {"mechanism": "gaussian", "clip": 1.0, "sigma": 1.0}
     first, second = (moved(federation(still, **privacy), 3) for _ in range(2))
-    other = moved(federation(still, **privacy), 4)
+    other, unknown = federation(still, **privacy), federation(still, **privacy)
+    unknown.noise = SimulatedNoise(NoiseKey.new(), 0)  # the seed without the key
+    later, hidden = moved(other, 4), moved(unknown, 3)
     for name in first:
         assert torch.equal(first[name], second[name])
-        assert not torch.equal(first[name], other[name])
+        assert not (first[name] == later[name]).all()
+        assert not (first[name] == hidden[name]).all()
         assert bool((first[name] != 0).all())
-
-
-def test_rows_that_nobody_touched_have_noise_of_the_same_deviation() -> None:
-    """Sums are held over touched rows alone until the noise comes, and that is on all of them."""
-    made = federation(UPLOADS, mechanism="gaussian", clip=1.0, sigma=1.0)
-    untouched = torch.cat([moved(made, number)["item"][CLIENTS:].flatten() for number in range(1, 60)])
-    assert made.plan.std_on_mean is not None
-    assert float(untouched.std()) == pytest.approx(made.plan.std_on_mean, rel=0.05)
-    assert abs(float(untouched.mean())) < 5 * float(untouched.std()) / np.sqrt(len(untouched))
-
-
-def test_the_seed_without_the_key_draws_other_noise() -> None:
-    still = Sent(np.zeros(CLIENTS), np.zeros(CLIENTS))
-    mine, other = (federation(still, mechanism="gaussian", clip=1.0, sigma=1.0) for _ in range(2))
-    other.noise = SimulatedNoise(NoiseKey.new(), 0)
-    first, second = moved(mine, 3), moved(other, 3)
-    assert all(not bool((first[name] == second[name]).all()) for name in first)
 
 
 def test_a_real_round_does_not_depend_on_shards_beyond_rounding_and_repeats_to_the_bit() -> None:
@@ -421,14 +367,6 @@ def test_noise_of_uploads_is_weighted_like_them_and_noise_of_the_sum_is_not(trus
     assert float(noise.std()) == pytest.approx(0.6 * np.sqrt(share) / CLIENTS, rel=5 / np.sqrt(len(noise)))
 
 
-def test_no_weighted_client_moves_the_sum_by_more_than_the_clip() -> None:
-    for weight in (1.0, 0.7, 0.1):
-        made = federation(UPLOADS, clip=0.7)
-        change = moved(made, 2, [Group(np.array([4]), 1, made.shared, weight)])  # type: ignore[arg-type]
-        size = float(torch.cat([value.flatten() for value in change.values()]).norm())
-        assert size == pytest.approx(0.7 * weight, rel=1e-4)
-
-
 @pytest.mark.parametrize("weight", [1.0, 2.0**-0.5, 3.0**-0.5])
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
 @pytest.mark.parametrize("executor", [UPLOADS, inline.run], ids=["sent", "trained"])
@@ -473,6 +411,7 @@ class Silent(NoiseSource):
 def test_a_robust_rule_sees_weighted_updates() -> None:
     made = federation(UPLOADS)
     made.aggregation = AggregationSettings(rule="median")
+    made.rule = made.aggregation.entry
     made.terms = type(made.terms)(None, "l2", False, False, each=True)
     parts = [([0], 1.0), ([5], 0.5), ([11], 0.25)]
     found = moved(made, 1, in_groups(made, parts))  # type: ignore[arg-type]
@@ -491,7 +430,7 @@ def test_the_order_of_a_round_begins_with_its_cohort() -> None:
 
 def test_the_servers_adam_moves_tables_alone_and_goes_on_from_a_checkpoint() -> None:
     dense, row = np.full(CLIENTS, 0.5), np.linspace(0.1, 1.2, CLIENTS)
-    how = AggregationSettings(optimiser="adam", optimises="tables", optimiser_lr=0.1, floor=0.0)
+    how = AggregationSettings(optimiser="adam", optimises="tables", optimiser_lr=0.1, floor=1.0)
 
     def start() -> Federation:
         made = federation(Sent(dense, row))
@@ -504,7 +443,8 @@ def test_the_servers_adam_moves_tables_alone_and_goes_on_from_a_checkpoint() -> 
     assert update["w"].flatten().tolist() == pytest.approx([0.5] * 6)
     touched = np.arange(CLIENTS) % ITEMS
     step = (first.shared["item"] - before).numpy()
-    assert step[touched] == pytest.approx(np.full((CLIENTS, DIM), 0.1), abs=1e-6)  # however small the mean update is
+    mean = np.repeat((row / CLIENTS)[:, None], DIM, axis=1)  # and not the sum, of which a step would be another size
+    assert step[touched] == pytest.approx(0.1 * mean / (mean + 1.0), abs=1e-6)
     assert not np.delete(step, touched, axis=0).any()
     second, state = start(), first.state()
     arrays = {
@@ -544,9 +484,3 @@ def test_shards_are_summed_block_by_block_and_no_block_holds_two_groups(
     made.round(1, groups, sampler(), interactions())
     of_three = [*["add"] * 3, "end"]
     assert asked == [*of_three, *of_three, *of_three, "add", "end", "add", "end", "add", "end"]
-
-
-def test_blocks_have_as_many_shards_as_results_were_made_with() -> None:
-    assert [len(blocks(count)) for count in (0, 1, 16, 17, 32, 33, 256, 1000)] == [0, 1, 16, 9, 16, 11, 16, 63]
-    assert max(len(block) for block in blocks(1000)) == 16
-    assert [at for block in blocks(45) for at in block] == list(range(45))

@@ -14,15 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-from edgefr.engine.backends.ray import OnRay, opened, pack
+from edgefr.engine.backends.ray import OnRay
 from edgefr.engine.federation import Federation
 from privacy.errors import InputError
 from tests.clusters import at_work, lent, two_nodes
-from tests.engine.test_processes import CASES, EVERYONE, Faulty, rounds, run
+from tests.engine.test_processes import CASES, Faulty, rounds, run
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
@@ -138,14 +137,6 @@ def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"pip install 'edgefr\[ray\]'"):
         OnRay().start()
-
-
-def test_what_is_packed_comes_out_the_same() -> None:
-    thing = {"rows": torch.arange(5000.0), "few": np.arange(3), "name": "item", "everyone": EVERYONE}
-    back = opened(pack(thing))
-    assert torch.equal(back["rows"], thing["rows"])
-    assert back["few"].tolist() == [0, 1, 2]
-    assert back["name"] == "item"
 
 
 def test_a_ray_that_does_not_start_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

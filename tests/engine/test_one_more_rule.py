@@ -1,39 +1,18 @@
 """A server rule is one file, and so is a similarity: these add their own, run them and take them away."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
 import torch
-from pydantic import Field, ValidationError
 from torch import Tensor
 
 import edgefr
-from cloud.rule import RULES, AggregationSettings, Answer, Received, Robust, Rule
+from cloud.rule import AggregationSettings
 from cloud.similarities import SIMILARITIES, Similarity
-from cloud.uploads import Uploads, weighted
 from edgefr import Experiment, InputError, load_experiment
 
 SMALL = ["data_options={users: 50, items: 160}", "rounds=2", "evaluation.full_ranking_users=0"]
-
-
-class GeometricMedianSettings(AggregationSettings):
-    rule: Literal["geometric-median"] = "geometric-median"
-    steps: int = Field(3, ge=1, description="of Weiszfeld's algorithm")
-
-
-class GeometricMedian(Robust):
-    name, settings, citation = "geometric-median", GeometricMedianSettings, "Pillutla et al. 2022"
-    asked = 0
-
-    def combine(
-        self, settings: AggregationSettings, uploads: Uploads, shared: Mapping[str, Tensor]
-    ) -> dict[str, Tensor]:
-        assert isinstance(settings, GeometricMedianSettings)
-        self.asked += settings.steps
-        return weighted(uploads, shared, torch.full((uploads.clients,), 0.5 / uploads.clients, dtype=torch.float64))
 
 
 def _run(out: Path, *changes: str, method: str = "fedmf") -> edgefr.Run:
@@ -44,47 +23,6 @@ def _run(out: Path, *changes: str, method: str = "fedmf") -> edgefr.Run:
 
 def _table(run: edgefr.Run) -> Tensor:
     return run.read_tensors("model")["shared.item"]
-
-
-def test_a_run_with_a_rule_of_ones_own(tmp_path: Path) -> None:
-    with RULES.having(GeometricMedian()) as rule:
-        own = _run(tmp_path / "own", "aggregation.rule=geometric-median", "aggregation.steps=5")
-        assert isinstance(rule, GeometricMedian)
-        assert rule.asked == 2 * 5
-        assert "steps: 5" in (tmp_path / "own" / "experiment.yaml").read_text()
-        with pytest.raises(InputError, match="with noise use mean"):
-            _run(tmp_path / "noisy", "aggregation.rule=geometric-median", "privacy={mechanism: gaussian, scale: 1}")
-    mean, bounded = (_run(tmp_path / r, f"aggregation.rule={r}") for r in ("mean", "norm-bounded"))
-    assert not torch.equal(_table(own), _table(mean))
-    assert not torch.equal(_table(own), _table(bounded))
-
-
-def test_a_name_alone_runs_nothing(tmp_path: Path) -> None:
-    """The fault this table was made for: a name in a list ran norm-bounded."""
-
-    class Listed(AggregationSettings):
-        rule: Literal["geometric-median"] = "geometric-median"
-
-    for make in (
-        lambda: AggregationSettings(rule="geometric-median"),
-        Listed,
-        lambda: load_experiment(overrides=["aggregation.rule=geometric-median"]),
-    ):
-        with pytest.raises((InputError, ValidationError), match="unknown rule 'geometric-median'"):
-            make()
-
-
-def test_a_rule_without_a_part_is_not_registered() -> None:
-    class Silent(Rule):
-        name, settings, is_sum = "silent", GeometricMedianSettings, True
-
-        def answer(self, settings: AggregationSettings, received: Received) -> Answer:
-            return Answer(received.before)
-
-    with pytest.raises(TypeError, match="a rule says its citation, and Silent does not"):
-        RULES.register(Silent())
-    with pytest.raises(TypeError, match="combine"):
-        RULES.register(type("Part", (Robust,), {"name": "part"})())
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,10 @@ from torch import Tensor
 
 from cloud.rule import AggregationSettings
 from edge.sampling import Sampler
-from edgefr.engine.backends.processes import Workers
-from edgefr.engine.dense_tables import pulls_of
 from edgefr.engine.executors import debug
 from edgefr.engine.federation import Federation
 from edgefr.engine.scoring import ModelScorer
-from edgefr.engine.tables import OwnTables, tables_of
+from edgefr.engine.tables import OwnTables, pulls_of
 from edgefr.engine.work import RowUpdates, trained
 from edgefr.experiment.experiment import load_experiment
 from edgefr.simulation.bundle_checks import check_shippable
@@ -112,17 +110,6 @@ def test_what_a_client_keeps_is_its_table_after_its_last_round_whatever_was_clip
     assert not torch.equal(found, made.shared["item"].expand_as(found))
 
 
-def test_workers_hand_back_what_clients_keep() -> None:
-    alone, helped = federation(program("pfedrec")), federation(program("pfedrec"), backend=Workers(2))
-    sampler = cast(Sampler, work(alone.program).sampler)
-    try:
-        for made in (alone, helped):
-            made.round(1, np.arange(CLIENTS), sampler, sampler.train)
-    finally:
-        helped.backend.close()
-    assert torch.equal(everything(alone.own["item"], CLIENTS, ITEMS), everything(helped.own["item"], CLIENTS, ITEMS))
-
-
 @pytest.mark.parametrize("variant", with_tables())
 def test_users_are_scored_on_their_own_tables(variant: str) -> None:
     made = federation(program(variant))
@@ -142,16 +129,6 @@ def test_users_are_scored_on_their_own_tables(variant: str) -> None:
     server = ModelScorer(*model, pool, ITEMS, device, tables=made.tables)(users, None)
     if getattr(made.program.settings, "recommends", "global") == "global":  # else from the table made for a client
         assert np.abs(every - server).max() > 1e-3
-
-
-def test_a_federation_goes_on_with_what_its_clients_keep() -> None:
-    made, again = federation(program("pfedrec")), federation(program("pfedrec"))
-    sampler = cast(Sampler, work(made.program).sampler)
-    made.round(1, np.arange(0, CLIENTS, 2), sampler, sampler.train)
-    state = made.state()
-    state["own"] = {name: value.numpy() for name, value in state["own"].items()}
-    again.own = cast(dict[str, OwnTables], tables_of(again.program, state["own"]))
-    assert torch.equal(everything(made.own["item"], CLIENTS, ITEMS), everything(again.own["item"], CLIENTS, ITEMS))
 
 
 def test_who_has_no_table_of_items_is_told() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
@@ -28,15 +27,11 @@ from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr.engine.aggregate import Terms
 from edgefr.engine.backends import processes, shared_memory
-from edgefr.engine.backends.backend import Backend, Inline, InProcess, blocks
+from edgefr.engine.backends.backend import Backend, Inline
 from edgefr.engine.backends.processes import Workers
 from edgefr.engine.backends.shared_memory import Reader, Shelf, sealed
-from edgefr.engine.backends.worker_protocol import Round
-from edgefr.engine.device import one_thread
-from edgefr.engine.executors import inline
 from edgefr.engine.federation import Federation
 from edgefr.engine.noise import SimulatedNoise
-from edgefr.engine.work import LocalWork
 from edgefr.methods.fcucr.parts import DISTILL_WEIGHTS, PROTOTYPE_FORMS, TEACHERS
 from edgefr.methods.fedcar.parts import NEGATIVES
 from edgefr.methods.fedmf.program import FedMF
@@ -47,7 +42,6 @@ from export.program import LocalProgram, Phase, Tensors
 from privacy.errors import InputError
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
-from privacy.table import Table
 from tests.cli.commands import hear_interrupts
 from tests.contract import sessions
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, program, work
@@ -132,6 +126,7 @@ CASES: dict[str, tuple[str, dict, dict]] = {
     "every update": ("fedmf", {"rule": "krum"}, {"clip": 0.5}),
     "every dense update": ("transfr vector", {"rule": "median"}, {}),
     "replay": ("fedmf", {}, {}),
+    "projected": ("fedmf", {}, {"clip": 0.3, "project": 40}),
 }
 
 
@@ -182,43 +177,12 @@ def test_any_number_of_workers_gives_the_bits_of_one_process(
         assert len(pool.backend.started) == count
 
 
-def test_some_cases_have_blocks_of_several_shards_and_some_of_one() -> None:
-    sizes = {case: {len(block) for block in blocks(-(-(CLIENTS - 3) // SIZES.get(case, 4)))} for case in CASES}
-    assert max(sizes["clip and noise"]) == max(sizes["history"]) == 2
-    assert sizes["fedmf"] == {1}
-
-
-@pytest.mark.parametrize("table", [HEADS, TEACHERS, DISTILL_WEIGHTS, PROTOTYPE_FORMS, NEGATIVES], ids=lambda t: t.what)
-def test_parts_of_programs_go_along_to_workers(table: Table[Any]) -> None:
-    for entry in table.values():
-        assert sealed(entry)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_program_goes_along_to_workers(variant: str) -> None:
-    assert sealed(program(variant))
-
-
-@pytest.mark.parametrize("variant", sessions.VARIANTS)
-def test_every_program_of_sessions_goes_along_to_workers(variant: str) -> None:
-    assert sealed(sessions.program(variant))
-
-
-def test_the_setting_is_told_once_and_again_when_it_is_another(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    local, backend = program("fedmf"), pool.of(2)
-    told: list[str] = []
-    tell = Workers._tell
-    monkeypatch.setattr(Workers, "_tell", lambda self, what, thing: (told.append(what), tell(self, what, thing)))
-    first, shared, private = work(local), local.init_shared(0), local.init_private(0, torch.from_numpy(EVERYONE))
-    for todo in (first, replace(first, round=3), replace(first, context=Ragged.empty(CLIENTS)), first):
-        assert len(list(backend.releases(todo, PLAIN, shared, private, shards(9)))) == 3
-    assert told == ["setting", "round", "round", "setting", "round", "setting", "round"]
-
-
-def test_no_shards_need_no_worker() -> None:
-    local, backend = program("fedmf"), Workers(2)
-    assert list(backend.releases(work(local), PLAIN, {}, {}, [])) == []
-    assert not backend.started
+def test_every_program_and_its_parts_go_along_to_workers() -> None:
+    parts = [
+        entry for table in (HEADS, TEACHERS, DISTILL_WEIGHTS, PROTOTYPE_FORMS, NEGATIVES) for entry in table.values()
+    ]
+    for thing in (*map(program, VARIANTS), *map(sessions.program, sessions.VARIANTS), *parts):
+        assert sealed(thing)
 
 
 def large(backend: Backend, items: int) -> torch.Tensor:
@@ -296,6 +260,8 @@ def test_a_fault_comes_back_and_a_caller_may_stop_midway() -> None:
     with pytest.raises(RuntimeError, match=r"(?s)failed in round 2, block .*ZeroDivisionError: nothing to share"):
         run(backend, Faulty(ZeroDivisionError("nothing to share")))
     assert not backend.started
+    with pytest.raises(InputError, match=r"^use another file$"):
+        run(backend, Faulty(InputError("use another file")))
     private = local.init_private(0, torch.from_numpy(EVERYONE))
     some = backend.releases(work(local), PLAIN, local.init_shared(0), private, shards(1))
     next(some)
@@ -306,22 +272,6 @@ def test_a_fault_comes_back_and_a_caller_may_stop_midway() -> None:
     assert unlinked(names)
 
 
-def test_wrong_input_in_a_worker_is_wrong_input_in_the_parent() -> None:
-    worker = processes._WorkerState()
-    local, shelf = Faulty(InputError("use another file")), Shelf()
-    todo = work(local)
-    worker.take("setting", shelf.put((local, todo.sampler, todo.context, None)))
-    private = local.init_private(0, torch.from_numpy(EVERYONE))
-    worker.things["round"] = (Round(todo.phases, 2, PLAIN, local.init_shared(0), {}), private, shards(5))
-    ours, theirs = multiprocessing.Pipe()
-    theirs.send_bytes(shared_memory.sealed(worker.run((3, "nowhere"))))
-    with pytest.raises(InputError, match=r"^use another file$"):
-        processes._Worker(0, multiprocessing.current_process(), ours, busy=1).receive(2)
-    worker.things.clear()
-    worker.reader.keep([])
-    shelf.clear()
-
-
 def test_a_killed_worker_is_an_error_and_leaves_nothing() -> None:
     backend, local = Workers(1), program("fedmf")
     run(backend, local)
@@ -330,15 +280,6 @@ def test_a_killed_worker_is_an_error_and_leaves_nothing() -> None:
     os.kill(running[0], signal.SIGKILL)
     with pytest.raises(RuntimeError, match=r"worker 0 of executor processes ended by signal 9 .*its round is lost"):
         run(backend, local)
-    assert gone(running)
-    assert unlinked(names)
-
-
-def test_a_crew_that_is_dropped_leaves_nothing() -> None:
-    backend = Workers(1)
-    run(backend, program("fedmf"))
-    running, names = pids(backend), segments(backend)
-    del backend
     assert gone(running)
     assert unlinked(names)
 
@@ -490,17 +431,3 @@ def test_a_segment_that_is_still_read_is_closed_later() -> None:
     del held
     reader.keep([])
     assert not reader.open
-
-
-def test_alone_and_workers_say_the_same_of_updates(pool: Pool) -> None:
-    local = program("transfr vector")
-    private = local.init_private(0, torch.from_numpy(EVERYONE))
-    todo: LocalWork = work(local, "final")
-    with one_thread():  # as federations run them: two threads add up in another order
-        both = [
-            list(one.updates(todo, local.init_shared(0), private, shards(7)))
-            for one in (InProcess(inline.run), pool.of(2))
-        ]
-    for expected, found in zip(*both, strict=True):
-        assert all(torch.equal(found.private[n], value) for n, value in expected.private.items())
-        assert expected.private.keys() == found.private.keys() != set()

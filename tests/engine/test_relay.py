@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from edgefr.engine.executors import inline
 from edgefr.engine.federation import Federation
-from edgefr.engine.transfer import Relay
+from edgefr.engine.transfer import Relay, senders
 from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet import load_fleet
 from edgefr.methods.fedcar.program import MESSAGE
@@ -57,10 +59,6 @@ def test_whose_it_is_follows_from_the_secret_key_and_the_round_alone() -> None:
     assert torch.equal(relayed(sent()), shuffled)
     assert any(not torch.equal(relayed(sent(), number=n), relayed(sent(), SECRET, n)) for n in range(1, 6))
     assert any(not torch.equal(relayed(sent(), number=n), relayed(sent(), number=n + 1)) for n in range(1, 6))
-
-
-def test_a_cohort_of_one_keeps_what_it_had() -> None:
-    assert not relayed(sent(np.array([3])), clients=np.array([3])).any()
 
 
 def test_messages_of_all_groups_are_relayed_together() -> None:
@@ -218,13 +216,6 @@ def begun(made: Experiment) -> Training:
     return Training.start(made, prepared, devices, device, lambda events: None)
 
 
-def test_a_contrast_whose_encoder_no_round_trains_is_refused() -> None:
-    with pytest.raises(InputError, match=r"privacy\.tensors: .* or model\.negative=none"):
-        load_experiment(overrides=["method=fedcar", "privacy.tensors=[item]"])
-    for fine in ("model.negative=none", "privacy.tensors=[item, encoder.wide]"):
-        load_experiment(overrides=["method=fedcar", "privacy.tensors=[item]", fine])
-
-
 def test_what_has_no_place_beside_messages_is_refused() -> None:
     with pytest.raises(InputError, match=r"set model\.negative=none"):
         load_experiment(overrides=["method=fedcar", "privacy.mechanism=gaussian", "privacy.clip=1", "privacy.sigma=1"])
@@ -236,3 +227,26 @@ def test_what_has_no_place_beside_messages_is_refused() -> None:
         load_experiment(overrides=["method=fedcar", "knowledge.interval=3"])
     assert private_experiment().draws_noise
     assert not load_experiment(overrides=["method=fedcar", "model.negative=none"]).draws_noise
+
+
+# --- who gets whose: a circle of a round's clients that only the server knows
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=2, max_size=40))
+@settings(max_examples=80)
+def test_every_message_goes_to_exactly_one_other_client(draws: list[int]) -> None:
+    whose = senders(np.array(draws, np.uint64))
+    assert sorted(whose.tolist()) == list(range(len(draws)))  # each once: no message is released to two
+    assert (whose != np.arange(len(draws))).all()  # nobody's own
+
+
+def test_a_cohort_of_one_gets_nothing() -> None:
+    assert senders(np.array([5], np.uint64)).tolist() == []
+    assert senders(np.empty(0, np.uint64)).tolist() == []
+
+
+def test_pairs_follow_the_draws_alone() -> None:
+    draws = np.random.default_rng(0).integers(0, 2**63, 30).astype(np.uint64)
+    order = np.random.default_rng(1).permutation(30)
+    whose, shuffled = senders(draws), senders(draws[order])
+    assert (order[shuffled] == whose[order]).all()

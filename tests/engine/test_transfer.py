@@ -7,23 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from cloud.fusion import KnowledgeSettings
 from cloud.prototypes import KnowledgeBase
 from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
-from edge.sessions import windows
 from edgefr.engine.executors.sessions import published
 from edgefr.engine.federation import Federation
 from edgefr.engine.transfer import REPLY, Transfer
+from edgefr.engine.work import LocalWork
 from privacy import keyed
 from privacy.plan import plan
 from privacy.prototypes import Prototypes
 from privacy.settings import PrivacySettings
 from tests.closeness import assert_all_same, assert_same
-from tests.contract.sessions import CLIENTS, LENGTH, SMALL, program, sampler
+from tests.contract.sessions import CLIENTS, SMALL, program, sampler
 
 CPU, EVERYONE, WIDTH = torch.device("cpu"), np.arange(CLIENTS), 6
 
@@ -72,6 +70,13 @@ def after(
     return private[REPLY]
 
 
+def asked_before(
+    made: Transfer, local: Any, number: int, shared: Any, private: Any, clients: np.ndarray, draws: Any
+) -> None:
+    """Let clients ask before they train in a round, where that is the order."""
+    made.before(LocalWork(local, [], draws, Ragged.empty(CLIENTS), number, CPU), shared, private, clients)
+
+
 # --- the two orders --------------------------------------------------------------------------------------------------
 
 
@@ -80,7 +85,7 @@ def test_trained_prototypes_are_answered_after_the_round(window: int | None) -> 
     made, loop, private, expected = transfer("trained", window=window), Loop(3, window), replies(), np.full((9, 6), 7.0)
     for number, some in enumerate(([4, 0, 7, 2, 8], [3, 1, 0], [5, 2, 6, 4]), start=1):
         clients, messages = np.array(some), prototypes(number)[: len(some)]
-        made.before(program("fcucr, trained prototypes"), number, {}, private, clients, sampler(), CPU)
+        asked_before(made, program("fcucr, trained prototypes"), number, {}, private, clients, sampler())
         assert private[REPLY].numpy() == pytest.approx(expected, abs=1e-6), "nothing is sent before training"
         found = after(made, number, clients, messages, private)
         sent = {(c, c): vector.double().numpy() for c, vector in zip(some, messages, strict=True)}
@@ -105,7 +110,7 @@ def test_received_prototypes_are_answered_before_training() -> None:
     for number, some in enumerate(([4, 0, 7, 2, 8], [3, 1, 0]), start=1):
         shared, clients = local.init_shared(number), np.array(some)
         before = private[REPLY].clone()
-        made.before(local, number, shared, private, clients, draws, CPU)
+        asked_before(made, local, number, shared, private, clients, draws)
         alone = {c: published(local, shared, draws.window(np.array([c])), CPU)[0].double().numpy() for c in some}
         answers = loop.exchange(number, {(c, c): vector for c, vector in alone.items()})
         for client in range(CLIENTS):
@@ -116,35 +121,6 @@ def test_received_prototypes_are_answered_before_training() -> None:
         assert torch.equal(private[REPLY], kept)
 
 
-def test_a_prototype_is_of_the_session_without_its_last_item() -> None:
-    """What is asked for when recommending is not in what is sent while training either."""
-    local, draws = program("fcucr"), sampler()
-    shared = local.init_shared(3)
-    expected = published(local, shared, windows(draws.items, draws.times, EVERYONE, LENGTH, skip=1), CPU)
-    assert torch.equal(published(local, shared, draws.window(EVERYONE), CPU), expected)
-    last = draws.items.offsets[1:] - 1
-    draws.items.values[last] = (draws.items.values[last] + 1) % 40
-    assert torch.equal(published(local, shared, draws.window(EVERYONE), CPU), expected)
-
-
-def test_prototypes_of_everybody_are_made_a_piece_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    local, draws = program("fcucr"), sampler()
-    shared, largest = local.init_shared(3), 0
-
-    class Watched:
-        def ask(self, tensors: Any, batch: Any) -> Any:
-            nonlocal largest
-            largest = max(largest, len(batch.items))
-            return local.ask(tensors, batch)
-
-    whole = published(local, shared, draws.window(EVERYONE), CPU)
-    monkeypatch.setattr("edgefr.engine.executors.sessions.AT_ONCE", 3)
-    parts = published(Watched(), shared, draws.window(EVERYONE), CPU)  # type: ignore[arg-type]
-    assert largest == 3 < CLIENTS
-    assert_same(parts, whole)
-    assert published(local, shared, draws.window(EVERYONE[:0]), CPU).shape == (0, WIDTH)
-
-
 @pytest.mark.parametrize("interval", [2, 3])
 def test_rounds_between_transfers_send_nothing_and_keep_the_answer(interval: int) -> None:
     trained, received = (transfer(order, interval=interval) for order in ("trained", "received"))
@@ -152,30 +128,12 @@ def test_rounds_between_transfers_send_nothing_and_keep_the_answer(interval: int
     for number in range(1, 9):
         before = late[REPLY].clone(), early[REPLY].clone()
         after(trained, number, EVERYONE, prototypes(number), late)
-        received.before(local, number, local.init_shared(number), early, EVERYONE, sampler(), CPU)
+        asked_before(received, local, number, local.init_shared(number), early, EVERYONE, sampler())
         for made, old, new in ((trained, before[0], late[REPLY]), (received, before[1], early[REPLY])):
             assert torch.equal(old, new) == ((number - 1) % interval != 0)
             assert len(made.base) == CLIENTS
             assert made.base.round == 1 + interval * ((number - 1) // interval)
     assert torch.equal(after(transfer("trained"), 1, EVERYONE, prototypes(7), replies()), late[REPLY])
-
-
-def test_the_first_round_trains_with_what_its_order_has() -> None:
-    """received: an answer; trained: nothing yet, so zeros."""
-    for variant, order in (("fcucr", "received"), ("fcucr, trained prototypes", "trained")):
-        f = federation(variant, order)
-        seen: list[torch.Tensor] = []
-        run = f.backend.releases
-
-        def watched(work, terms, shared, private, shards, run=run, seen=seen):
-            seen.append(private[REPLY].clone())
-            return run(work, terms, shared, private, shards)
-
-        f.backend.releases = watched  # type: ignore[method-assign]
-        for number in (1, 2):
-            f.round(number, EVERYONE, sampler(), Ragged.empty(CLIENTS))
-        assert bool(seen[0].any()) == (order == "received")
-        assert seen[1].any(dim=1).all()
 
 
 def federation(variant: str, order: str, **options: Any) -> Federation:
@@ -219,32 +177,10 @@ def test_shards_do_not_change_who_is_told_what(variant: str, order: str) -> None
 # --- what an answer says ---------------------------------------------------------------------------------------------
 
 
-@given(st.integers(2, 8), st.integers(1, 4), st.integers(0, 10**6))
-@settings(max_examples=40, deadline=None)
-def test_an_answer_is_made_of_others_alone(clients: int, top_k: int, seed: int) -> None:
-    """What a client had sent before does not come back to it: the same question gets the same answer without it."""
-    made, without = (transfer("trained", top_k=top_k, replace=False) for _ in range(2))
-    rest, who = np.arange(1, clients), np.arange(clients)
-    messages = prototypes(seed, clients)
-    after(made, 1, who, prototypes(seed + 1, clients), replies())
-    after(without, 1, rest, prototypes(seed + 1, clients)[1:], replies())
-    found, expected = (after(t, 2, who, messages, replies()) for t in (made, without))
-    assert torch.equal(found[0], expected[0])
-    loud = messages.clone()
-    loud[0] *= 100  # a longer question points the same way
-    again = transfer("trained", top_k=top_k, replace=False)
-    after(again, 1, who, prototypes(seed + 1, clients), replies())
-    assert_same(after(again, 2, who, loud, replies())[0], found[0], size=1.0)
-
-
-def test_with_nobody_else_there_is_no_answer() -> None:
-    assert not after(transfer("trained"), 1, np.array([3]), prototypes(0)[:1], replies())[3].any()
-
-
 def test_asking_adds_nothing() -> None:
     local, made, draws = program("fcucr"), transfer("received"), sampler()
     shared, private = local.init_shared(3), {REPLY: torch.zeros(CLIENTS, WIDTH)}
-    made.before(local, 1, shared, private, EVERYONE, draws, CPU)
+    asked_before(made, local, 1, shared, private, EVERYONE, draws)
     held = made.base.state()
     backwards = EVERYONE[::-1].copy()
     asked = made.asked(local, 2, shared, backwards, draws.window(backwards), CPU)
@@ -257,22 +193,6 @@ def test_asking_adds_nothing() -> None:
 # --- noise on what is received ---------------------------------------------------------------------------------------
 
 
-def noise(number: int = 1, order: np.ndarray = EVERYONE, seed: int = 4, size: float = 0.5) -> torch.Tensor:
-    """What the receivers' noise adds to the replies of a round."""
-    plain, noisy = transfer("trained"), transfer("trained", noise=size, seed=seed)
-    messages = prototypes(0)[torch.from_numpy(order)]
-    return after(noisy, number, order, messages, replies()) - after(plain, number, order, messages, replies())
-
-
-def test_receivers_noise_is_keyed_by_round_and_client() -> None:
-    base = noise()
-    assert_same(noise(order=np.random.default_rng(0).permutation(CLIENTS)), base)
-    for other in (noise(number=2), noise(seed=5)):
-        assert (base - other).abs().min() > 1e-4
-    assert (base[1:] - base[:-1]).abs().min() > 1e-4
-    assert_same(noise(size=1.0), 2 * base)
-
-
 def test_devices_add_their_noise_to_what_they_ask_for_when_recommending_too() -> None:
     """The noise of the round that comes next, as on a device (`edge.exchange.reply_of`)."""
     local, draws = program("fcucr"), sampler()
@@ -280,17 +200,11 @@ def test_devices_add_their_noise_to_what_they_ask_for_when_recommending_too() ->
     found = {}
     for size in (0.0, 0.5):
         made = transfer("received", noise=size)
-        made.before(local, 1, shared, {REPLY: torch.zeros(CLIENTS, WIDTH)}, EVERYONE, draws, CPU)
+        asked_before(made, local, 1, shared, {REPLY: torch.zeros(CLIENTS, WIDTH)}, EVERYONE, draws)
         found[size] = made.asked(local, 2, shared, EVERYONE, draws.window(EVERYONE), CPU)
     keys = keyed.fold(keyed.key(4, "received noise", 2), EVERYONE)
     drawn = [0.5 * keyed.normal(key, np.arange(WIDTH)) for key in keys]
     assert_same(found[0.5] - found[0.0], np.stack(drawn))
-
-
-def test_receivers_noise_has_the_size_asked_for() -> None:
-    draws = torch.cat([noise(number) for number in range(1, 60)]).flatten() / 0.5
-    assert float(draws.mean()) == pytest.approx(0, abs=4 / len(draws) ** 0.5)
-    assert float(draws.std()) == pytest.approx(1, abs=4 / (2 * len(draws)) ** 0.5)
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------------------

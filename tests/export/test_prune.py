@@ -179,7 +179,7 @@ def test_the_cap_covers_all_but_one_text_in_two_hundred(counts: list[int], longe
 
 @pytest.mark.parametrize("name", ["demo", "ml-100k", "ml-latest-small"])
 def test_whole_catalogues_are_read_as_before(name: str) -> None:
-    from cloud.teacher import resolve
+    from cloud.model_folder import resolve
     from edgefr.data import datasets as data
 
     folder = os.environ.get("EDGEFR_DATA")

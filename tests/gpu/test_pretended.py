@@ -53,14 +53,6 @@ def test_what_does_not_is_not_counted(kind: str) -> None:
     assert not gpu.waits
 
 
-def test_a_condition_and_a_list_are_reads() -> None:
-    with Pretended() as gpu:
-        x = numbers(gpu)
-        assert bool(x.any())
-        assert x.tolist() == [1.0, 2.0, 3.0]
-    assert sum(gpu.waits.values()) == 2
-
-
 def test_tensors_of_two_devices_are_not_mixed_and_the_host_sees_no_memory() -> None:
     with Pretended() as gpu:
         x = numbers(gpu)

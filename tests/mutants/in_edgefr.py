@@ -314,17 +314,17 @@ FAULTS = (
     ),
     Fault(
         "a client is relayed its own message",
-        "cloud/relay.py",
+        "edgefr/engine/transfer.py",
         "out[circle] = np.roll(circle, 1)",
         "out[circle] = circle",
-        "tests/cloud/test_relay.py::test_every_message_goes_to_exactly_one_other_client",
+        "tests/engine/test_relay.py::test_every_message_goes_to_exactly_one_other_client",
     ),
     Fault(
         "who gets whose message is the order in which they came",
-        "cloud/relay.py",
+        "edgefr/engine/transfer.py",
         'circle = np.argsort(draws, kind="stable")',
         "circle = np.arange(len(draws))",
-        "tests/cloud/test_relay.py::test_pairs_follow_the_draws_alone",
+        "tests/engine/test_relay.py::test_pairs_follow_the_draws_alone",
     ),
     Fault(
         "who relayed a message follows from the public seed",
@@ -371,8 +371,8 @@ FAULTS = (
     Fault(
         "updates are rounded to the nearest step of the grid",
         "edgefr/engine/aggregate.py",
-        "torch.trunc(u.values.double()",
-        "torch.round(u.values.double()",
+        "torch.trunc(v.double()",
+        "torch.round(v.double()",
         "tests/engine/test_aggregate.py::test_a_release_on_the_grid_is_the_exact_sum_of_rounded_updates",
     ),
     Fault(
@@ -571,9 +571,9 @@ FAULTS = (
     ),
     Fault(
         "the far count more than the near",
-        "cloud/fusions/softmax.py",
-        "logits = (cosines.double() / settings.temperature)",
-        "logits = (-cosines.double() / settings.temperature)",
+        "cloud/fusion.py",
+        "cosines.double() / settings.temperature)",
+        "-cosines.double() / settings.temperature)",
         FCUCR,
     ),
     Fault(
@@ -668,7 +668,7 @@ FAULTS = (
     ),
     Fault(
         "momentum forgets the rounds before",
-        "cloud/optimisers/momentum.py",
+        "cloud/optimisers.py",
         'before["sum"] * self.momentum + mean',
         "mean.double()",
         "tests/cloud/test_optimisers.py::test_momentum_is_torchs_sgd_with_momentum_on_the_negative_mean",

@@ -3,8 +3,6 @@
 parent: work, broadcast, cohort's tensors → shared memory     blocks' numbers → pipes     sums ← shared memory
 
 Workers take the biggest blocks first; sums are added in the blocks' order, so results equal one process's to the bit.
-Owns: workers' lives and the order of sums. Does not own: training and releases (`worker_protocol`), sums
-(`federation`).
 """
 
 from __future__ import annotations
@@ -92,12 +90,12 @@ class Workers(Elsewhere):
         self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> None:
         """Send every worker the round, and the setting where it changed."""
-        setting = Setting.of(work)
-        if self._setting is None or any(new is not old for new, old in zip(setting, self._setting, strict=True)):
+        setting, another = Setting.of(work, self._setting)
+        if another:
             self._tell("setting", setting)
             self._setting = setting
-        round_ = Round(tuple(work.phases), work.round, terms, dict(shared), dict(work.tables))
-        self._tell("round", (round_, own(work, private, np.concatenate(shards)), list(shards)))
+        told = Round.of(work, terms, shared), own(work, private, np.concatenate(shards)), list(shards)
+        self._tell("round", told)
 
     def _tell(self, what: str, thing: Any) -> None:
         message = pickle.dumps((what, self._shelves[what].put(thing)))

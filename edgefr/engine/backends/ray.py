@@ -5,17 +5,18 @@ driver: the clients of a few blocks, their private tensors → task → the bloc
 
 Blocks are added in their order, so results equal one process's to the bit on any number of nodes. Ray runs a task again
 elsewhere, from the same tensors, if its worker or node dies; nodes may join or leave. The driver holds all state.
-
-Owns: what is put in the object store, the order of sums. Does not own: the connection (`ray_cluster`), a task's work
-(`worker_protocol`), scheduling and retries (Ray).
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import pickle
+import socket
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,13 @@ import numpy.typing as npt
 import torch
 
 from edgefr.engine.aggregate import Terms
-from edgefr.engine.backends import ray_cluster as cluster
 from edgefr.engine.backends.backend import own
-from edgefr.engine.backends.ray_cluster import LOCAL, Connection, connect
 from edgefr.engine.backends.shared_memory import packed
 from edgefr.engine.backends.worker_protocol import Elsewhere, Round, Setting, answer, cut, trained
 from edgefr.engine.work import Clients, LocalWork
 from export.program import Tensors
 from privacy.errors import InputError
+from privacy.extras import needed
 
 AHEAD = 3
 """Tasks that are handed out for every processor, ahead of the one that is waited for."""
@@ -43,8 +43,54 @@ LARGE = 1 << 25
 RETRIES = 10
 """Times that a task is run again after its worker or node died."""
 
+LOCAL = "local"
+"""The address of a Ray of one's own."""
+
 Packed = tuple[bytes, list[npt.NDArray[np.uint8]]]
 """An object for the object store: arrays beside the rest of it, which readers see without a copy."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """This is a connection to Ray, the module `ray`; `mine`: it was started here and ends with `close`."""
+
+    ray: Any
+    mine: bool
+
+    def close(self) -> None:
+        if self.mine:
+            self.ray.shutdown()
+
+
+def connect(address: str, workers: int) -> Connection:
+    """Connect to "HOST:PORT", to "auto" (this machine's cluster), or start a "local" Ray with so many processors.
+
+    Raises `InputError` without the extra `ray` or where no cluster answers.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError:
+        raise needed("ray") from None
+    if ray.is_initialized():
+        return Connection(ray, mine=False)
+    how: dict[str, Any] = {"num_cpus": workers} if address == LOCAL else {}
+    try:
+        _knock(address)
+        ray.init(address, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False, **how)
+    except Exception as error:  # Ray's own have no base of their own, and a start that is too slow is a bare Exception
+        reason = " ".join(str(error).split())[:120]
+        what = "Ray does not start here" if address == LOCAL else f"no Ray answers at {address}"
+        raise InputError(f"{what}: {reason}; see `ray start`") from error
+    return Connection(ray, mine=True)
+
+
+def _knock(address: str) -> None:
+    """Raise `OSError` where HOST:PORT does not answer; Ray itself would try for five minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 class OnRay(Elsewhere):
@@ -82,11 +128,11 @@ class OnRay(Elsewhere):
         self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[Any]:
         """Yield what leaves each block, in order; with no terms the updates themselves."""
-        setting = Setting.of(work)
-        if self._setting is None or any(new is not old for new, old in zip(setting, self._setting, strict=True)):
-            self._setting, self._told = setting, self._put(setting)
+        self._setting, another = Setting.of(work, self._setting)
+        if another:
+            self._told = self._put(self._setting)
         began = time.perf_counter()
-        told = [self._told, self._put(Round(tuple(work.phases), work.round, terms, dict(shared), dict(work.tables)))]
+        told = [self._told, self._put(Round.of(work, terms, shared))]
         blocks = [[shards[at] for at in block] for block in cut(terms, len(shards))]
         processors = max(1, int(self.ray.cluster_resources().get("CPU", 1)))
         size = at_a_time(len(blocks), self._tasks * processors, 2 * sum(value.nbytes for value in shared.values()))
@@ -97,28 +143,23 @@ class OnRay(Elsewhere):
             for new in range(wanted + len(under_way), min(len(tasks), wanted + AHEAD * processors)):
                 content = [pack([(shard, own(work, private, shard)) for shard in blocks[at]]) for at in tasks[new]]
                 under_way[new] = self.task.remote(told, content)
-            for number, each in zip(numbers, self._answers(under_way.pop(wanted), work.round), strict=True):
-                yield _result(each, work.round, number)
+            yield from self._answers(under_way.pop(wanted), work.round, numbers)
         self._tasks = TASKS if time.perf_counter() - began > BRIEF else 1
 
     def _put(self, thing: Any) -> Any:
         return self.ray.put(pack(thing))
 
-    def _answers(self, task: Any, number: int) -> Sequence[tuple[str, Any]]:
+    def _answers(self, task: Any, number: int, blocks: Sequence[int]) -> Iterator[Any]:
         try:
             answers: Sequence[tuple[str, Any]] = self.ray.get(task)
         except self.ray.exceptions.RayError as error:
             raise RuntimeError(f"work of round {number} was lost on Ray: {error}") from error
-        return answers
-
-
-def _result(came_of_it: tuple[str, Any], number: int, block: int) -> Any:
-    kind, content = came_of_it
-    if kind == "wrong input":
-        raise InputError(content)
-    if kind == "failed":
-        raise RuntimeError(f"block {block} of round {number} failed on Ray:\n{content}")
-    return opened(content)
+        for block, (kind, content) in zip(blocks, answers, strict=True):
+            if kind == "wrong input":
+                raise InputError(content)
+            if kind == "failed":
+                raise RuntimeError(f"block {block} of round {number} failed on Ray:\n{content}")
+            yield opened(content)
 
 
 def at_a_time(blocks: int, tasks: int, bytes_: int) -> int:
@@ -156,11 +197,13 @@ def run_blocks(told: list[Any], contents: Sequence[Packed]) -> list[tuple[str, A
 
 
 def _told(told: list[Any]) -> tuple[Setting, Round]:
+    import ray
+
     names = [reference.hex() for reference in told]
     for name in _OPENED.keys() - set(names):
         del _OPENED[name]
     for name, reference in zip(names, told, strict=True):
         if name not in _OPENED:
-            _OPENED[name] = opened(cluster.opened(reference))
+            _OPENED[name] = opened(ray.get(reference))
     setting, round_ = (_OPENED[name] for name in names)
     return setting, round_

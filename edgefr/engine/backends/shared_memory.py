@@ -1,7 +1,6 @@
 """Objects go to other processes of this machine through shared memory: small parts as bytes, big arrays once.
 
-No file is written, and only processes started by this one open a segment. Owns: packing, segments and their end. Does
-not own: processes, pipes, what is sent.
+No file is written, and only processes started by this one open a segment.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from dataclasses import dataclass
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any
 
-import numpy as np
 import torch
 
 from privacy.errors import InputError
@@ -74,7 +72,7 @@ class Shelf:
             self.clear()
             _check_space(size)
             self.made += 1
-            name = None if self.name is None else numbered(self.name, self.made)
+            name = None if self.name is None else f"{self.name}.{self.made}"
             room = size if self.made == 1 else size + size // 4  # what grows once is not going to stop
             self.memory = SharedMemory(name, create=True, size=room)
         return self.memory
@@ -87,15 +85,11 @@ class Shelf:
             self.memory = None
 
 
-def numbered(name: str, number: int) -> str:
-    return f"{name}.{number}"
-
-
 def end_named(name: str, seen: int) -> None:
     """End what a dead process left on a named shelf; it may have made one segment more than `seen`."""
     for number in (seen, seen + 1):
         try:
-            memory = SharedMemory(numbered(name, number))
+            memory = SharedMemory(f"{name}.{number}")
         except FileNotFoundError:
             continue
         memory.close()
@@ -158,24 +152,17 @@ def sealed(thing: Any) -> bytes:
 
 def _pickled(thing: Any, aside: Callable[[pickle.PickleBuffer], bool] | None) -> bytes:
     stream = io.BytesIO()
-    _Pickler(stream, aside).dump(thing)
+    _Pickler(stream, protocol=5, buffer_callback=aside).dump(thing)
     return stream.getvalue()
 
 
 class _Pickler(pickle.Pickler):
     """This serialises tensors as arrays, whose contents can be set aside."""
 
-    def __init__(self, file: io.BytesIO, aside: Callable[[pickle.PickleBuffer], bool] | None):
-        super().__init__(file, protocol=5, buffer_callback=aside)
-
     def reducer_override(self, thing: Any) -> Any:
         if type(thing) is torch.Tensor and thing.device.type == "cpu" and not thing.requires_grad:
-            return _tensor, (thing.contiguous().numpy(),)
+            return torch.from_numpy, (thing.contiguous().numpy(),)
         return NotImplemented
-
-
-def _tensor(array: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(array)
 
 
 def _check_space(size: int) -> None:

@@ -1,8 +1,4 @@
-"""A block of a round's shards is trained in another process, on this machine or another: its input and its work.
-
-Owns: what is sent once, what once a round, and the work on a block. Does not own: transport (`processes`, `ray`),
-training (`inline`, `dispatch`), releases (`aggregate`).
-"""
+"""A block of a round's shards is trained in another process, on this machine or another: its input and its work."""
 
 from __future__ import annotations
 
@@ -32,8 +28,11 @@ class Setting(NamedTuple):
     memory: Memory | None
 
     @classmethod
-    def of(cls, work: LocalWork) -> Setting:
-        return cls(work.program, work.sampler, work.context, work.memory)
+    def of(cls, work: LocalWork, before: Setting | None) -> tuple[Setting, bool]:
+        """Return the setting of a round's work, and whether it is another than that of the round before."""
+        now = cls(work.program, work.sampler, work.context, work.memory)
+        same = before is not None and all(new is old for new, old in zip(now, before, strict=True))
+        return now, not same
 
 
 class Round(NamedTuple):
@@ -44,6 +43,10 @@ class Round(NamedTuple):
     terms: Terms | None
     shared: Tensors
     tables: Mapping[str, Table]
+
+    @classmethod
+    def of(cls, work: LocalWork, terms: Terms | None, shared: Tensors) -> Round:
+        return cls(tuple(work.phases), work.round, terms, dict(shared), dict(work.tables))
 
     def work(self, setting: Setting) -> LocalWork:
         program, sampler, context, memory = setting

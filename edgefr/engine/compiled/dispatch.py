@@ -3,8 +3,6 @@
 declared form, plain SGD, a table that learns from one kind of draws, a sum that is enough →  `kernel_run`
 a system that clients solve, and a sum that is enough →  `kernel_system`
 everything else →  `edgefr.engine.executors.inline`, then `release`
-
-Owns: who is compiled, and the arrays. Does not own: the computation.
 """
 
 from __future__ import annotations
@@ -110,15 +108,12 @@ def _compiled(
         room, leaves = _room(lists, draws, items, width), phases is last
         release = arrays.Release.of(terms, weights, leaves)
         touched = min(items, len(lists.had) * (1 + draws.each * len(draws.orders)) + len(lists.replays))
-        found, sums = np.empty(touched * leaves, np.int64), np.empty((touched * leaves, width))
-        norms = np.empty(len(clients))
-        count = run(
-            lists, draws, _phases(form, phases), tensors, release, room, *arrays.maps(items), found, sums, norms
-        )
-    order = np.argsort(found[:count])
-    rows = {form.rows: (torch.from_numpy(found[order]), torch.from_numpy(sums[order]))}
+        out = arrays.Out.of(items, touched * leaves, width, len(clients))
+        count = run(lists, draws, _phases(form, phases), tensors, release, room, out)
+    order = np.argsort(out.found[:count])
+    rows = {form.rows: (torch.from_numpy(out.found[order]), torch.from_numpy(out.sums[order]))}
     trained = {name for phase in work.phases for name in phase.trains}
-    return of_sums(terms, weights, norms, ({}, rows), {name: own[name] for name in own if name in trained})
+    return of_sums(terms, weights, out.norms, ({}, rows), {name: own[name] for name in own if name in trained})
 
 
 def _lists(work: LocalWork, clients: Clients, which: Selection, replay: Replay | None) -> arrays.Lists:
@@ -129,17 +124,9 @@ def _lists(work: LocalWork, clients: Clients, which: Selection, replay: Replay |
     avoids = sampler.train.take(clients) if which.part != "all" else nothing
     avoids = avoids if sampler.avoid is None else sampler.avoid.take(clients)
     again = nothing if replay is None else replay.items
-    label, weight = (np.zeros(0), np.zeros(0)) if replay is None else (replay.label, replay.weight)
-    return arrays.Lists(
-        arrays.plain(had.values, np.int32),
-        had.offsets,
-        arrays.plain(avoids.values, np.int32),
-        avoids.offsets,
-        arrays.plain(again.values, np.int32),
-        again.offsets,
-        arrays.plain(label, np.float32),
-        arrays.plain(weight, np.float32),
-    )
+    drawn = (np.zeros(0), np.zeros(0)) if replay is None else (replay.label, replay.weight)
+    columns = [part for one in (had, avoids, again) for part in (arrays.plain(one.values, np.int32), one.offsets)]
+    return arrays.Lists(*columns, *(arrays.plain(part, np.float32) for part in drawn))
 
 
 def _draws(form: Form, work: LocalWork, clients: Clients, phases: Sequence[Phase]) -> arrays.Draws:
@@ -219,9 +206,9 @@ def _solved(
 
     had = work.sampler.train.take(clients)
     users = work.begun(without_memory(private), clients)[form.user].clone(memory_format=torch.contiguous_format)
-    rows, gram = (shared[name].contiguous().numpy() for name in (form.rows, form.gram))
-    items, width = rows.shape
-    tensors = arrays.SystemTensors(rows, gram, np.float32(form.alpha), np.float32(form.ridge))
+    table, gram = (shared[name].contiguous().numpy() for name in (form.rows, form.gram))
+    items, width = table.shape
+    tensors = arrays.System(table, gram, np.float32(form.alpha), np.float32(form.ridge))
     weights = (work.sampler.train.counts[clients] if terms.by_size else np.ones(len(clients))).astype(np.float64)
     release = arrays.Release.of(terms, weights)
     most = int(had.counts.max(initial=0)) + width
@@ -231,16 +218,13 @@ def _solved(
         change=np.empty((most, width), np.float32),
         moved=np.empty(most, np.bool_),
     )
-    touched = min(items, len(had.values)) + width
-    found, sums, norms = np.empty(touched, np.int64), np.empty((touched, width)), np.empty(len(clients))
-    values, maps = arrays.plain(had.values, np.int32), arrays.maps(items + width)
-    count = run(values, had.offsets, tensors, release, users.numpy(), room, *maps, found, sums, norms)
-    order = np.argsort(found[:count])
-    of_items = order[found[order] < items]
+    out = arrays.Out.of(items + width, min(items, len(had.values)) + width, width, len(clients))
+    count = run(arrays.plain(had.values, np.int32), had.offsets, tensors, release, users.numpy(), room, out)
+    order = np.argsort(out.found[:count])
+    found, sums = out.found[order], out.sums[order]
+    last = int(np.searchsorted(found, items))  # what lies behind it are rows of the Gram matrix
     by_gram = np.zeros((width, width))
-    behind = found[:count] >= items
-    by_gram[found[:count][behind] - items] = sums[:count][behind]
-    of_rows = torch.from_numpy(found[of_items]), torch.from_numpy(sums[of_items])
-    return of_sums(
-        terms, weights, norms, ({form.gram: torch.from_numpy(by_gram)}, {form.rows: of_rows}), {form.user: users}
-    )
+    by_gram[found[last:] - items] = sums[last:]
+    dense = {form.gram: torch.from_numpy(by_gram)}
+    rows = {form.rows: (torch.from_numpy(found[:last]), torch.from_numpy(sums[:last]))}
+    return of_sums(terms, weights, out.norms, (dense, rows), {form.user: users})

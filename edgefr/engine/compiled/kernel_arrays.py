@@ -99,6 +99,24 @@ class Release(NamedTuple):
         return cls(leaves, clip, terms.norm == "l1", step, terms.share, terms.largest, weights)
 
 
+class Out(NamedTuple):
+    """These are a shard's releases: the rows `found`, their `sums` [rows, d], `norms` [C] before the clip.
+
+    `seen` and `slot` [items] are maps of zeros, and left so.
+    """
+
+    seen: Any
+    slot: Any
+    found: Any
+    sums: Any
+    norms: Any
+
+    @classmethod
+    def of(cls, items: int, touched: int, width: int, clients: int) -> Out:
+        """Make room for so many `touched` rows of a catalogue."""
+        return cls(*maps(items), np.empty(touched, np.int64), np.empty((touched, width)), np.empty(clients))
+
+
 class Room(NamedTuple):
     item: Any
     change: Any
@@ -118,7 +136,7 @@ class Room(NamedTuple):
     raw: Any
 
 
-class SystemTensors(NamedTuple):
+class System(NamedTuple):
     """These are the broadcast `rows` [items, d] and `gram` [d, d] of clients that solve a system, and its weights."""
 
     rows: Any

@@ -1,7 +1,7 @@
 """Clients of a form are trained in one compiled call, each while it is in cache, from its draws to the shard's sum.
 
 Releases equal those of `engine.aggregate.release`, in the order of the shard; contract tests hold all of it to the
-vectorised executor. Owns: draws, steps, gradients, clip and sum. Does not own: which programs (`dispatch`).
+vectorised executor.
 """
 
 from __future__ import annotations
@@ -41,10 +41,9 @@ def norm_of(rows: int, l1: bool, by_width: Any, room: Any) -> float:
 
 
 @compiled
-def add(
-    rows: int, factor: float, weight: float, step: float, slot: Any, slots: int, found: Any, sums: Any, room: Any
-) -> int:
+def add(rows: int, factor: float, weight: float, step: float, slots: int, out: Any, room: Any) -> int:
     """Add a client's changes, clipped by `factor` and rounded toward zero, to the sums; return the rows summed."""
+    slot, found, sums = out.slot, out.found, out.sums
     d = sums.shape[1]
     for r in range(rows):
         i = room.item[r]
@@ -74,29 +73,13 @@ def factor_of(norm: float, clip: float) -> float:
 
 
 @compiled
-def run(
-    lists: Any,
-    draws: Any,
-    phases: Any,
-    tensors: Any,
-    terms: Any,
-    room: Any,
-    seen: Any,
-    slot: Any,
-    found: Any,
-    sums: Any,
-    norms: Any,
-) -> int:
-    """Train a shard's clients one after another, and add up their releases. Return how many rows have a sum.
-
-    `norms` [C] get norms before the clip, `found` the rows, `sums` [rows, d] their sums. `seen` and `slot` [items] are
-    zeros, and left so.
-    """
-    d = tensors.rows.shape[1]
+def run(lists: Any, draws: Any, phases: Any, tensors: Any, terms: Any, room: Any, out: Any) -> int:
+    """Train a shard's clients one after another, and add up their releases `out`. Return how many rows have a sum."""
+    norms, d = out.norms, tensors.rows.shape[1]
     w, by_w, by_width = np.empty(d, F), np.empty(d, F), np.empty(d, np.float64)
     slots = 0
     for c in range(norms.shape[0]):
-        rows, steps = steps_of(c, lists, draws, seen, room)
+        rows, steps = steps_of(c, lists, draws, out.seen, room)
         groups = (lists.had_ends[c + 1] - lists.had_ends[c]) * (1 + draws.each) // draws.groups
         for r in range(rows):
             room.moved[r] = False
@@ -108,7 +91,7 @@ def run(
         if not norm <= terms.largest:  # so of what is no number
             continue
         factor = factor_of(norm, terms.clip) * terms.share
-        slots = add(rows, factor, terms.sizes[c], terms.step, slot, slots, found, sums, room)
+        slots = add(rows, factor, terms.sizes[c], terms.step, slots, out, room)
     for s in range(slots):
-        slot[found[s]] = 0
+        out.slot[out.found[s]] = 0
     return slots

@@ -1,8 +1,6 @@
 """A client solves its linear system and makes its gradient, which is summed, all while it is in cache.
 
 (G + alpha Σ y y' + ridge I) x = (1 + alpha) Σ y, sums over the rows y of what it had (FCF, Eq. 2).
-
-Owns: solution, gradients, clip and sum. Does not own: which programs these are (`closed_form`).
 """
 
 from __future__ import annotations
@@ -11,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from cloud.compiled import compiled, dot
+from cloud.compiled import compiled
+from cloud.compiled.lanes import dot
 from edgefr.engine.compiled.kernel_draws import numbered
 from edgefr.engine.compiled.kernel_run import add, factor_of, norm_of
 
@@ -90,30 +89,16 @@ def _gradient(had: Any, rows: Any, alpha: Any, x: Any, room: Any) -> None:
 
 
 @compiled
-def run(
-    had: Any,
-    ends: Any,
-    tensors: Any,
-    terms: Any,
-    users: Any,
-    room: Any,
-    seen: Any,
-    slot: Any,
-    found: Any,
-    sums: Any,
-    norms: Any,
-) -> int:
+def run(had: Any, ends: Any, tensors: Any, terms: Any, users: Any, room: Any, out: Any) -> int:
     """Let a shard's clients solve one after another, and add up their releases. Return how many rows have a sum.
 
-    `users` [C, d] get the solutions; clients without items keep theirs. `norms` [C] get norms before the clip, `found`
-    the rows, `sums` [rows, d] their sums. G's rows are numbered behind the items. `seen` and `slot` [items + d] are
-    zeros, and left so.
+    `users` [C, d] get the solutions; clients without items keep theirs. G's rows are numbered behind the items.
     """
-    d = users.shape[1]
+    norms, d = out.norms, users.shape[1]
     by_width = np.empty(d, np.float64)
     slots = 0
     for c in range(norms.shape[0]):
-        mine, x = room.item[: _distinct(had, ends[c], ends[c + 1], seen, room.item)], users[c]
+        mine, x = room.item[: _distinct(had, ends[c], ends[c + 1], out.seen, room.item)], users[c]
         norms[c] = 0
         if not len(mine):
             continue
@@ -124,7 +109,7 @@ def run(
         if not norms[c] <= terms.largest:  # so of what is no number
             continue
         factor = factor_of(norms[c], terms.clip) * terms.share
-        slots = add(len(mine) + d, factor, terms.sizes[c], terms.step, slot, slots, found, sums, room)
+        slots = add(len(mine) + d, factor, terms.sizes[c], terms.step, slots, out, room)
     for s in range(slots):
-        slot[found[s]] = 0
+        out.slot[out.found[s]] = 0
     return slots

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from cloud.compiled import compiled, dot, float_of
+from cloud.compiled import compiled
+from cloud.compiled.lanes import dot
 
 F = np.float32
 CROSS_ENTROPY, OF_PROBABILITIES, BPR, SOFTMAX, OF_PAIRS = range(5)
@@ -27,7 +28,7 @@ def _exp(x: Any) -> Any:
     p = p * y + F(4.1665795894e-2)
     p = p * y + F(1.6666665459e-1)
     p = p * y + F(5.0000001201e-1)
-    return (p * y * y + y + F(1)) * float_of(np.int32((np.int32(k) + np.int32(127)) << np.int32(23)))
+    return (p * y * y + y + F(1)) * np.int32((np.int32(k) + np.int32(127)) << np.int32(23)).view(F)
 
 
 @compiled

@@ -2,8 +2,6 @@
 
 layers that the program declares, one kind of examples, no replay, on the host   →  `kernel_layers`
 everything else   →  `edgefr.engine.executors.inline`, step by step
-
-Owns: which phases are compiled, and the arrays. Does not own: the computation.
 """
 
 from __future__ import annotations
@@ -94,6 +92,8 @@ class Taken:
         widths = [self.program.specs[f"{name}"].shape for name in self.names if name.endswith(".weight")]
         every = np.array([widths[0][0], *(shape[1] for shape in widths)])
         moments = self.moments if len(self.moments[0]) else (np.zeros_like(self.own[:, :0]),) * 2
+        kind, temperature = list(LOSSES).index(self.layers.loss), np.float32(self.layers.temperature)
+        loss = arrays.Loss(kind, temperature, self.layers.user is None, self.layers.residual)
         for steps in plans:
             laid, number = _laid(steps, pairs=LOSSES[self.layers.loss].pairs), int(self.done.max(initial=0))
             tables, items = self._tables(laid.items)
@@ -101,7 +101,7 @@ class Taken:
             room = self._room(every, laid, tables)
             optimiser = self._optimiser(number + len(laid.first))
             with one_thread().limit(limits=1, user_api="blas"):
-                train_layers(tables, laid, every, self._loss(), optimiser, self.own, *moments, room)
+                train_layers(tables, laid, every, loss, optimiser, self.own, *moments, room)
         parts = torch.from_numpy(self.own).split([self.values[name][0].numel() for name in self.names], dim=1)
         for name, part in zip(self.names, parts, strict=True):
             self.values[name] = part.reshape(self.values[name].shape).contiguous()
@@ -141,10 +141,6 @@ class Taken:
         rates = np.array([self.phase.lr[name] for name in self.names])
         moments = RULES[self.phase.optimiser].moments
         return arrays.Optimiser(ends, rates, moments, np.float32(self.phase.beta_2), sizes, epsilons)
-
-    def _loss(self) -> arrays.Loss:
-        kind, temperature = list(LOSSES).index(self.layers.loss), np.float32(self.layers.temperature)
-        return arrays.Loss(kind, temperature, self.layers.user is None, self.layers.residual)
 
 
 def _laid(steps: Steps, pairs: bool) -> arrays.Steps:

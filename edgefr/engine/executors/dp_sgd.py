@@ -1,16 +1,13 @@
-"""The executor of example-level DP-SGD takes one client at a time and gradients example by example, through opacus.
+"""The executor of example-level DP-SGD takes one client at a time and gradients example by example.
 
-records → a gradient of each (opacus) → clip, sum, mean, noise (float64) → the engine's optimiser
+records → a gradient of each (`torch.func`) → clip, sum, mean, noise (float64) → the engine's optimiser
 
 A *record* is one interaction with its negatives, drawn from all items but its own, so that its gradient depends on no
-other interaction. A step takes up to batch_size
+other interaction. A step takes up to batch_size / (1 + negatives) records and divides by that number, so a client with
+few records takes shorter steps. Every tensor that a phase trains is clipped and noised, private ones too, since later
+gradients depend on them; of a table every row is noised. Training after the rounds is `inline`'s.
 
-(1 + negatives) records and divides by that number, so a client with few records takes shorter steps. Every tensor that
-a phase trains is clipped and noised, private ones too, since later gradients depend on them; of a table every row is
-noised. Training after the rounds is `inline`'s.
-
-Owns: records, the step, which programs fit. Does not own: the guarantee (`privacy.example_plan`), the proof that opacus
-is right (`dp_sgd_probe`).
+Owns: records, the step, which programs fit. Does not own: the guarantee (`privacy.example_plan`).
 """
 
 from __future__ import annotations
@@ -22,12 +19,12 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.func import grad, vmap
 
 from edge.sampling import EVERYTHING, Sampler
 from edgefr.config import random_streams as purposes
 from edgefr.engine.executors import inline
-from edgefr.engine.executors.dp_sgd_probe import probe
 from edgefr.engine.optimisers import Optimiser
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained, without_memory
 from export.batches import One
@@ -42,10 +39,10 @@ from privacy.settings import PrivacySettings
 
 FLOAT = 4
 AT_ONCE = 2**25
-"""Bytes of gradients that are held at once; more records than that go through opacus in parts."""
+"""Bytes of gradients that are held at once; of more records they are taken in parts."""
 
-EXACT = 2**24
-"""Whole numbers below it are exact in float32, as opacus hands a record's items on."""
+TOLERANCE = 1e-5
+"""Of a probed gradient, relative to the largest value of its tensor's over all examples."""
 
 
 @dataclass(frozen=True)
@@ -65,24 +62,24 @@ class DPSGD:
         check_program(work.program)
         if work.memory is not None:
             raise InputError("privacy.examples protects no replayed interactions; use a strategy without memory")
-        if not isinstance(work.sampler, Sampler):
-            raise InputError("privacy.examples protects interactions one by one, not sessions; use another method")
-        private = without_memory(work.begun(private, clients))
-        terms = self.clip, self.sigma, planned_records(work.sampler), work.device
-        steps = [PrivateSteps(work.program, phase, *terms) for phase in work.phases]
+        sampler, private = cast(Sampler, work.sampler), without_memory(work.begun(private, clients))
+        steps = [
+            PrivateSteps(work.program, phase, self.clip, self.sigma, planned_records(sampler), work.device)
+            for phase in work.phases
+        ]
         ended = []
         for slot, number in enumerate(clients.tolist()):
             tensors = {**shared, **{name: value[slot].to(work.device) for name, value in private.items()}}
             for phase_steps in steps:
                 purpose = purposes.noise_of_steps(phase_steps.phase.name)
                 noise = self.key.stream(work.sampler.seed, purpose, work.round, number)
-                _train(work.sampler, work.round, tensors, phase_steps, number, noise)
+                _train(sampler, work.round, tensors, phase_steps, number, noise)
             ended.append(tensors)
         return _updates(work, shared, ended)
 
 
 class PrivateSteps:
-    """These are the steps of one phase; opacus takes the gradients of the program's loss of a record.
+    """These are the steps of one phase by gradients of the program's loss of single records.
 
     Tensors are one client's, whole; records are int64 [n, 1 + negatives], the interaction's item first. `planned`:
     records of a full step, which sums are divided by.
@@ -91,55 +88,37 @@ class PrivateSteps:
     def __init__(
         self, program: LocalProgram, phase: Phase, clip: float, sigma: float, planned: int, device: torch.device
     ):
-        try:
-            from opacus.grad_sample.functorch import prepare_layer
-        except ImportError as error:
-            raise InputError("privacy.examples needs opacus: pip install 'edgefr[cloud]'") from error
         self.program, self.phase, self.clip, self.sigma, self.planned = program, phase, clip, sigma, planned
         self.device = device
-        self.loss = _RecordLoss(_Setting(program, phase))
-        prepare_layer(self.loss)  # no hooks: they would run the whole batch once more, for nothing
+        self._read: Tensors = {}  # a client's tensors, of tables the rows `_rows` that the records read
+        self._rows = torch.zeros(0, dtype=torch.int64)
 
     def step(self, tensors: Tensors, records: Tensor, noise: NoiseStream | None = None) -> dict[str, Tensor]:
         """Return the noised sum of the records' clipped gradients / `planned`, whole tensors by name.
 
         Draws use up `noise`, tensor after tensor (None: sigma is 0).
         """
-        touched, out = self._load(tensors, records), {}
+        self._load(tensors, records)
+        out = {}
         for name, total in zip(self.phase.trains, self._sums(records), strict=True):
-            rows = touched if self._is_table(name) else None
+            rows = self._rows if self._is_table(name) else None
             out[name] = self._whole(total / self.planned, tensors[name], rows, noise)
         return out
 
     def each(self, tensors: Tensors, records: Tensor) -> dict[str, Tensor]:
-        """Return every record's own gradient before the clip, [n, *shape] by name."""
-        touched, out = self._load(tensors, records), {}
-        for name, gradients in zip(self.phase.trains, self._gradients(records), strict=True):
-            out[name] = gradients
-            if self._is_table(name):
-                out[name] = tensors[name].new_zeros(len(records), *tensors[name].shape)
-                out[name][:, touched] = gradients
-        return out
+        """Return every record's own gradient before the clip, [n, *shape] by name; of tables the rows that are read."""
+        self._load(tensors, records)
+        return dict(zip(self.phase.trains, self._gradients(records), strict=True))
 
-    def _load(self, tensors: Tensors, records: Tensor) -> Tensor:
-        """Put a client's tensors into the module, of tables the rows that the records read; these are returned."""
-        touched = records.unique()
-        here = {n: tensors[n][touched] if self._is_table(n) else tensors[n] for n in self.phase.uses}
-        for number, name in enumerate(self.phase.trains):
-            setattr(self.loss, f"tensor{number}", nn.Parameter(here[name].detach()))
-        setting = self.loss.setting
-        setting.fixed = {name: value for name, value in here.items() if name not in self.phase.trains}
-        setting.rows = touched
-        return touched
-
-    def _parts(self, records: Tensor) -> tuple[Tensor, ...]:
-        size = FLOAT * sum(parameter.numel() for parameter in self.loss.parameters())
-        return records.split(max(1, AT_ONCE // max(size, 1)))
+    def _load(self, tensors: Tensors, records: Tensor) -> None:
+        rows = self._rows = records.unique()
+        self._read = {n: (tensors[n][rows] if self._is_table(n) else tensors[n]).detach() for n in self.phase.uses}
 
     def _sums(self, records: Tensor) -> list[Tensor]:
         """Return the sum of the records' clipped gradients, of every tensor: float64."""
-        sums = [torch.zeros_like(parameter, dtype=torch.float64) for parameter in self.loss.parameters()]
-        for part in self._parts(records):
+        trains = [self._read[name] for name in self.phase.trains]
+        sums = [torch.zeros_like(value, dtype=torch.float64) for value in trains]
+        for part in records.split(max(1, AT_ONCE // max(FLOAT * sum(value.numel() for value in trains), 1))):
             gradients = [found.double() for found in self._gradients(part)]
             norms = torch.stack([found.reshape(len(part), -1).norm(dim=1) for found in gradients]).norm(dim=0)
             factors = factors_by(torch, norms, self.clip)
@@ -148,13 +127,16 @@ class PrivateSteps:
 
     def _gradients(self, records: Tensor) -> list[Tensor]:
         """Return every record's gradient, of every tensor; what is not finite in them counts as 0."""
-        from opacus.grad_sample.functorch import ft_compute_per_sample_gradient
 
-        places = torch.searchsorted(self.loss.setting.rows, records)
-        given, one = torch.stack([places, records], dim=-1).float(), torch.ones(len(records), device=records.device)
+        def loss(trains: Tensors, record: Tensor, places: Tensor) -> Tensor:
+            batch = batch_of(record.unsqueeze(0), places.unsqueeze(0))
+            return self.program.loss({**self._read, **trains}, batch, self.phase)
+
+        trains = {name: self._read[name] for name in self.phase.trains}
+        places = torch.searchsorted(self._rows, records)
         with torch.no_grad():  # the gradients need none of their own
-            found = ft_compute_per_sample_gradient(self.loss, [given], one)
-        return [gradients.nan_to_num(0.0, 0.0, 0.0) for gradients in found.values()]
+            found = vmap(grad(loss), in_dims=(None, 0, 0))(trains, records, places)
+        return [found[name].nan_to_num(0.0, 0.0, 0.0) for name in self.phase.trains]
 
     def _whole(self, mean: Tensor, like: Tensor, rows: Tensor | None, noise: NoiseStream | None) -> Tensor:
         """Return the noised gradient of a whole tensor; `rows` of a table were read, and others have noise alone."""
@@ -167,36 +149,6 @@ class PrivateSteps:
 
     def _is_table(self, name: str) -> bool:
         return self.program.specs[name].kind == "rows"
-
-
-class _Setting:
-    def __init__(self, program: LocalProgram, phase: Phase):
-        self.program, self.phase = program, phase
-        self.fixed: Tensors = {}
-        self.rows = torch.zeros(0, dtype=torch.int64)
-
-    def __deepcopy__(self, memo: object) -> _Setting:
-        return self
-
-
-class _RecordLoss(nn.Module):
-    """This module has a client's trained tensors as parameters; a record [1, 1 + k, 2] of (row, item) → loss [1].
-
-    It has no layers, so opacus uses functorch, one record at a time.
-    """
-
-    def __init__(self, setting: _Setting):
-        super().__init__()
-        self.setting = setting
-        for number in range(len(setting.phase.trains)):
-            self.register_parameter(f"tensor{number}", nn.Parameter(torch.zeros(0)))
-
-    def forward(self, records: Tensor) -> Tensor:
-        program, phase = self.setting.program, self.setting.phase
-        tensors = {**self.setting.fixed, **dict(zip(phase.trains, self.parameters(), strict=True))}
-
-        places, items = records.long().unbind(-1)
-        return program.loss(tensors, batch_of(items, places), phase).unsqueeze(0)
 
 
 def batch_of(records: Tensor, places: Tensor | None = None) -> One:
@@ -289,7 +241,7 @@ def largest_shard(program: LocalProgram, memory_mb: int) -> int:
 
 
 def check_program(program: LocalProgram) -> None:
-    """Raise `InputError` for a program whose examples depend on one another, or that opacus is not tried with."""
+    """Raise `InputError` for a program whose examples depend on one another, or whose losses are not tried so."""
     if program.needs_history and program.window is None:
         raise InputError(
             "privacy.examples: a mean over the history makes every example depend on all of a client's interactions; "
@@ -304,14 +256,14 @@ def check_program(program: LocalProgram) -> None:
     for name, spec in program.specs.items():
         if spec.kind == "rows" and spec.place != "shared":
             raise InputError(f"privacy.examples: every row of a client's own table {name} would be noise; use fedmf")
-        if spec.kind == "rows" and spec.shape[0] >= EXACT:
-            raise InputError(f"privacy.examples takes fewer than {EXACT} items; tensor {name} has {spec.shape[0]}")
 
 
 def start_up_probe(program: LocalProgram, seed: int, negatives: int, device: torch.device) -> None:
-    """Refuse a program whose gradients opacus gets wrong on four keyed records (see `probe`).
+    """Refuse a program whose clipped gradients would not be those of single examples, on four keyed records.
 
-    Tensors are a little off their first values, since zeros would hide a wrong gradient. Raises `InputError`.
+    In every phase the gradients of all at once are those of one after the other ("loop"), and the gradient of the
+    program's own loss of the batch is their mean ("batch"): a loss of the batch's statistics fails it. Tensors are a
+    little off their first values, since zeros would hide a wrong gradient. Raises `InputError`.
     """
     check_program(program)
     first = {**program.init_shared(seed), **{n: v[0] for n, v in program.init_private(seed, torch.arange(1)).items()}}
@@ -324,27 +276,36 @@ def start_up_probe(program: LocalProgram, seed: int, negatives: int, device: tor
     drawn = keyed.generator(seed, "probe").permutation(min(items, default=1))
     records = torch.from_numpy(np.resize(drawn, 4 * (1 + negatives))).view(4, -1).to(device)
     for phase in (phase for phase in program.phases if phase.when == "round" and phase.epochs):
-        probe(f"{program.name}, phase {phase.name}", _Probed(program, phase, tensors), records)
+        try:
+            _probe(program, phase, tensors, records)
+        except (RuntimeError, NotImplementedError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"privacy.examples cannot be kept for {program.name}, phase {phase.name}: its loss has no gradients of "
+                f"single examples ({' '.join(str(error).split())[:200]})"
+            ) from error
 
 
-@dataclass(frozen=True)
-class _Probed:
-    program: LocalProgram
-    phase: Phase
-    tensors: Tensors
-
-    def step(self, records: Tensor, clip: float) -> dict[str, Tensor]:
-        return self._steps(records, clip).step(self.tensors, records)
-
-    def each(self, records: Tensor) -> dict[str, Tensor]:
-        return self._steps(records, 1.0).each(self.tensors, records)
-
-    def plain(self, records: Tensor) -> dict[str, Tensor]:
-        leaves = {name: self.tensors[name].detach().requires_grad_() for name in self.phase.trains}
-        tensors = {name: leaves.get(name, self.tensors[name]) for name in self.phase.uses}
-        loss = self.program.loss(tensors, batch_of(records), self.phase)
+def _probe(program: LocalProgram, phase: Phase, tensors: Tensors, records: Tensor) -> None:
+    def plain(some: Tensor) -> dict[str, Tensor]:
+        leaves = {name: tensors[name].detach().requires_grad_() for name in phase.trains}
+        loss = program.loss({name: leaves.get(name, tensors[name]) for name in phase.uses}, batch_of(some), phase)
         found = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
-        return dict(zip(leaves, found, strict=True))
+        tables = {name for name in leaves if program.specs[name].kind == "rows"}
+        return {n: g[records.unique()] if n in tables else g for n, g in zip(leaves, found, strict=True)}
 
-    def _steps(self, records: Tensor, clip: float) -> PrivateSteps:
-        return PrivateSteps(self.program, self.phase, clip, 0.0, len(records), records.device)
+    who = f"{program.name}, phase {phase.name}"
+    alone = [plain(record) for record in records.split(1)]
+    stacked = {name: torch.stack([found[name] for found in alone]) for name in phase.trains}
+    whole = max(float(value.abs().max()) for value in stacked.values())
+    if not 0 < whole < float("inf"):  # false for NaN
+        raise InputError(f"privacy.examples cannot be probed for {who}: its gradients are zeros or not finite")
+    at_once = PrivateSteps(program, phase, 1.0, 0.0, len(records), records.device).each(tensors, records)
+    means = {name: value.mean(0) for name, value in stacked.items()}
+    for question, found, expected in (("loop", at_once, stacked), ("batch", plain(records), means)):
+        for name, value in expected.items():
+            off = float((found[name] - value).abs().max()) / (float(stacked[name].abs().max()) or whole)
+            if not off <= TOLERANCE:  # true for NaN
+                raise InputError(
+                    f"privacy.examples cannot be kept for {who}: tensor {name} fails probe '{question}', its gradient "
+                    f"is off by {off:.2g} of the largest value; use another method, or drop privacy.examples"
+                )

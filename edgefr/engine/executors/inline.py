@@ -30,6 +30,7 @@ from edgefr.engine.executors import sessions as sequences
 from edgefr.engine.executors.proximal import Pulled
 from edgefr.engine.executors.replay import Shardwise
 from edgefr.engine.optimisers import Optimiser
+from edgefr.engine.tables import find
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, check_sets, trained, without_memory
 from export.batches import Flat, One, Padded, Pairs, told
 from export.program import Phase, Pull, Tensors, left_alone, turns
@@ -354,9 +355,8 @@ class _Shard:
         steps, catalogue = self.whole[0].steps, self.work.sampler.catalogue
         wanted = (np.arange(len(items))[:, None] * catalogue + items).ravel()
         known = steps.slots * catalogue + steps.touched
-        at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        mine = self._tensor(known[at] == wanted).unsqueeze(1)
-        return rows + self.change[name].index_select(0, self._tensor(at)) * mine
+        at, there = find(known, wanted)
+        return rows + self.change[name].index_select(0, self._tensor(at)) * self._tensor(there).unsqueeze(1)
 
     def _written(self, name: str, order: Ints) -> RowUpdates:
         """Return the clients' own rows of a table as they are now."""

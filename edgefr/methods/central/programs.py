@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from cloud.references.cmf import CMF, Joint
 from cloud.references.ease import Ease
-from cloud.references.emcdr import EMCDR, AfterSource, Fit
-from cloud.references.factors import Factors
-from cloud.references.folds import Folds, drawn_folds
+from cloud.references.factors import CMF, Factors, Joint
+from cloud.references.folds import EMCDR, AfterSource, Fit, Folds, drawn_folds
 from cloud.references.neumf import NeuMF, forward, layers
 from cloud.references.pooling import Pooled
 from edgefr.data.prepared_data import Prepared

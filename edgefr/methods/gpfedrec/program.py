@@ -1,4 +1,4 @@
-"""GPFedRec is the local program of graph-guided personalisation. Its server rule is `cloud.graph`."""
+"""GPFedRec is the local program of graph-guided personalisation. Its server rule is `cloud.rules.graph`."""
 
 from __future__ import annotations
 

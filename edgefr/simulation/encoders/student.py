@@ -27,7 +27,7 @@ class Student(RunEncoder):
         """Distil the student (or take the teacher) and encode every item's text once. Both are cached by content."""
         from cloud.distill import distill, untrained
         from cloud.encode import encode
-        from cloud.teacher import resolve
+        from cloud.model_folder import resolve
         from privacy.files import cache_dir
 
         cache, settings, texts = cache_dir(), experiment.encoder, prepared.dataset.catalogue.text

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from cloud.graph_settings import GraphSettings
+from cloud.rules.graph import GraphSettings
 from edge.ragged import Ragged
-from edgefr.engine.dense_tables import check_laid
 from edgefr.engine.executors import debug, inline
 from edgefr.engine.federation import Federation
 from edgefr.engine.scoring import ModelScorer
+from edgefr.engine.tables import check_laid
 from edgefr.engine.work import Executor
 from edgefr.experiment.experiment import load_experiment
 from edgefr.experiment.method import METHODS

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloud.compiled import compiled, dot
+from cloud.compiled import compiled
+from cloud.compiled.lanes import dot
 
 
 def _add_products(base: Any, ends: Any, slots: Any, values: Any, along: Any, out: Any) -> None:
