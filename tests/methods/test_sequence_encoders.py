@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from edgefr.methods.fcucr.gru4rec import GRU4Rec
-from edgefr.methods.fcucr.sasrec import SASRec
-from edgefr.methods.fcucr.tisasrec import TiSASRec, intervals
+from edgefr.methods.fcucr.encoders import GRU4Rec, SASRec, TiSASRec, intervals
 from export.trace import open_session, trace
 from privacy.errors import InputError
 from tests.closeness import assert_same
