@@ -18,7 +18,6 @@ from edgefr.methods.regularised import Anchored, anchors
 from edgefr.methods.testing import cases
 from export.given import Given
 from export.program import LocalProgram
-from tests.contract import sessions
 from tests.methods import berts
 
 ITEMS, CLIENTS, WIDTH = 60, 23, 16
@@ -156,13 +155,6 @@ VARIANTS: dict[str, tuple[str, dict]] = {
         {"adapter": [18, 8], "head": [6, 8], "user_encoder": "mean", "optimiser": "sgd", "lr": 0.05, **COOL},
     ),
 }
-
-
-def test_every_method_of_the_table_has_a_variant() -> None:
-    named = [name for name, _ in (*VARIANTS.values(), *sessions.VARIANTS.values())]
-    assert {METHODS[name].build for name in named} == {row.build for row in METHODS.values() if row.central is None}
-    reading = {name for name, row in METHODS.items() if row.reads != "items"}
-    assert {name for name, _ in sessions.VARIANTS.values()} == reading
 
 
 def program(variant: str, local_epochs: int = 3) -> LocalProgram:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -12,13 +10,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from edgefr.engine.executors import debug, inline
-from edgefr.experiment.method import METHODS
 from edgefr.methods.fedncf.program import FedNCF
 from edgefr.methods.fedncf.settings import FedNCFSettings
 from edgefr.methods.pfedrec.program import PFedRec
 from edgefr.methods.pfedrec.settings import PFedRecSettings
-from export.batches import Flat, One
-from export.given import Given
+from export.batches import One
 from export.program import LocalProgram, TensorSpec
 from tests.closeness import assert_same
 from tests.contract.programs import ITEMS, work
@@ -81,20 +77,6 @@ def test_scores_and_loss_are_those_of_plain_modules(program: LocalProgram) -> No
         assert_same(found, bce(plain(items), label))
 
 
-@pytest.mark.parametrize("program", [fedncf(), pfedrec()], ids=lambda p: p.name)
-def test_a_list_of_clients_is_each_client_alone(program: LocalProgram) -> None:
-    shared, private = start(program, clients=3)
-    counts, items = [2, 1, 3], torch.tensor([5, 0, 5, 7, 0, 9])
-    client = torch.repeat_interleave(torch.arange(3), torch.tensor(counts))
-    label, weight = torch.tensor([1.0, 0, 1, 0, 0, 1]), 1 / torch.tensor(counts)[client]
-    batch = Flat(items, items, label, weight, client=client, ends=torch.tensor([2, 3, 6]))
-    tensors = {"item": shared["item"][items], **private}
-    alone = [Plain(shared["item"], {n: v[c] for n, v in private.items()})(items[client == c]) for c in range(3)]
-    assert_same(scores(program, tensors, batch), torch.cat(alone))
-    expected = sum(bce(logit, label[client == c]) for c, logit in enumerate(alone))
-    assert_same(program.loss(tensors, batch, program.phases[0]), expected)
-
-
 @pytest.mark.parametrize("executor", [debug.run, inline.run])
 def test_a_round_of_fedncf_is_a_step_of_torch_optim(executor) -> None:
     program = fedncf(item_lr=8.0)
@@ -145,20 +127,6 @@ def same(found, plain: Plain, shared: dict[str, Tensor]) -> None:
         assert_same(found.private[name][0], value, name=name)
 
 
-def test_each_phase_trains_what_it_says_and_nothing_else() -> None:
-    program = pfedrec(item_lr=8.0)
-    shared, private = start(program)
-    assert [phase.purpose for phase in program.phases] == ["examples", "examples"]
-    for phase, trains in zip(program.phases, ({"scorer.weight", "scorer.bias"}, {"item"}), strict=True):
-        found = inline.run(replace(work(program), phases=[phase]), shared, private, np.arange(4))
-        assert {*found.private, *found.rows, *found.dense} == set(phase.trains) == trains
-        assert set(phase.lr) == trains
-        assert all((value - private[name]).abs().max() > 1e-3 for name, value in found.private.items())
-        assert all(rows.values.abs().max() > 1e-3 for rows in found.rows.values())
-    (phase,) = fedncf().phases
-    assert set(phase.trains) == set(phase.lr) == {"item", "user", "scorer.weight", "scorer.bias"}
-
-
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**31), st.floats(-50, 50))
 def test_the_ranking_of_fedncf_does_not_depend_on_the_user_vector(seed: int, shift: float) -> None:
@@ -175,16 +143,6 @@ def test_the_ranking_of_fedncf_does_not_depend_on_the_user_vector(seed: int, shi
     assert float(apart[0]) == pytest.approx(constant, abs=1e-3)
 
 
-def test_learning_rates_follow_the_catalogue_unless_told() -> None:
-    assert fedncf().phases[0].lr == pytest.approx(
-        {"item": 0.2 * ITEMS * 170, "user": 0.2 * 170, "scorer.weight": 0.2, "scorer.bias": 0.2}
-    )
-    assert fedncf(item_lr=3.0, user_lr=4.0).phases[0].lr["item"] == 3.0
-    assert fedncf(item_lr=3.0, user_lr=4.0).phases[0].lr["user"] == 4.0
-    assert pfedrec().phases[1].lr == pytest.approx({"item": 0.2 * ITEMS * 170})
-    assert pfedrec(item_lr=3.0).phases[1].lr == {"item": 3.0}
-
-
 @pytest.mark.parametrize(("program", "width"), [(fedncf(), 2 * DIM), (pfedrec(), DIM)], ids=["fedncf", "pfedrec"])
 def test_clients_start_from_one_scorer_in_the_bounds_of_torch(program: LocalProgram, width: int) -> None:
     assert program.specs["scorer.weight"] == TensorSpec((width,), "private")
@@ -198,11 +156,3 @@ def test_clients_start_from_one_scorer_in_the_bounds_of_torch(program: LocalProg
     private["scorer.weight"][0] = 0  # a client's tensors are its own
     assert private["scorer.weight"][1].abs().max() > 0
     assert float(program.init_shared(7)["item"].std()) == pytest.approx(1.0, abs=0.2)
-
-
-def test_only_the_item_table_leaves_a_device() -> None:
-    for name in ("fedmf", "fedncf", "pfedrec"):
-        row = METHODS[name]
-        program = row.program(row.settings(), Given(ITEMS, 1))
-        assert [n for n, spec in program.specs.items() if spec.place == "shared"] == ["item"]
-        assert (program.pointwise, row.needs_text) == (True, False)
