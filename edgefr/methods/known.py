@@ -317,8 +317,6 @@ METHODS.register(
     )
 )
 
-_CENTRAL = "edgefr.methods.central.programs:"
-
 _ALONE: Mapping[str, Any] = {"stages": ("central", None)}
 
 _ACROSS: Mapping[str, Any] = {
@@ -327,70 +325,62 @@ _ACROSS: Mapping[str, Any] = {
 }
 """A reference across domains has two models: without what a user has in the target, and with it."""
 
-for _row in (
-    Method(
-        name="mf",
-        paper="Central MF: BPR, Bayesian Personalized Ranking (Rendle et al., UAI 2009), or another loss",
-        settings=MFSettings,
-        build=f"{_CENTRAL}mf_program",
-        central=Central(f"{_CENTRAL}mf_learner"),
-        defaults={"batch_size": 1024},
-        **_ALONE,
+for _central, _title, _schema, _batch, _more in (
+    (
+        "mf",
+        "Central MF: BPR, Bayesian Personalized Ranking (Rendle et al., UAI 2009), or another loss",
+        MFSettings,
+        1024,
+        _ALONE,
     ),
-    Method(
-        name="pmf",
-        paper="Central PMF: Probabilistic Matrix Factorization (Salakhutdinov and Mnih, NIPS 2007), which is mf by "
-        "squared error",
-        settings=PMFSettings,
-        build=f"{_CENTRAL}mf_program",
-        central=Central(f"{_CENTRAL}pmf_learner"),
-        defaults={"batch_size": 1024},
-        **_ALONE,
+    (
+        "pmf",
+        "Central PMF: Probabilistic Matrix Factorization (Salakhutdinov and Mnih, NIPS 2007), which is mf by squared "
+        "error",
+        PMFSettings,
+        1024,
+        _ALONE,
     ),
-    Method(
-        name="neumf",
-        paper="Central NeuMF: Neural Collaborative Filtering (He et al., WWW 2017)",
-        settings=NeuMFSettings,
-        build=f"{_CENTRAL}neumf_program",
-        central=Central(f"{_CENTRAL}neumf_learner"),
-        defaults={"batch_size": 512},
-        **_ALONE,
+    ("neumf", "Central NeuMF: Neural Collaborative Filtering (He et al., WWW 2017)", NeuMFSettings, 512, _ALONE),
+    (
+        "ease",
+        "Central EASE^R: Embarrassingly Shallow Autoencoders for Sparse Data (Steck, WWW 2019)",
+        EaseSettings,
+        None,
+        _ALONE,
     ),
-    Method(
-        name="ease",
-        paper="Central EASE^R: Embarrassingly Shallow Autoencoders for Sparse Data (Steck, WWW 2019)",
-        settings=EaseSettings,
-        build=f"{_CENTRAL}ease_program",
-        central=Central(f"{_CENTRAL}ease_learner", batches=False),
-        **_ALONE,
+    (
+        "cmf",
+        "Central CMF: Relational Learning via Collective Matrix Factorization (Singh and Gordon, KDD 2008)",
+        CMFSettings,
+        1024,
+        _ACROSS,
     ),
-    Method(
-        name="cmf",
-        paper="Central CMF: Relational Learning via Collective Matrix Factorization (Singh and Gordon, KDD 2008)",
-        settings=CMFSettings,
-        build=f"{_CENTRAL}cmf_program",
-        central=Central(f"{_CENTRAL}cmf_learner"),
-        defaults={"batch_size": 1024},
-        **_ACROSS,
+    (
+        "emcdr",
+        "Central EMCDR: Cross-Domain Recommendation, an Embedding and Mapping Approach (Man et al., IJCAI 2017)",
+        EMCDRSettings,
+        1024,
+        _ACROSS,
     ),
-    Method(
-        name="emcdr",
-        paper="Central EMCDR: Cross-Domain Recommendation, an Embedding and Mapping Approach (Man et al., IJCAI 2017)",
-        settings=EMCDRSettings,
-        build=f"{_CENTRAL}emcdr_program",
-        central=Central(f"{_CENTRAL}emcdr_learner"),
-        defaults={"batch_size": 1024},
-        **_ACROSS,
-    ),
-    Method(
-        name="feddcsr",
-        paper="Central FedDCSR: Federated Cross-domain Sequential Recommendation via Disentangled Representation "
-        "Learning (Zhang et al., SDM 2024), whose clients are domains",
-        settings=FedDCSRSettings,
-        build="edgefr.methods.feddcsr.program:build",
-        central=Central("edgefr.methods.feddcsr.program:learner"),
-        defaults={"batch_size": 256},
-        **_ACROSS,
+    (
+        "feddcsr",
+        "Central FedDCSR: Federated Cross-domain Sequential Recommendation via Disentangled Representation Learning "
+        "(Zhang et al., SDM 2024), whose clients are domains",
+        FedDCSRSettings,
+        256,
+        _ACROSS,
     ),
 ):
-    METHODS.register(_row)
+    _place = f"edgefr.methods.{'feddcsr.program' if _central == 'feddcsr' else 'central.programs'}:{_central}"
+    METHODS.register(
+        Method(
+            _central,
+            _title,
+            _schema,
+            f"{_place}_program",
+            central=Central(f"{_place}_learner", batches=_batch is not None),
+            defaults={} if _batch is None else {"batch_size": _batch},
+            **_more,
+        )
+    )

@@ -137,8 +137,10 @@ class Case(ABC):
         """Return bounds for `assert_same`."""
         todo, steps = self.work(when, batch), 0
         for phase in todo.phases:
-            read = isinstance(todo.sampler, SessionSampler)
-            steps += phase.epochs * (1 if read else int(todo.sampler.steps(self.clients, phase.which).max()))
+            some = todo.sampler
+            steps += phase.epochs * (
+                int(some.steps(self.clients, phase.which).max()) if isinstance(some, Sampler) else 1
+            )
         return {**after_training(todo.phases, steps, *self.begun(self.clients)), "inputs": torch.float32}
 
 

@@ -4,12 +4,12 @@ Processors add in lanes of other widths, so the bounds are derived and not found
 
 - **Rounding is relative to what is added, not to what comes out.** An operation is right to u times its own result
   (u = 2^-24 in float32, 2^-53 in float64), and an entry near zero is often the difference of large terms. So a bound is
-  relative to the largest value that was added (`size`). What a few hundred operations pile up stays below `ROUNDINGS` u.
+  relative to the largest value that was added (`size`), and what operations in a row pile up is below `ROUNDINGS` u.
 - **SGD amplifies nothing**: a step is the gradient times a constant.
 - **Adam divides a gradient g by its own length.** Where g is nothing but rounding a step is up to lr, in any direction,
-  and two right results differ by up to 2 `adam` = 2 lr x steps. In float64 at most `ROUNDINGS` u / eps = 1.4e-6 of a step
-  is wrong, so the simulator is compared with itself in float64. Where float32 is the point, entries agree to `REGULAR`
-  of `adam`, but for one of `STRAY`, whose gradient is too small; a fault moves nearly all entries by far more.
+  and two right results differ by up to 2 `adam` = 2 lr x steps. In float64 at most `ROUNDINGS` u / eps = 1.4e-6 of a
+  step is wrong, so the simulator is compared with itself in float64. Where float32 is the point, entries agree to
+  `REGULAR` of `adam`, but for one of `STRAY`, whose gradient is too small; a fault moves nearly all entries by far more.
 - **A step that overshoots amplifies everything**, so cases are chosen whose values stay what they are in use.
 """
 

@@ -72,10 +72,8 @@ def _padded(batch: One, extra: int) -> One:
 
     pairs = batch.pairs
     if pairs is not None:
-        named = {name: value for name, value in vars(pairs).items() if value is not None}
-        pairs = replace(
-            pairs, **{name: wide(value.double() if name == "share" else value) for name, value in named.items()}
-        )
+        named = {n: v for n, v in vars(replace(pairs, share=pairs.share.double())).items() if v is not None}
+        pairs = replace(pairs, **{name: wide(value) for name, value in named.items()})
     return One(wide(batch.items), wide(batch.items), wide(batch.label), wide(batch.weight), pairs=pairs)
 
 
