@@ -97,13 +97,12 @@ class Experiment(ExperimentFields):
     def _check_rule(self) -> None:
         """Refuse a strategy or rule with nothing to look back to, and one whose noise is not accounted for."""
         looks_back = [name for name, row in PROTOCOLS.items() if row.hands_on]
-        mend = f"set protocol.name={' or '.join(looks_back)}"
-        if self.protocol.name in looks_back:
-            pass
-        elif self.strategy != "ft":
-            raise fault(f"{self.strategy} keeps knowledge between blocks: {mend}", "strategy")
-        elif self.aggregation.entry.looks_back:
-            raise fault(f"{self.aggregation.rule} looks back a block: {mend}", "aggregation", "rule")
+        if self.protocol.name not in looks_back:
+            mend = f"set protocol.name={' or '.join(looks_back)}"
+            if self.strategy != "ft":
+                raise fault(f"{self.strategy} keeps knowledge between blocks: {mend}", "strategy")
+            if self.aggregation.entry.looks_back:
+                raise fault(f"{self.aggregation.rule} looks back a block: {mend}", "aggregation", "rule")
         if self.privacy.mechanism != "none" and not self.aggregation.is_sum:
             raise fault("its sensitivity is not that of a clipped sum; with noise use mean", "aggregation", "rule")
 
@@ -150,8 +149,8 @@ class Experiment(ExperimentFields):
         if self.privacy.examples is None:
             return
         if not self.protocol.entry.counts_examples:
-            problem = f"it is not counted over {self.protocol.name}; use protocol.name=leave-one-out"
-            raise fault(problem, "privacy", "examples")
+            over = self.protocol.name
+            raise fault(f"it is not counted over {over}; use protocol.name=leave-one-out", "privacy", "examples")
         if not BACKENDS[self.engine.executor].one_by_one:
             raise fault("with privacy.examples clients learn one by one: use inline", "engine", "executor")
 

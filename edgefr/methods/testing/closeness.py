@@ -9,7 +9,7 @@ Processors add in lanes of other widths, so the bounds are derived and not found
 - **Adam divides a gradient g by its own length.** Where g is nothing but rounding a step is up to lr, in any direction,
   and two right results differ by up to 2 `adam` = 2 lr x steps. In float64 at most `ROUNDINGS` u / eps = 1.4e-6 of a
   step is wrong, so the simulator is compared with itself in float64. Where float32 is the point, entries agree to
-  `REGULAR` of `adam`, but for one of `STRAY`, whose gradient is too small; a fault moves nearly all entries by far more.
+  `REGULAR` of `adam`, but for one of `STRAY`, whose gradient is too small; a fault moves nearly all by far more.
 - **A step that overshoots amplifies everything**, so cases are chosen whose values stay what they are in use.
 """
 
