@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from edgefr.engine.aggregate import restricted
 from edgefr.engine.executors import inline
-from edgefr.methods.fcucr.prediction import AVERAGES, Prediction
+from edgefr.methods.fcucr.prediction import Prediction
 from edgefr.methods.fcucr.program import FCUCR
 from edgefr.methods.fcucr.settings import FCUCRSettings
 from export.batches import Window
@@ -140,40 +140,6 @@ def test_a_prototype_is_the_mean_of_the_real_features_or_all_of_them(masked: boo
 
 
 # --- the MLP ---------------------------------------------------------------------------------------------------------
-
-
-def straight(slope: float) -> tuple[Prediction, dict[str, Tensor]]:
-    """An MLP of one hidden value that is its input, and is handed on as it is."""
-    ones = {"prediction.0.weight": torch.tensor([[1.0], [0.0]]), "prediction.1.weight": torch.ones(1, 1)}
-    zeros = {f"prediction.{layer}.bias": torch.zeros(1) for layer in (0, 1)}
-    return Prediction(1, 1), {**ones, **zeros, "prediction.slope": torch.tensor([slope])}
-
-
-def bent(mlp: Prediction, own: dict[str, Tensor], x: Tensor, real: Tensor, **how: bool) -> list[float]:
-    return mlp.apply(own, torch.cat([x, torch.zeros_like(x)], -1), real, **how).flatten().tolist()
-
-
-X, REAL = torch.tensor([[7.0], [1.0], [3.0]]), torch.tensor([0.0, 1.0, 1.0])
-
-
-def test_dice_as_released_is_torchs_batch_norm() -> None:
-    """Over padding too, scaled and shifted; scores with running averages of a step's mean and variance."""
-    _, own = straight(0.25)
-    mlp = Prediction(1, 1, scaled=True, padding=True, running=True)
-    own |= {"prediction.scale": torch.tensor([1.5]), "prediction.shift": torch.tensor([-0.5])}
-    own |= {"prediction.mean": torch.tensor([0.2]), "prediction.variance": torch.tensor([0.7])}
-    layer = torch.nn.BatchNorm1d(1, eps=1e-9)
-    for name, value in (("weight", 1.5), ("bias", -0.5), ("running_mean", 0.2), ("running_var", 0.7)):
-        getattr(layer, name).data.fill_(value)
-    gate = torch.sigmoid(layer(X).detach())
-    assert bent(mlp, own, X, REAL) == pytest.approx((gate * X + (1 - gate) * 0.25 * X).flatten().tolist(), rel=1e-5)
-    _, now = mlp.learned(own, torch.cat([X, torch.zeros_like(X)], -1), REAL)
-    assert [float(now[name]) for name in AVERAGES] == pytest.approx(
-        [float(layer.running_mean), float(layer.running_var)]
-    )
-    gate = torch.sigmoid(layer.eval()(X).detach())
-    expected = (gate * X + (1 - gate) * 0.25 * X).flatten().tolist()
-    assert bent(mlp, own | now, X, REAL, scoring=True) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("xavier", [False, True])

@@ -8,11 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.ragged import Ragged
-from edge.sampling import Sampler
-from edgefr.engine.footprint import default_shard_size, round_work
 from edgefr.experiment.experiment import load_experiment
-from edgefr.fleet.cost import transformer_activation_bytes, transformer_forward_flops
 from edgefr.methods.transfr.bert import Bert, Reader
 from edgefr.methods.transfr.lora import LoRATransFR, lora_shapes
 from edgefr.methods.transfr.program import TransFR
@@ -219,37 +215,6 @@ def test_titles_are_read_as_the_catalogue_is_encoded() -> None:
         Reader.open(student(), texts, "mean", 33)
     with pytest.raises(InputError, match="no item has one"):
         Reader.open(student(), ["", " "], "mean", 8)
-
-
-def test_what_a_round_costs_by_hand() -> None:
-    made = program()
-    train = Ragged.from_lists([range(3), range(10)])
-    sampler = Sampler(train, np.arange(ITEMS), ITEMS, negatives=4, batch_size=8, seed=0)
-    phases = [phase for phase in made.phases if phase.when == "round"]
-    found = round_work(made, phases, sampler, np.array([0, 1]), np.array([True, False]))
-    lora = 2 * 2 * (16 * 2 + 2 * 16)  # layers x modules x (A and B)
-    adapter, head, user = 16 * 18 + 18 + 18 * 8 + 8, 8 * 8 + 8, 8
-    frozen = made.bert.parameters
-    assert frozen == 50 * 16 + 12 * 16 + 2 * 16 + 2 * 16 + 2 * (4 * (16 * 16 + 16) + 2 * 16 * 24 + 24 + 16 + 4 * 16)
-    assert found.passes == 2.0
-    assert found.flops_per_example == (transformer_forward_flops(2, 16, 24, 6) + 2 * 6 * lora + 2 * (adapter + user))
-    assert found.trained_parameters.tolist() == [lora + adapter + user] * 2
-    assert found.resident_parameters == lora + adapter + head + user + frozen + ITEMS * 6
-    assert found.bytes_up == 4 * (lora + adapter)
-    assert found.bytes_down.tolist() == [4 * (lora + adapter + frozen + ITEMS * 6), 4 * (lora + adapter)]
-    kept = transformer_activation_bytes(2, 16, 2, 8, 6)
-    assert (np.asarray(found.activation_bytes) > kept).all()
-    assert (np.asarray(found.activation_bytes) < 2 * kept).all()
-    assert found.width == 18
-
-
-def test_a_shard_is_as_large_as_its_activations_allow() -> None:
-    made, plain = program(), TransFR(program().settings, program().text, 1)
-    sizes = [default_shard_size(made, 32, memory_mb) for memory_mb in (16, 32)]
-    assert 1 < sizes[0] < sizes[1] == pytest.approx(2 * sizes[0], abs=2)
-    assert sizes[0] < default_shard_size(plain, 32, 16)
-    assert default_shard_size(program(user_encoder="mean"), 32, 16) < sizes[0]
-    assert default_shard_size(made, 10**5, 16) == 1
 
 
 def test_lora_has_defaults_of_its_own_that_give_way() -> None:
