@@ -7,10 +7,10 @@ Owns: the schema and how it is read. Does not own: the settings of rooms (each o
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ValidationError, model_validator
 
@@ -32,9 +32,6 @@ from privacy.errors import InputError
 from privacy.setting_scope import unread_values
 from privacy.table import Choice
 from privacy.trust import TRUSTS
-
-if TYPE_CHECKING:
-    pass
 
 
 class Experiment(ExperimentFields):
@@ -89,24 +86,23 @@ class Experiment(ExperimentFields):
     def _check_owner(self) -> None:
         """Refuse a rule that another method's clients upload for, and any other for theirs."""
         rule, row = self.aggregation.entry, self.row
-        if rule.personal != row.answered:
-            theirs = " or ".join(name for name, row in METHODS.items() if row.answered)
-            problem = f"rules with an answer for each client are {theirs}'s, which has no other"
-            raise fault(problem, "aggregation", "rule")
-        if rule.grams != row.grams:
-            theirs = " or ".join(name for name, row in METHODS.items() if row.grams)
-            raise fault(f"gram is {theirs}'s, which has no other", "aggregation", "rule")
+        for differs, what, whose in (
+            (rule.personal != row.answered, "rules with an answer for each client are", "answered"),
+            (rule.grams != row.grams, "gram is", "grams"),
+        ):
+            if differs:
+                theirs = " or ".join(name for name, row in METHODS.items() if getattr(row, whose))
+                raise fault(f"{what} {theirs}'s, which has no other", "aggregation", "rule")
 
     def _check_rule(self) -> None:
         """Refuse a strategy or rule with nothing to look back to, and one whose noise is not accounted for."""
         looks_back = [name for name, row in PROTOCOLS.items() if row.hands_on]
-        mend = f"set protocol.name={' or '.join(looks_back)}"
-        if self.protocol.name in looks_back:
-            pass
-        elif self.strategy != "ft":
-            raise fault(f"{self.strategy} keeps knowledge between blocks: {mend}", "strategy")
-        elif self.aggregation.entry.looks_back:
-            raise fault(f"{self.aggregation.rule} looks back a block: {mend}", "aggregation", "rule")
+        if self.protocol.name not in looks_back:
+            mend = f"set protocol.name={' or '.join(looks_back)}"
+            if self.strategy != "ft":
+                raise fault(f"{self.strategy} keeps knowledge between blocks: {mend}", "strategy")
+            if self.aggregation.entry.looks_back:
+                raise fault(f"{self.aggregation.rule} looks back a block: {mend}", "aggregation", "rule")
         if self.privacy.mechanism != "none" and not self.aggregation.is_sum:
             raise fault("its sensitivity is not that of a clipped sum; with noise use mean", "aggregation", "rule")
 
@@ -153,8 +149,8 @@ class Experiment(ExperimentFields):
         if self.privacy.examples is None:
             return
         if not self.protocol.entry.counts_examples:
-            problem = f"it is not counted over {self.protocol.name}; use protocol.name=leave-one-out"
-            raise fault(problem, "privacy", "examples")
+            over = self.protocol.name
+            raise fault(f"it is not counted over {over}; use protocol.name=leave-one-out", "privacy", "examples")
         if not BACKENDS[self.engine.executor].one_by_one:
             raise fault("with privacy.examples clients learn one by one: use inline", "engine", "executor")
 
@@ -370,15 +366,10 @@ def _started(experiment: Experiment | None) -> Experiment:
 
 
 def _leaves(values: Mapping[str, Any], at: str = "") -> dict[str, Any]:
-    return dict(_walk(values, at))
-
-
-def _walk(values: Mapping[str, Any], at: str) -> Iterator[tuple[str, Any]]:
+    out: dict[str, Any] = {}
     for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from _walk(value, f"{at}{key}.")
-        else:
-            yield f"{at}{key}", value
+        out |= _leaves(value, f"{at}{key}.") if isinstance(value, Mapping) and value else {f"{at}{key}": value}
+    return out
 
 
 def _value(value: Any) -> str:

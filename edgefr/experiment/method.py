@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import BaseModel
@@ -145,8 +146,14 @@ class Method:
 
 
 def found_at(place: str) -> Callable[..., Any]:
+    """Import what "module:name" names."""
     module, _, name = place.partition(":")
-    return cast("Callable[..., Any]", getattr(importlib.import_module(module), name))
+    return cast("Callable[..., Any]", attrgetter(name)(importlib.import_module(module)))
+
+
+def late(place: str) -> Callable[..., Any]:
+    """Return a function that calls the one at "module:name", whose module is imported at the first call."""
+    return lambda *given: found_at(place)(*given)
 
 
 METHODS: Table[Method] = Table("method", Method, home="edgefr.methods.known", group="edgefr.methods")

@@ -6,12 +6,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from edgefr.experiment.method import METHODS, Method
+from edgefr.experiment.method import METHODS, Central, Method
+from edgefr.methods.central.settings import (
+    CMFSettings,
+    EaseSettings,
+    EMCDRSettings,
+    MFSettings,
+    NeuMFSettings,
+    PMFSettings,
+)
 from edgefr.methods.dmi_gnn.settings import DMIGNNSettings
 from edgefr.methods.fcf.settings import FCFSettings
 from edgefr.methods.fcucr.parts import LOSSES
 from edgefr.methods.fcucr.settings import FCUCRSettings
 from edgefr.methods.fedcar.settings import FedCARSettings
+from edgefr.methods.feddcsr.settings import FedDCSRSettings
 from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.fedncf.settings import FedNCFSettings
 from edgefr.methods.fedrap.settings import FedRAPSettings
@@ -25,6 +34,8 @@ from edgefr.methods.transfr.settings import TransFRSettings
 
 _IN_BLOCKS: Mapping[str, Any] = {"redraw": "step", "labels": "anew", "item_rate": "present"}
 """What F3CRec's released code does with every backbone."""
+
+_ROUNDS: Mapping[str, Any] = {"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0}
 
 AS_ZHANG: Mapping[str, Any] = {
     "rounds": 100,
@@ -87,18 +98,18 @@ for _row in (
         name="fedmf",
         paper="FedMF, as the backbone of F3CRec",
         settings=FedMFSettings,
-        build="edgefr.methods.fedmf.program:build",
+        build="edgefr.methods.fedmf.program:FedMF.build",
         check="edgefr.methods.objectives:check",
-        defaults={"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0, "batch_size": 512},
+        defaults={**_ROUNDS, "batch_size": 512},
         between_blocks={**_IN_BLOCKS, "carry": "last"},
     ),
     Method(
         name="fedncf",
         paper="FedNCF, as a backbone of F3CRec",
         settings=FedNCFSettings,
-        build="edgefr.methods.fedncf.program:build",
+        build="edgefr.methods.fedncf.program:FedNCF.build",
         check="edgefr.methods.objectives:check",
-        defaults={"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0, "batch_size": 512},
+        defaults={**_ROUNDS, "batch_size": 512},
         between_blocks={**_IN_BLOCKS, "reset_private": True},
         released_over={"blocks": {"model": {"user_start": "same"}}},
     ),
@@ -106,9 +117,9 @@ for _row in (
         name="pfedrec",
         paper="PFedRec: Dual Personalization on Federated Recommendation, as a backbone of F3CRec",
         settings=PFedRecSettings,
-        build="edgefr.methods.pfedrec.program:build",
+        build="edgefr.methods.pfedrec.program:PFedRec.build",
         check="edgefr.methods.objectives:check",
-        defaults={"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0, "batch_size": 512},
+        defaults={**_ROUNDS, "batch_size": 512},
         between_blocks={**_IN_BLOCKS, "reset_private": True},
         released_over={
             "blocks": {"model": {"turns": "batches"}},
@@ -120,13 +131,7 @@ for _row in (
         paper="GPFedRec: Graph-Guided Personalization for Federated Recommendation, as a baseline of FCUCR",
         settings=GPFedRecSettings,
         build="edgefr.methods.gpfedrec.program:build",
-        defaults={
-            "rounds": 100,
-            "local_epochs": 1,
-            "clients_per_round": 1.0,
-            "batch_size": 256,
-            "aggregation": {"rule": "graph"},
-        },
+        defaults={**_ROUNDS, "batch_size": 256, "aggregation": {"rule": "graph"}},
         own_rows=True,
         answered=True,
         check="edgefr.methods.gpfedrec.settings:check",
@@ -146,21 +151,16 @@ for _row in (
         messages="edgefr.methods.fedcar.settings:messages",
         check="edgefr.methods.fedcar.settings:check",
         ordered=True,
-        defaults={
-            "rounds": 100,
-            "local_epochs": 1,
-            "clients_per_round": 1.0,
-            "batch_size": 256,
-            "engine": {"shard_size": 64},  # a client's copies of the encoder are no examples: measured fastest
-        },
+        # a client's copies of the encoder are no examples, and shards of 64 are measured fastest
+        defaults={**_ROUNDS, "batch_size": 256, "engine": {"shard_size": 64}},
     ),
     Method(
         name="fedrap",
         paper="FedRAP: Federated Recommendation with Additive Personalization, as a baseline of FCUCR",
         settings=FedRAPSettings,
-        build="edgefr.methods.fedrap.program:build",
+        build="edgefr.methods.fedrap.program:FedRAP.build",
         check="edgefr.methods.objectives:check",
-        defaults={"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0, "batch_size": 256},
+        defaults={**_ROUNDS, "batch_size": 256},
         own_rows=True,
     ),
     Method(
@@ -178,9 +178,9 @@ for _row in (
         name="fedrecon",
         paper="FedRecon: Federated Reconstruction, Partially Local Federated Learning (Singhal et al., NeurIPS 2021)",
         settings=FedReconSettings,
-        build="edgefr.methods.fedrecon.program:build",
+        build="edgefr.methods.fedrecon.program:FedRecon.build",
         check="edgefr.methods.objectives:check",
-        defaults={"rounds": 100, "local_epochs": 1, "clients_per_round": 1.0, "batch_size": 512},
+        defaults={**_ROUNDS, "batch_size": 512},
         stateless=True,
     ),
 ):
@@ -274,38 +274,30 @@ METHODS.register(
     )
 )
 
-METHODS.register(
-    Method(
-        name="miasrec",
-        paper="Fed-MiaSRec: Multi-intent-aware Session-based Recommendation (SIGIR 2024), as a baseline of FCUCR",
-        settings=MiaSRecSettings,
-        build="edgefr.methods.miasrec.program:build",
-        defaults=SESSIONS,
-        reads="sessions",
-    )
-)
-METHODS.register(
-    Method(
-        name="dmi-gnn",
-        paper="Fed-DMI-GNN: Dynamic Multi-Interest Graph Neural Network for Session-Based Recommendation (AAAI 2025), "
+for _name, _paper, _settings, _program in (
+    (
+        "miasrec",
+        "Fed-MiaSRec: Multi-intent-aware Session-based Recommendation (SIGIR 2024), as a baseline of FCUCR",
+        MiaSRecSettings,
+        "miasrec.program:MiaSRec",
+    ),
+    (
+        "dmi-gnn",
+        "Fed-DMI-GNN: Dynamic Multi-Interest Graph Neural Network for Session-Based Recommendation (AAAI 2025), "
         "as a baseline of FCUCR",
-        settings=DMIGNNSettings,
-        build="edgefr.methods.dmi_gnn.program:build",
-        defaults=SESSIONS,
-        reads="sessions",
-    )
-)
-METHODS.register(
-    Method(
-        name="hearint",
-        paper="Fed-HearInt: Spatial-Temporal Perceiving, Deciphering User Hierarchical Intent in Session-Based "
+        DMIGNNSettings,
+        "dmi_gnn.program:DMIGNN",
+    ),
+    (
+        "hearint",
+        "Fed-HearInt: Spatial-Temporal Perceiving, Deciphering User Hierarchical Intent in Session-Based "
         "Recommendation (IJCAI 2024), as a baseline of FCUCR",
-        settings=HearIntSettings,
-        build="edgefr.methods.hearint.program:build",
-        defaults=SESSIONS,
-        reads="sessions",
-    )
-)
+        HearIntSettings,
+        "hearint.program:HearInt",
+    ),
+):
+    build = f"edgefr.methods.{_program}.build"
+    METHODS.register(Method(_name, _paper, _settings, build, defaults=SESSIONS, reads="sessions"))
 
 METHODS.register(
     Method(
@@ -325,4 +317,70 @@ METHODS.register(
     )
 )
 
-import edgefr.methods.central.known  # noqa: E402, F401 - the central references stand after all others
+_ALONE: Mapping[str, Any] = {"stages": ("central", None)}
+
+_ACROSS: Mapping[str, Any] = {
+    "stages": ("central", "with target items"),
+    "check": "edgefr.methods.central.references:across",
+}
+"""A reference across domains has two models: without what a user has in the target, and with it."""
+
+for _central, _title, _schema, _batch, _more in (
+    (
+        "mf",
+        "Central MF: BPR, Bayesian Personalized Ranking (Rendle et al., UAI 2009), or another loss",
+        MFSettings,
+        1024,
+        _ALONE,
+    ),
+    (
+        "pmf",
+        "Central PMF: Probabilistic Matrix Factorization (Salakhutdinov and Mnih, NIPS 2007), which is mf by squared "
+        "error",
+        PMFSettings,
+        1024,
+        _ALONE,
+    ),
+    ("neumf", "Central NeuMF: Neural Collaborative Filtering (He et al., WWW 2017)", NeuMFSettings, 512, _ALONE),
+    (
+        "ease",
+        "Central EASE^R: Embarrassingly Shallow Autoencoders for Sparse Data (Steck, WWW 2019)",
+        EaseSettings,
+        None,
+        _ALONE,
+    ),
+    (
+        "cmf",
+        "Central CMF: Relational Learning via Collective Matrix Factorization (Singh and Gordon, KDD 2008)",
+        CMFSettings,
+        1024,
+        _ACROSS,
+    ),
+    (
+        "emcdr",
+        "Central EMCDR: Cross-Domain Recommendation, an Embedding and Mapping Approach (Man et al., IJCAI 2017)",
+        EMCDRSettings,
+        1024,
+        _ACROSS,
+    ),
+    (
+        "feddcsr",
+        "Central FedDCSR: Federated Cross-domain Sequential Recommendation via Disentangled Representation Learning "
+        "(Zhang et al., SDM 2024), whose clients are domains",
+        FedDCSRSettings,
+        256,
+        _ACROSS,
+    ),
+):
+    _place = f"edgefr.methods.{'feddcsr.program' if _central == 'feddcsr' else 'central.programs'}:{_central}"
+    METHODS.register(
+        Method(
+            _central,
+            _title,
+            _schema,
+            f"{_place}_program",
+            central=Central(f"{_place}_learner", batches=_batch is not None),
+            defaults={} if _batch is None else {"batch_size": _batch},
+            **_more,
+        )
+    )

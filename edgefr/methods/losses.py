@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from edge.round_init import Normal
 from edgefr.config import random_streams as purposes
@@ -29,17 +30,14 @@ def bce(scores: Tensor, batch: Batch, of: str = "scores") -> Tensor:
 
 
 def _of_scores(scores: Tensor, label: Tensor, weight: Tensor) -> Tensor:
-    return torch.nn.functional.binary_cross_entropy_with_logits(scores, label, weight, reduction="sum")
+    return F.binary_cross_entropy_with_logits(scores, label, weight, reduction="sum")
 
 
 def _of_probabilities(scores: Tensor, label: Tensor, weight: Tensor) -> Tensor:
-    return torch.nn.functional.binary_cross_entropy(torch.sigmoid(scores), label.to(scores), weight, reduction="sum")
+    return F.binary_cross_entropy(torch.sigmoid(scores), label.to(scores), weight, reduction="sum")
 
 
-BCE: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-    "scores": _of_scores,
-    "probabilities": _of_probabilities,
-}
+BCE = {"scores": _of_scores, "probabilities": _of_probabilities}
 """What a binary cross-entropy is computed from, by name."""
 
 
@@ -101,8 +99,7 @@ def compared(positive: Tensor, negative: Tensor, batch: Batch, settings: Objecti
     """Return the loss of positives [..., P] against their negatives [..., P, k], the mean over a client's positives."""
     assert batch.pairs is not None
     assert settings.objective.compared is not None
-    over = settings.temperature
-    stands = math.log(settings.negative_weight)
+    over, stands = settings.temperature, math.log(settings.negative_weight)
     return batch.pairs.mean(settings.objective.compared(positive / over, negative / over + stands))
 
 

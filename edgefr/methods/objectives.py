@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field
 from edge.sampling import EVERYTHING, Selection
 from edgefr.config.validation import fault
 from edgefr.experiment.continual import strategy
+from edgefr.methods.fcucr.parts import sampled_softmax
 from privacy.setting_scope import ReadWith, Settings, named_in
 from privacy.table import Table
 
@@ -51,12 +52,6 @@ def _bpr(positive: Tensor, negative: Tensor) -> Tensor:
     return softplus(negative - positive.unsqueeze(-1)).mean(-1)
 
 
-def _softmax(positive: Tensor, negative: Tensor) -> Tensor:
-    from edgefr.methods.position_losses import sampled_softmax
-
-    return sampled_softmax(positive, negative)
-
-
 LOG_SCALE, OFFSET = "loss.log_scale", "loss.offset"
 """What `bce-scaled` learns: a score counts as exp(log_scale) x score + offset, in which order is the same."""
 
@@ -71,7 +66,7 @@ for _objective in (
         learns=(LOG_SCALE, OFFSET),
     ),
     Objective("bpr", "Rendle et al., UAI 2009: how likely a positive is above each of its negatives", _bpr),
-    Objective("softmax", "a positive among its own negatives; Jean et al., ACL 2015", _softmax),
+    Objective("softmax", "a positive among its own negatives; Jean et al., ACL 2015", sampled_softmax),
 ):
     OBJECTIVES.register(_objective)
 
@@ -117,16 +112,13 @@ class RoundedSettings(ObjectiveSettings):
 
 def check(context: Context) -> None:
     """Refuse, by `fault`, losses that compare without negatives, or learn numbers that replay or noise do not cover."""
-    if OBJECTIVES[context.model["loss"]].learns:
-        if context.privacy.examples is not None:
-            raise fault("privacy.examples is for losses of one example that learn nothing themselves", "model", "loss")
-        if strategy(context.strategy).remembers != "nothing":
-            raise fault(f"what {context.strategy} replays is labelled by plain scores: use bce", "model", "loss")
-    if OBJECTIVES[context.model["loss"]].compared is None:
-        return
-    if context.negatives < 1:
+    objective = OBJECTIVES[context.model["loss"]]
+    learns, compares = bool(objective.learns), objective.compared is not None
+    if compares and context.negatives < 1:
         raise fault("a positive is compared with its negatives: set 1 or more, or model.loss=bce", "negatives")
-    if context.privacy.examples is not None:
-        raise fault("privacy.examples is for losses of single examples: use bce", "model", "loss")
-    if strategy(context.strategy).remembers != "nothing":
-        raise fault(f"what {context.strategy} replays has no negatives of its own: use bce", "model", "loss")
+    if context.privacy.examples is not None and (learns or compares):
+        what = "losses of one example that learn nothing themselves" if learns else "losses of single examples: use bce"
+        raise fault(f"privacy.examples is for {what}", "model", "loss")
+    if strategy(context.strategy).remembers != "nothing" and (learns or compares):
+        what = "is labelled by plain scores" if learns else "has no negatives of its own"
+        raise fault(f"what {context.strategy} replays {what}: use bce", "model", "loss")

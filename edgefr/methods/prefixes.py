@@ -9,12 +9,11 @@ recommendation one, by the same code. Owns: prefixes, the item table, the loss. 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -26,9 +25,8 @@ from edgefr.methods.fcucr.parts import LOSSES
 from edgefr.methods.losses import init_rows
 from edgefr.methods.prefix_settings import PrefixSettings
 from export.batches import Batch, Window
+from export.given import Given
 from export.program import Phase, SessionProgram, Tensors, TensorSpec
-
-Ints = npt.NDArray[np.int64]
 
 ENCODER = "encoder."
 SMALLEST = 1e-12
@@ -103,26 +101,15 @@ def prefixes(rows: Tensor, real: Tensor, every: bool) -> Prefixes:
     length = int(real.shape[-1])
     position = torch.arange(length, device=real.device)
     ends = position if every else position[-1:]
-    of, at, away = (there(part, real.device) for part in _pairs(length, every))
+    last = np.arange(length) if every else np.arange(length)[-1:]
+    pairs = np.nonzero(np.arange(length) <= last[:, None])
+    of, at, away = (there(part, real.device) for part in (*pairs, last[pairs[0]] - pairs[1]))
     rows = rows * real.unsqueeze(-1)
     past = (position <= ends.unsqueeze(-1)).to(rows.dtype)
     own = (position == ends.unsqueeze(-1)).to(rows.dtype)
     alike = (rows.unsqueeze(-2) == rows.unsqueeze(-3)).all(-1).to(rows.dtype)
-    return Prefixes(
-        x=unit(rows),
-        real=real,
-        seen=torch.maximum(real.unsqueeze(-2) * past, own),
-        same=alike * real.unsqueeze(-1) * real.unsqueeze(-2),
-        of=of,
-        at=at,
-        away=away,
-    )
-
-
-def _pairs(length: int, every: bool) -> tuple[Ints, Ints, Ints]:
-    ends = np.arange(length) if every else np.arange(length)[-1:]
-    of, at = np.nonzero(np.arange(length) <= ends[:, None])
-    return of, at, ends[of] - at
+    same = alike * real.unsqueeze(-1) * real.unsqueeze(-2)
+    return Prefixes(unit(rows), real, torch.maximum(real.unsqueeze(-2) * past, own), same, of, at, away)
 
 
 def one_hot(index: Tensor, size: int, like: Tensor) -> Tensor:
@@ -149,19 +136,26 @@ class PrefixProgram(SessionProgram):
     """A client learns to predict the next item from each prefix; item table and encoder are shared."""
 
     inner = False
+    settings: Any
 
-    def __init__(
-        self, settings: PrefixSettings, items: int, local_epochs: int, shapes: Mapping[str, tuple[int, ...]]
-    ) -> None:
-        self.own, self.errors = settings, LOSSES[settings.loss].load()
-        self.window, self.frozen = settings.length, dict[str, Tensor]()
-        self.shapes = dict(shapes)
+    def __init__(self, settings: PrefixSettings, items: int, local_epochs: int) -> None:
+        self.settings, self.errors = settings, LOSSES[settings.loss].load()
+        self.window, self.frozen, self.shapes = settings.length, dict[str, Tensor](), self.encoder_shapes()
         self.specs = {"item": TensorSpec((items, settings.dim), "shared", "rows")}
-        self.specs |= {ENCODER + name: TensorSpec(shape, "shared") for name, shape in shapes.items()}
+        self.specs |= {ENCODER + name: TensorSpec(shape, "shared") for name, shape in self.shapes.items()}
         trained, rates = tuple(self.specs), dict.fromkeys(self.specs, settings.lr)
         self.phases = (
             Phase("round", trained, trained, local_epochs, "adam", rates, draws=purposes.ROUND, beta_2=settings.beta_2),
         )
+
+    @classmethod
+    def build(cls, settings: Any, given: Given) -> Self:
+        """Make the program of a row of the table of methods."""
+        return cls(settings, given.items, given.local_epochs)
+
+    @abstractmethod
+    def encoder_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the encoder's tensors, by their own names."""
 
     @abstractmethod
     def intents(self, tensors: Tensors, made: Prefixes, training: bool) -> Tensor:
@@ -176,11 +170,10 @@ class PrefixProgram(SessionProgram):
         return None
 
     def encoder(self, tensors: Tensors) -> dict[str, Tensor]:
-        """Return the encoder's tensors by their own names."""
         return {name: tensors[ENCODER + name] for name in self.shapes}
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
-        item = init_rows(seed, "item", self.specs["item"].shape, self.own.init_scale)
+        item = init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)
         return {"item": item} | {ENCODER + name: value for name, value in init_xavier(seed, self.shapes).items()}
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
@@ -204,7 +197,7 @@ class PrefixProgram(SessionProgram):
         intents = self.intents(self.encoder(tensors), made, training=True)
         numbers = torch.cat([batch.positive.unsqueeze(-1), batch.negative], dim=-1)
         items = unit(F.embedding(numbers, tensors["item"]))  # [..., T, 1 + n, d]
-        scores = self.match(intents, items) / self.own.temperature
+        scores = self.match(intents, items) / self.settings.temperature
         own = (self.errors(scores[..., 0], scores[..., 1:]) * batch.weight).sum(-1)
         more = self.beside(made, intents, items[..., 0, :], batch)
         return (own if more is None else own + more).sum()

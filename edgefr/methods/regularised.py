@@ -59,12 +59,12 @@ class Anchored(LocalProgram):
         return self.program.transformer
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
-        shared = {name: spec for name, spec in self.twins.items() if spec.place == "shared"}
-        return self.program.init_shared(seed) | {name: torch.zeros(spec.shape) for name, spec in shared.items()}
+        zeros = {name: torch.zeros(spec.shape) for name, spec in self.twins.items() if spec.place == "shared"}
+        return self.program.init_shared(seed) | zeros
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
-        private = {name: spec for name, spec in self.twins.items() if spec.place == "private"}
-        zeros = {name: torch.zeros(len(clients), *spec.shape) for name, spec in private.items()}
+        own = {name: spec.shape for name, spec in self.twins.items() if spec.place == "private"}
+        zeros = {name: torch.zeros(len(clients), *shape) for name, shape in own.items()}
         return self.program.init_private(seed, clients) | zeros
 
     def vectors(self, tensors: Tensors, batch: Batch) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 import edgefr
 from edgefr.experiment.method import METHODS, Method
 from edgefr.methods.fedcar.encoder import Encoder
-from edgefr.methods.fedcar.form import Shown
+from edgefr.methods.fedcar.parts import Shown
 from edgefr.methods.fedcar.program import FedCAR
 from edgefr.methods.fedcar.settings import FedCARSettings
 from export.batches import Batch

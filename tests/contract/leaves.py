@@ -1,21 +1,14 @@
 """Every setting of an experiment is changed, one at a time: the run comes to something else, or the change is refused.
 
-    python -m tests.contract.leaves [BASE ...]     every base (or these): a line per setting, then a table of counts
-
 A setting that is refused since nothing reads it has to be one that nothing reads: with that refusal turned off,
 changing it changes nothing. `tests.contract.bases` has what is started from, `tests.contract.schema` the settings.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
-import sys
 import tempfile
-import time
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,15 +18,10 @@ from unittest import mock
 import yaml
 
 import edgefr
-from edge.manifest import MANIFEST
 from edgefr.experiment.experiment import Change, Experiment
 from edgefr.experiment.unread_settings import unread
 from edgefr.fleet import FleetFile, load_fleet
-from edgefr.simulation.bundles import export_run
-from edgefr.simulation.runs.run import Run
 from edgefr.simulation.simulate import fleet_overrides
-from export.quality import Quality
-from export.variants import Variant
 from privacy.errors import InputError
 from privacy.setting_scope import unread_fields
 from tests.contract.bases import BASES, CHOICES
@@ -52,20 +40,8 @@ ENGINE = ("executor", "workers", "ray_address", "shard_size", "memory_mb", "devi
 WHO = ("name", *(f"engine.{name}" for name in ENGINE))
 """Settings that say what a run is called and who does the work; results do not depend on them, a summary names them."""
 
-ECHOED = {
-    "method",
-    "backbone",
-    "strategy",
-    "fidelity",
-    "data",
-    "protocol",
-    "rounds",
-    "seed",
-    "trust",
-    "adjacency",
-    "adversary",
-    "delta",
-}
+ECHOED = {"method", "backbone", "strategy", "fidelity", "data", "protocol", "rounds", "seed"}
+ECHOED |= {"trust", "adjacency", "adversary", "delta"}
 """Parts of a summary that repeat what was asked, and say nothing of what came out."""
 
 OF_THE_MACHINE = {"seconds", "clients_per_second", "peak_rss_mb", "versions", "bundles", "engine"}
@@ -92,11 +68,6 @@ class Sweep:
         self.experiment, fleet = self.load(())
         self.leaves = [leaf for leaf in leaves(self.experiment, fleet) if not base.asks or leaf.within(base.asks)]
 
-    @property
-    def has_bundles(self) -> bool:
-        """Whether the base ships bundles: not where clients have item rows of their own, nor of a central reference."""
-        return not self.experiment.row.own_rows and self.experiment.row.central is None
-
     def load(self, changes: Asked) -> tuple[Experiment, FleetFile]:
         """Return the base with changes, and its fleet; raises `InputError` where either refuses them."""
         made = edgefr.load_experiment(overrides=[*self.overrides, *changes])
@@ -122,12 +93,11 @@ class Sweep:
 
     def _of_value(self, leaf: Leaf, value: Any) -> Outcome:
         *beside, change = asked = self._asked(leaf, value)
-        ships = leaf.name.startswith("export.") and self.has_bundles
         try:
-            found = self.results(asked, ships)
+            found = self.results(asked)
         except InputError as error:
             return Outcome("unread" if self._unread(leaf, change) else "refused", str(error), (change,))
-        lines = differences(found, self.results(tuple(beside), ships))
+        lines = differences(found, self.results(tuple(beside)))
         told = [line for line in lines if leaf.name in WHO or not line.startswith("/who")]
         return Outcome("changed", told[0]) if told else Outcome("nothing", f"{leaf.sets}={value}")
 
@@ -173,24 +143,22 @@ class Sweep:
 
     def _read_of(self, batch: Asked) -> list[str]:
         """Return what differs where these are changed together; by halves where one of them lets no run begin."""
-        ships = self.has_bundles and any(c.field.startswith("export") for c in batch)
         try:
             with unguarded():
-                found = differences(self.results(batch, ships), self.results((), ships))
+                found = differences(self.results(batch), self.results(()))
         except InputError:
             half = len(batch) // 2
             return self._read_of(batch[:half]) + self._read_of(batch[half:]) if half else []  # refused all the same
         names = ", ".join(change.field for change in batch)
         return [f"{line} (one of {names})" for line in found if not line.startswith("/who")]
 
-    def results(self, changes: Asked, ships: bool) -> Results:
-        """Return tensors, metrics, ledger, clock and the rest of the summary of a run; or what is shipped of one."""
-        kept = not any(change.source == "the change" for change in changes)
-        known = f"{changes} {ships}"
+    def results(self, changes: Asked) -> Results:
+        """Return tensors, metrics, ledger, clock and the rest of the summary of a run."""
+        known = f"{changes}"
         if known in self.known:
             return self.known[known]
-        found = self._shipped(changes) if ships else self._learned(changes)
-        if kept:
+        found = self._learned(changes)
+        if not any(change.source == "the change" for change in changes):
             self.known[known] = found
         return found
 
@@ -206,28 +174,6 @@ class Sweep:
             who["experiment"] = summary["experiment"]
             return {**values_of(run.path), "files": files, "summary": plain, "who": who}
 
-    def _shipped(self, changes: Asked) -> Results:
-        """Return what the bundle for one device class holds; each takes seconds. Training is done once for all."""
-        trained = self.folder / "trained"
-        if not trained.exists():
-            one = Change("fleet.share", {"laptop_x86": 1.0}, "beside it")
-            edgefr.simulate(*self.load((one,)), out=trained, bundles=False, figures=False)
-        made, _ = self.load(changes)
-        with tempfile.TemporaryDirectory(dir=self.folder) as place:
-            run = Run(shutil.copytree(trained, Path(place) / "run"))
-            run.write_experiment(run.experiment.model_copy(update={"export": made.export}))
-            learns = any(change.field == "export.learning" for change in changes)
-            with nullcontext() if learns else ships_plainly():
-                (row,) = export_run(run)
-            manifest = json.loads((Path(row["path"]) / MANIFEST).read_text())
-            files = {file["path"]: file["sha256"] for file in manifest["files"] if file["path"] != "MODEL_CARD.md"}
-            return {k: row[k] for k in ("class", "variant", "fits", "lacks", "passed_over")} | {"files": files}
-
-    def outcomes(self) -> Iterator[tuple[Leaf, Outcome]]:
-        """Yield every setting that the base asks for, and what came of it."""
-        for leaf in self.leaves:
-            yield leaf, self.outcome(leaf)
-
 
 def few_devices(path: Path, gflops: float) -> Path:
     """Write a devices.yaml with some of the classes that ship, which is read in no time, and a slow one."""
@@ -238,19 +184,6 @@ def few_devices(path: Path, gflops: float) -> Path:
     values["devices"]["slow"]["compute"]["fp32_gflops"] = gflops
     path.write_text(yaml.safe_dump(values))
     return path
-
-
-@contextmanager
-def ships_plainly() -> Iterator[None]:
-    """Let bundles only recommend, which is traced sooner, and int8 vectors lose half of what small models have."""
-
-    def quality(kit: Any, tables: Any, texts: Any, variant: Variant, judge: Any) -> Quality:
-        kept = 0.5 if variant.table == "i8" else 1.0
-        return Quality(1, overlap=kept, hit_rate=kept, kept=kept)
-
-    measured = mock.patch("export.candidates._quality", quality)
-    with measured, mock.patch("edgefr.simulation.bundles.learning_of", return_value=None):
-        yield
 
 
 @contextmanager
@@ -282,36 +215,3 @@ def _placed(value: Any) -> Any:
         return value
     value = value.replace(OTHER, str(other_student())) if OTHER in value else value
     return value.replace(STUDENT, str(student())) if STUDENT in value else value
-
-
-def swept(name: str) -> tuple[Counter[str], dict[str, str]]:
-    """Print every setting of a base with what came of it, and what is read though refused; return counts and kinds."""
-    counts, kinds, began = Counter[str](), dict[str, str](), time.process_time()
-    with tempfile.TemporaryDirectory() as place:
-        sweep, refused = Sweep(name, Path(place)), list[Change]()
-        for leaf, found in sweep.outcomes():
-            kinds[leaf.name] = found.kind
-            counts[found.kind] += 1
-            refused += found.asked if found.kind == "unread" and leaf.own else ()
-            print(f"{name}: {found.kind} {leaf.name}: {found.why[:150]}", flush=True)
-        for line in sweep.read_after_all(refused):
-            counts["read"] += 1
-            print(f"{name}: READ {line[:300]}", flush=True)
-    counts["seconds"] = round(time.process_time() - began)
-    return counts, kinds
-
-
-def main() -> None:
-    """Sweep the bases that are named, or all of them; print a table of counts, and what was changed in none of them."""
-    columns, rows, kinds = ("changed", "unread", "refused", "nothing", "read", "seconds"), list[str](), dict[str, str]()
-    for name in sys.argv[1:] or [*BASES, *CHOICES]:
-        counts, found = swept(name)
-        kinds |= {setting: kind for setting, kind in found.items() if kinds.get(setting) != "changed"}
-        rows.append(f"| {name} | " + " | ".join(str(counts[column]) for column in columns) + " |")
-        print(rows[-1], flush=True)
-    print("\n| base | " + " | ".join(columns) + " |\n" + "|---" * (len(columns) + 1) + "|\n" + "\n".join(rows))
-    print("changed in none:", ", ".join(sorted(name for name, kind in kinds.items() if kind != "changed")))
-
-
-if __name__ == "__main__":
-    main()

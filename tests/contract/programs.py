@@ -18,49 +18,32 @@ from edgefr.methods.regularised import Anchored, anchors
 from edgefr.methods.testing import cases
 from export.given import Given
 from export.program import LocalProgram
-from tests.contract import sessions
 from tests.methods import berts
 
 ITEMS, CLIENTS, WIDTH = 60, 23, 16
 
+ROWS = {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3}
+MF, NCF = {**ROWS, "init_scale": 0.1}, {**ROWS, "user_lr": 2.0}
+LAYERS = {"dim": 6, "scorer": "mlp", "hidden": [5, 4], "lr": 0.3, "user_lr": 1.0, "item_lr": 20.0, "pull": 3.0}
+RAP = {"dim": 8, "lr": 0.5, "item_lr": 5.0, "own_lr": 5.0, "init_scale": 0.3}
+RECON = {"dim": 8, "rebuild_lr": 0.5, "item_lr": 20.0, "init_scale": 0.3}
 CAR = {"dim": 8, "lr": 0.5, "encoder_lr": 0.1, "item_lr": 5.0, "init_scale": 0.3}
-
-COOL = {"loss": "softmax", "temperature": 0.5}
-
-AS_WRITTEN = {"sends": "gradients", "optimiser": "sgd", "lr": 0.05, "user_lr": None}
+COOL, ROUNDED = {"loss": "softmax", "temperature": 0.5}, {"bce_of": "probabilities"}
+TWO = {"adapter": [18, 8], "head": [6, 8]}
+ONE, SGD = {"adapter": [8], "head": [8]}, {"optimiser": "sgd", "lr": 0.05}
+LORA = {"client": "lora", "lora_lr": 0.01}
 VARIANTS: dict[str, tuple[str, dict]] = {
-    "fedmf": ("fedmf", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.1}),
-    "fedncf": ("fedncf", {"dim": 8, "lr": 0.5, "user_lr": 2.0, "item_lr": 20.0, "init_scale": 0.3}),
-    "pfedrec": ("pfedrec", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3}),
-    "pfedrec in turns": (
-        "pfedrec",
-        {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, "turns": "batches", "bce_of": "probabilities"},
-    ),
-    "pfedrec of probabilities": (
-        "pfedrec",
-        {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, "bce_of": "probabilities"},
-    ),
-    "gpfedrec": ("gpfedrec", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, "pull": 3.0}),
-    "gpfedrec in layers": (
-        "gpfedrec",
-        {"dim": 6, "scorer": "mlp", "hidden": [5, 4], "lr": 0.3, "user_lr": 1.0, "item_lr": 20.0, "pull": 3.0},
-    ),
-    "gpfedrec of whole tables": (
-        "gpfedrec",
-        {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, "pulls": "table", "bce_of": "probabilities"},
-    ),
-    "gpfedrec as released": (
-        "gpfedrec",
-        {
-            **{"dim": 6, "scorer": "mlp", "hidden": [5, 4], "lr": 0.3, "user_lr": 1.0, "item_lr": 20.0, "pull": 3.0},
-            **{"pulls": "table", "bce_of": "probabilities", "recommends": "global"},
-        },
-    ),
-    "fedrap": (
-        "fedrap",
-        {"dim": 8, "lr": 0.5, "item_lr": 5.0, "own_lr": 5.0, "init_scale": 0.3, "apart": 0.05, "curriculum": 4.0},
-    ),
-    "fedrecon": ("fedrecon", {"dim": 8, "rebuild_lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, "support": 0.6}),
+    "fedmf": ("fedmf", MF),
+    "fedncf": ("fedncf", NCF),
+    "pfedrec": ("pfedrec", ROWS),
+    "pfedrec in turns": ("pfedrec", {**ROWS, "turns": "batches", **ROUNDED}),
+    "pfedrec of probabilities": ("pfedrec", {**ROWS, **ROUNDED}),
+    "gpfedrec": ("gpfedrec", {**ROWS, "pull": 3.0}),
+    "gpfedrec in layers": ("gpfedrec", LAYERS),
+    "gpfedrec of whole tables": ("gpfedrec", {**ROWS, "pulls": "table", **ROUNDED}),
+    "gpfedrec as released": ("gpfedrec", {**LAYERS, "pulls": "table", **ROUNDED, "recommends": "global"}),
+    "fedrap": ("fedrap", {**RAP, "apart": 0.05, "curriculum": 4.0}),
+    "fedrecon": ("fedrecon", {**RECON, "support": 0.6}),
     "fcf": ("fcf", {"dim": 8, "alpha": 3.0, "ridge": 4.0, "init_scale": 0.3}),
     "fedcar": ("fedcar", {**CAR, "norm": "post"}),
     "fedcar vectors, two heads": (
@@ -72,97 +55,43 @@ VARIANTS: dict[str, tuple[str, dict]] = {
         {**CAR, "negative": "both", "attention": "projected", "norm": "none", "context": 3},
     ),
     "fedcar, context alone": ("fedcar", {**CAR, "negative": "none"}),
-    "fedcar, neither": (
-        "fedcar",
-        {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, "context": 0, "negative": "none"},
-    ),
-    "anchored fedmf": ("fedmf", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.1}),
-    "anchored pfedrec": ("pfedrec", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3}),
-    "anchored transfr": ("transfr", {"adapter": [8], "head": [8], "head_form": "plain", "lr": 0.01}),
-    "transfr vector": ("transfr", {"adapter": [18, 8], "head": [6, 8], "local_trains": "head and user", "lr": 0.01}),
+    "fedcar, neither": ("fedcar", {**ROWS, "context": 0, "negative": "none"}),
+    "anchored fedmf": ("fedmf", MF),
+    "anchored pfedrec": ("pfedrec", ROWS),
+    "anchored transfr": ("transfr", {**ONE, "head_form": "plain", "lr": 0.01}),
+    "transfr vector": ("transfr", {**TWO, "local_trains": "head and user", "lr": 0.01}),
     "transfr mean": (
         "transfr",
-        {"adapter": [12, 8], "adapter_init": "random", "head": [6, 8], "user_encoder": "mean", "lr": 0.01},
+        {**TWO, "adapter": [12, 8], "adapter_init": "random", "user_encoder": "mean", "lr": 0.01},
     ),
-    "transfr vector, neural": (
-        "transfr",
-        {"adapter": [18, 8], "head": [6, 8], "match": "neural", "optimiser": "sgd", "lr": 0.05},
-    ),
-    "transfr mean by softmax, neural": (
-        "transfr",
-        {
-            **{"adapter": [18, 8], "head": [6, 8], "match": "neural", "user_encoder": "mean"},
-            **{"optimiser": "sgd", "lr": 0.05, **COOL},
-        },
-    ),
-    "transfr lora": (
-        "transfr",
-        {"client": "lora", "adapter": [16, 8], "head": [6, 8], "lora_rank": 2, "lora_lr": 0.01, "lr": 0.01},
-    ),
+    "transfr vector, neural": ("transfr", {**TWO, "match": "neural", **SGD}),
+    "transfr mean by softmax, neural": ("transfr", {**TWO, "match": "neural", "user_encoder": "mean", **SGD, **COOL}),
+    "transfr lora": ("transfr", {**LORA, "adapter": [16, 8], "head": [6, 8], "lora_rank": 2, "lr": 0.01}),
     "transfr lora mean": (
         "transfr",
-        {
-            "client": "lora",
-            "lora_layers": 1,
-            "adapter": [8],
-            "head": [8],
-            "user_encoder": "mean",
-            "optimiser": "sgd",
-            "lora_lr": 0.01,
-            "lr": 0.02,
-        },
+        {**LORA, **ONE, "lora_layers": 1, "user_encoder": "mean", "optimiser": "sgd", "lr": 0.02},
     ),
-    "transfr sgd plain": (
-        "transfr",
-        {"adapter": [8], "head": [8], "head_form": "plain", "optimiser": "sgd", "lr": 0.05},
-    ),
-    "fedmf by bpr": ("fedmf", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.1, "loss": "bpr"}),
-    "fedncf by softmax": (
-        "fedncf",
-        {"dim": 8, "lr": 0.5, "user_lr": 2.0, "item_lr": 20.0, "init_scale": 0.3, "loss": "softmax"},
-    ),
-    "pfedrec in turns by softmax": (
-        "pfedrec",
-        {**{"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, "turns": "batches"}, **COOL},
-    ),
-    "gpfedrec in layers by bpr": (
-        "gpfedrec",
-        {
-            **{"dim": 6, "scorer": "mlp", "hidden": [5, 4], "lr": 0.3, "user_lr": 1.0, "item_lr": 20.0, "pull": 3.0},
-            "loss": "bpr",
-        },
-    ),
-    "fedrap by bpr": ("fedrap", {"dim": 8, "lr": 0.5, "item_lr": 5.0, "own_lr": 5.0, "init_scale": 0.3, "loss": "bpr"}),
-    "fedrecon by softmax": ("fedrecon", {"dim": 8, "rebuild_lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, **COOL}),
-    "fedmf by bce-scaled": ("fedmf", {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3, "loss": "bce-scaled"}),
-    "pfedrec by bce-scaled": (
-        "pfedrec",
-        {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.1, "loss": "bce-scaled"},
-    ),
+    "transfr sgd plain": ("transfr", {**ONE, "head_form": "plain", **SGD}),
+    "fedmf by bpr": ("fedmf", {**MF, "loss": "bpr"}),
+    "fedncf by softmax": ("fedncf", {**NCF, "loss": "softmax"}),
+    "pfedrec in turns by softmax": ("pfedrec", {**ROWS, "turns": "batches", **COOL}),
+    "gpfedrec in layers by bpr": ("gpfedrec", {**LAYERS, "loss": "bpr"}),
+    "fedrap by bpr": ("fedrap", {**RAP, "loss": "bpr"}),
+    "fedrecon by softmax": ("fedrecon", {**RECON, **COOL}),
+    "fedmf by bce-scaled": ("fedmf", {**ROWS, "loss": "bce-scaled"}),
+    "pfedrec by bce-scaled": ("pfedrec", {**MF, "loss": "bce-scaled"}),
     "transfr as written": (
         "transfr",
-        {"adapter": [18, 8], "adapter_init": "random", "head_form": "adapter", **AS_WRITTEN},
+        {
+            **{"adapter": [18, 8], "adapter_init": "random", "head_form": "adapter"},
+            **{"sends": "gradients", **SGD, "user_lr": None},
+        },
     ),
-    "transfr mean by bce-scaled": (  # moves by Adam, which losses that compare cannot
-        "transfr",
-        {"adapter": [18, 8], "head": [6, 8], "user_encoder": "mean", "lr": 0.01, "loss": "bce-scaled"},
-    ),
-    "transfr vector by softmax": (
-        "transfr",
-        {"adapter": [18, 8], "head": [6, 8], "optimiser": "sgd", "lr": 0.05, "negative_weight": 5.0, **COOL},
-    ),
-    "transfr mean by softmax": (  # as the default run has it
-        "transfr",
-        {"adapter": [18, 8], "head": [6, 8], "user_encoder": "mean", "optimiser": "sgd", "lr": 0.05, **COOL},
-    ),
+    # moves by Adam, which losses that compare cannot
+    "transfr mean by bce-scaled": ("transfr", {**TWO, "user_encoder": "mean", "lr": 0.01, "loss": "bce-scaled"}),
+    "transfr vector by softmax": ("transfr", {**TWO, **SGD, "negative_weight": 5.0, **COOL}),
+    "transfr mean by softmax": ("transfr", {**TWO, "user_encoder": "mean", **SGD, **COOL}),  # as the default run has it
 }
-
-
-def test_every_method_of_the_table_has_a_variant() -> None:
-    named = [name for name, _ in (*VARIANTS.values(), *sessions.VARIANTS.values())]
-    assert {METHODS[name].build for name in named} == {row.build for row in METHODS.values() if row.central is None}
-    reading = {name for name, row in METHODS.items() if row.reads != "items"}
-    assert {name for name, _ in sessions.VARIANTS.values()} == reading
 
 
 def program(variant: str, local_epochs: int = 3) -> LocalProgram:

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from edge.delta import Delta
-from edge.graph_check import check_graph
 from edge.item_vectors import Kept
 from edge.ragged import Ragged
 from edge.update import ClientUpdate, read_update
@@ -49,12 +48,6 @@ def bounds(local: LocalProgram, steps: int, when: str = "round") -> dict[str, fl
     return after_training([phase for phase in local.phases if phase.when == when], steps, *begun)
 
 
-def are_on_the_list(bundle: Path) -> None:
-    """Fail where a graph of a bundle has an operator that devices do not run."""
-    for path in bundle.rglob("*.onnx"):
-        check_graph(path.read_bytes(), f"{path.name}.data")
-
-
 def compare(release: ClientUpdate, updates: Updates, slot: int, local: LocalProgram, steps: int) -> None:
     """One client's upload with its slot of the simulated shard."""
     dense, allowed = [value[slot].flatten() for value in updates.dense.values()], bounds(local, steps)
@@ -65,22 +58,6 @@ def compare(release: ClientUpdate, updates: Updates, slot: int, local: LocalProg
         order = rows.rows[mine].argsort()
         np.testing.assert_array_equal(release.rows[name][0], rows.rows[mine][order].numpy())
         assert_same(release.rows[name][1], rows.values[mine][order], **allowed, name=name)
-
-
-@pytest.mark.parametrize("variant", mostly_slow(bundles.SHIPPED))
-def test_a_device_learns_what_the_simulator_does(variant: str, tmp_path: Path) -> None:
-    train, updates, local = interactions(), simulated(variant), program(variant)
-    are_on_the_list(bundles.bundle(variant))
-    for slot, client in enumerate(LEARNERS):
-        device = open_device(bundles.bundle(variant), tmp_path / str(client), user=bundles.user(client))
-        release = device.learn(train[client])
-        steps = device.work["steps"]
-        assert steps == device.work["planned"] > 0
-        compare(release, updates, slot, local, steps)
-        own = device.state.part("private")
-        for name, value in updates.private.items():
-            assert_same(own[name], value[slot], **bounds(local, steps), name=name)
-        assert np.abs(release.update).max(initial=0) + sum(np.abs(v).max() for _, v in release.rows.values()) > 1e-3
 
 
 @pytest.mark.parametrize("clip", [None, 0.05])

@@ -17,13 +17,9 @@ from edgefr.experiment.continual import ContinualSettings
 from edgefr.methods.f3crec.memory import ReplayMemory
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
-from edgefr.methods.testing.battery import check_method
 from export.program import LocalProgram, Phase, Tensors
 from tests.closeness import after_training, assert_all_same, assert_same
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, doubled, in_float64, most_steps, program, work
-from tests.contract.programs import (
-    test_every_method_of_the_table_has_a_variant as test_every_method_of_the_table_has_a_variant,
-)
 from tests.mostly_slow import mostly_slow
 
 REPLAYED = [
@@ -71,12 +67,6 @@ def bounds(variant: str, when: str = "round", batch_size: int = 16) -> dict[str,
     todo = work(program(variant), when, batch_size=batch_size)
     begun = first(todo.program, np.arange(CLIENTS))
     return {**after_training(todo.phases, most_steps(todo), *begun), "inputs": torch.float32}
-
-
-@pytest.mark.parametrize("variant", mostly_slow(VARIANTS))
-def test_every_method_keeps_the_contract(variant: str) -> None:
-    """In simulation; `test_devices` holds devices to it, `tests/engine/test_processes.py` workers."""
-    check_method(program(variant), skip=["workers", "bundle", "device"])
 
 
 def test_sgd_of_the_loop_is_that_of_torch_optim() -> None:

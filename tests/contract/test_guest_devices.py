@@ -1,4 +1,4 @@
-"""Devices do all that a program may ask for: guests learn on them, round after round, what they learn in the simulator.
+"""Devices do all that a program may ask for: round after round they learn what the simulator's clients do.
 
 Pairs, support and query sets, private tensors made anew, phases that take turns, the whole catalogue, and messages.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,47 +28,49 @@ from edgefr.engine.executors.sessions import WindowScorer
 from edgefr.engine.scoring import ModelScorer
 from edgefr.engine.work import LocalWork, Updates
 from edgefr.methods.testing.closeness import after_training, assert_same
+from export.learning import unlearnable
 from export.program import LocalProgram, SessionProgram
 from privacy.errors import InputError
 from privacy.mechanism import Noise
 from tests.contract import bundles, session_bundles, sessions
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, interactions, program, work
-from tests.contract.test_guests import SESSIONS, SETS, private_of
 from tests.devices import open_device
 from tests.edge.folders import edit_json, resign
 from tests.mostly_slow import mostly_slow
 
 ROUNDS, SEED = 3, 3
 NOISED = {"clip": 0.05, "noise": "discrete-laplace", "scale": 2.0**-9, "step": 2.0**-20, "noised": "here"}
-CARS: dict[str, Callable[[], LocalProgram]] = {
-    name: partial(program, name) for name in VARIANTS if name.startswith("fedcar")
-}
-"""FedCAR in every shape: its message, its state with the encoder of the round before, the newest items as context."""
+SETS = ("fedmf by bpr", "fedrecon", *(name for name in VARIANTS if name.startswith("fedcar")))
+"""Pairs; vectors made anew; a message, a state with the encoder of the round before, the newest items as context."""
 LEARNERS = {"set": (0, 7, 20), "sessions": (0, 1, 5, 7)}
 
 
+def made(variant: str) -> LocalProgram:
+    return program(variant) if variant in VARIANTS else sessions.program(variant)
+
+
 def first(local: LocalProgram, clients: np.ndarray) -> dict[str, torch.Tensor]:
-    """First private tensors; over sessions with a message and a past, which the first round then reads."""
-    read = isinstance(local, SessionProgram)
-    return private_of(local, clients) if read else local.init_private(SEED, torch.from_numpy(clients))
+    """First private tensors; over sessions with a past, which the first round then reads."""
+    if isinstance(local, SessionProgram):
+        return sessions.private_of(local, clients)
+    return local.init_private(SEED, torch.from_numpy(clients))
 
 
 @cache
-def bundle(guest: str, sender_noise: float = 0.0) -> Path:
-    """The bundle of a guest's first tensors, whose devices draw as the simulator's clients do. Read only."""
-    out = bundles.fresh()
-    if guest in SETS | CARS:
-        local, how = (SETS | CARS)[guest](), replace(bundles.LEARNING, sender_noise=sender_noise)
-        bundles.write(out, local, how, private=first(local, np.arange(CLIENTS)))
-    else:
-        local = SESSIONS[guest]()
+def bundle(variant: str, sender_noise: float = 0.0) -> Path:
+    """The bundle of a program's first tensors, whose devices draw as the simulator's clients do. Read only."""
+    out, local = bundles.fresh(), made(variant)
+    if isinstance(local, SessionProgram):
         session_bundles.write(out, local, first(local, np.arange(sessions.CLIENTS)))
+    else:
+        how = replace(bundles.LEARNING, sender_noise=sender_noise)
+        bundles.write(out, local, how, private=first(local, np.arange(CLIENTS)))
     return out / bundles.CLASS
 
 
 @dataclass
 class Fleet:
-    """Some clients of a guest, simulated, and the device of each."""
+    """Some clients of a program, simulated, and the device of each."""
 
     local: LocalProgram
     clients: np.ndarray
@@ -78,12 +80,12 @@ class Fleet:
     devices: list[Device]
 
     @classmethod
-    def of(cls, guest: str, folder: Path) -> Fleet:
-        local = (SETS | SESSIONS | CARS)[guest]()
+    def of(cls, variant: str, folder: Path) -> Fleet:
+        local = made(variant)
         reads = "sessions" if isinstance(local, SessionProgram) else "set"
         clients = np.array(LEARNERS[reads])
         todo = sessions.work(local) if isinstance(local, SessionProgram) else work(local)
-        devices = [open_device(bundle(guest), folder / str(c), user=bundles.user(c)) for c in clients.tolist()]
+        devices = [open_device(bundle(variant), folder / str(c), user=bundles.user(c)) for c in clients.tolist()]
         return cls(local, clients, local.init_shared(SEED), first(local, clients), todo, devices)
 
     def learn(self, number: int) -> tuple[Updates, list[ClientUpdate]]:
@@ -124,11 +126,9 @@ class Fleet:
             assert_same(one.scores(), scores_of(self, slot), size=float(np.abs(one.scores()).max()))
 
 
-@pytest.mark.parametrize(
-    "guest", mostly_slow(SETS | SESSIONS | CARS, [next(iter(names)) for names in (SETS, SESSIONS, CARS)])
-)
-def test_a_guest_learns_on_devices_what_it_learns_in_the_simulator(guest: str, tmp_path: Path) -> None:
-    fleet = Fleet.of(guest, tmp_path)
+@pytest.mark.parametrize("variant", mostly_slow((*SETS, "sasrec, full softmax"), ("fedrecon", "fedcar")))
+def test_rounds_on_devices_are_those_of_the_simulator(variant: str, tmp_path: Path) -> None:
+    fleet = Fleet.of(variant, tmp_path)
     steps = 0
     for number in range(bundles.ROUND, bundles.ROUND + ROUNDS):
         updates, releases = fleet.learn(number)
@@ -176,6 +176,9 @@ def same_round(one: Device, release: ClientUpdate, updates: Updates, slot: int, 
         assert_same(release.prototype, updates.message[slot], **bounds)
 
 
+BPR, CONTEXT, WHOLE = "fedmf by bpr", "fedcar, context alone", "sasrec, full softmax"
+
+
 def phase(number: int, **change: object) -> Callable[[dict], object]:
     return lambda learning: learning["phases"][number].update(change)
 
@@ -188,15 +191,23 @@ def made_anew(tensor: str, **change: object) -> Callable[[dict], object]:
 @pytest.mark.parametrize(
     ("guest", "change", "match"),
     [
-        ("bpr", phase(0, pairs=False), r"needs input pairs\.positive, which the bundle does not have"),
-        ("bpr", lambda learning: learning.update(negatives=2), r"pairs\.negative is int64 .* instead of"),
-        ("bpr", phase(0, alternates=True), "'federated' alternates, but not with a phase of the same draws"),
-        ("bpr", phase(0, pairs=False, context=3), "asks for a context, which belongs to pairs"),
-        ("bpr", phase(0, context=-1), "context: Input should be greater than or equal to 0"),
-        ("in context", phase(0, context=0), r"needs input pairs\.(context|there), which the bundle does not have"),
-        ("in context", phase(0, context=9), r"pairs\.context is int64 .* instead of"),
-        ("bpr", phase(0, part="half"), "part: Input should be 'all', 'support', 'query' or 'whole'"),
-        ("bpr", lambda learning: learning.update(replay=bundles.REPLAY.model_dump()), "a replayed item has none"),
+        (BPR, phase(0, pairs=False), r"needs input pairs\.positive, which the bundle does not have"),
+        (BPR, lambda learning: learning.update(negatives=2), r"pairs\.negative is int64 .* instead of"),
+        (BPR, phase(0, alternates=True), "'federated' alternates, but not with a phase of the same draws"),
+        (BPR, phase(0, pairs=False, context=3), "asks for a context, which belongs to pairs"),
+        (BPR, phase(0, context=-1), "context: Input should be greater than or equal to 0"),
+        (
+            "fedcar, context alone",
+            phase(0, context=0),
+            r"needs input pairs\.(context|there), which the bundle does not have",
+        ),
+        (CONTEXT, phase(0, context=9), r"pairs\.context is int64 .* instead of"),
+        (BPR, phase(0, part="half"), "part: Input should be 'all', 'support', 'query' or 'whole'"),
+        (
+            "fedmf by bpr",
+            lambda learning: learning.update(replay=bundles.REPLAY.model_dump()),
+            "a replayed item has none",
+        ),
         ("fedrecon", phase(0, support=1.0), "support: Input should be less than 1"),
         ("fedrecon", phase(0, pairs=1.5), "pairs: Input should be a valid boolean"),
         ("fedrecon", phase(0, parts="all"), "parts: Extra inputs are not permitted"),
@@ -204,8 +215,16 @@ def made_anew(tensor: str, **change: object) -> Callable[[dict], object]:
         ("fedrecon", made_anew("user", scale=-1.0), "scale: Input should be greater than or equal to 0"),
         ("fedrecon", made_anew("user", rule="import os"), "rule: Extra inputs are not permitted"),
         ("fedcar", phase(1, epochs=7), "'contrast' alternates, but not with a phase of the same draws"),
-        ("full softmax", phase(0, part="support"), "asks for pairs or parts of a session, which is one window, whole"),
-        ("full softmax", lambda learning: learning["sessions"].update(whole_catalogue=3), "should be a valid boolean"),
+        (
+            "sasrec, full softmax",
+            phase(0, part="support"),
+            "asks for pairs or parts of a session, which is one window, whole",
+        ),
+        (
+            "sasrec, full softmax",
+            lambda learning: learning["sessions"].update(whole_catalogue=3),
+            "should be a valid boolean",
+        ),
     ],
 )
 def test_bundles_that_ask_for_what_no_device_gives(
@@ -219,11 +238,22 @@ def test_bundles_that_ask_for_what_no_device_gives(
     assert "\n" not in str(error.value)
 
 
+def test_what_no_device_does_is_named() -> None:
+    """A device draws what is made anew by the rule that the program names, so the rule has to be the program's own."""
+    local = program("fedrecon")
+    assert unlearnable(local) is None
+    said = local.specs["user"].first
+    assert said is not None
+    for first, why in ((None, "does not say how"), (replace(said, scale=0.2), "but not as its")):
+        local.specs = {**local.specs, "user": replace(local.specs["user"], first=first)}
+        assert f"makes 'user' anew in every round{' and ' if first is None else ', '}{why}" in str(unlearnable(local))
+
+
 def test_a_step_that_asks_for_more_than_there_is_is_refused(tmp_path: Path) -> None:
     """A graph with an input that nobody feeds, of a bundle whose pairs are as they should be."""
     import onnx
 
-    made = shutil.copytree(bundle("bpr"), tmp_path / "bundle")
+    made = shutil.copytree(bundle(BPR), tmp_path / "bundle")
     path = made / "onnx" / "step.0.onnx"
     graph = onnx.load(path)
     for part in (*graph.graph.input, *graph.graph.node):

@@ -1,6 +1,6 @@
 """A changed setting changes what a run comes to, or is refused; what is refused since nothing reads it is not read.
 
-Here some bases are swept whole; `python -m tests.contract.leaves` sweeps all of them.
+Here some bases are swept whole, but for what bundles are made of.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SWEPT = ("fedmf", "f3crec", "fcucr", "mf", *CHOICES)
 """Bases whose settings are all changed here: a method over each protocol, a central reference, and the choices."""
 
 SLOW = ("two domains", "smaller students", "distilled", "the history as user", "worker processes")
-"""Choices that take long; the sweep of all has them."""
+"""Choices that take too long."""
 
 
 @pytest.mark.slow

@@ -11,12 +11,9 @@ import torch
 from edgefr.engine.executors import inline
 from edgefr.engine.executors.sessions import dropped
 from edgefr.engine.work import Updates
-from edgefr.methods.testing.battery import check_method
 from export.learning import unlearnable
-from tests.contract.sessions import CLIENTS, ITEMS, VARIANTS, private_of, program, work
-from tests.mostly_slow import mostly_slow
+from tests.contract.sessions import CLIENTS, ITEMS, private_of, program, work
 
-every = pytest.mark.parametrize("variant", VARIANTS)
 EVERYONE = np.arange(CLIENTS)
 
 
@@ -27,20 +24,6 @@ def tables(updates: Updates, clients: int) -> dict[str, torch.Tensor]:
         out[name] = rows.values.new_zeros(clients, ITEMS, rows.values.shape[1])
         out[name][rows.client, rows.rows] = rows.values
     return out if updates.message is None else {**out, "message": updates.message}
-
-
-@pytest.mark.parametrize("variant", mostly_slow(VARIANTS))
-def test_every_program_of_sessions_keeps_the_contract(variant: str) -> None:
-    """In simulation; `test_session_devices` holds devices to it."""
-    check_method(program(variant), skip=["workers", "bundle", "device"])
-
-
-@every
-def test_every_weight_of_the_encoder_learns(variant: str) -> None:
-    local = program(variant)
-    learned = tables(inline.run(work(local), local.init_shared(3), private_of(local, EVERYONE), EVERYONE), CLIENTS)
-    moved = {name for name, value in learned.items() if value.abs().max() > 1e-4}
-    assert {"item", *(n for n in local.specs if n.endswith("weight") and n.startswith("enc"))} <= moved
 
 
 @pytest.mark.parametrize("variant", ["sasrec", "gru4rec", "tisasrec", "fcucr", "fcucr as released"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -17,9 +15,8 @@ from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.pfedrec.program import PFedRec
 from edgefr.methods.pfedrec.settings import PFedRecSettings
 from edgefr.methods.regularised import Anchored, anchors
-from export.batches import Flat, One
-from export.program import TensorSpec
-from tests.contract.programs import ITEMS, program, work
+from export.batches import One
+from tests.contract.programs import program, work
 
 ITEM, PAST = [[1.0, 2.0], [0.0, 0.0], [3.0, 1.0], [5.0, 5.0]], [[1.0, 0.0], [2.0, 2.0], [0.0, 0.0], [9.0, 9.0]]
 
@@ -54,28 +51,6 @@ def test_the_term_written_out(known: float) -> None:
     user = (0.25 + 4.0) / 2
     expected = float(plain.loss(given_, examples, plain.phases[0])) + known * 0.3 * (rows + user)
     assert float(held.loss(given_, examples, phase)) == pytest.approx(expected, rel=1e-6)
-
-
-def test_local_training_after_the_rounds_is_pulled_nowhere() -> None:
-    plain, given_, examples = fedmf(), tensors(1.0), batch([1 / 3] * 3)
-    final = replace(plain.phases[0], when="final")
-    plain.phases = (*plain.phases, final)
-    held = Anchored(plain, 0.3)
-    assert held.phases[1] == final
-    assert float(held.loss(given_, examples, held.phases[1])) == float(plain.loss(given_, examples, final))
-
-
-def test_clients_in_one_list_are_summed_and_new_ones_left_out() -> None:
-    held = Anchored(fedmf(), 0.3)
-    (phase,) = held.phases
-    items, client = torch.tensor([0, 1, 2, 0, 1, 2]), torch.tensor([0, 0, 0, 1, 1, 1])
-    weight = torch.tensor([0.25, 0.5, 0.25] * 2)
-    many = Flat(items, items, torch.tensor([1.0, 0, 0] * 2), weight, client=client, ends=torch.tensor([3, 6]))
-    clients = [tensors(1.0), tensors(0.0)]
-    together = {name: torch.stack([c[name] for c in clients]) for name in ("user", "previous.user", "previous.known")}
-    together |= {name: clients[0][name][items] for name in ("item", "previous.item")}
-    alone = sum(float(held.loss(c, batch([0.25, 0.5, 0.25]), phase)) for c in clients)
-    assert float(held.loss(together, many, phase)) == pytest.approx(alone, rel=1e-6)
 
 
 def test_new_items_and_new_clients_have_no_pull() -> None:
@@ -130,32 +105,6 @@ def test_a_phase_feels_the_pull_of_what_it_trains_alone() -> None:
             assert pulled == (name.removeprefix("previous.") in phase.trains), (phase.name, name)
 
 
-def test_a_strong_pull_keeps_old_clients_near_their_past_and_lets_new_ones_go() -> None:
-    plain, who = program("fedmf", local_epochs=5), np.array([0, 1])
-    shared, private = plain.init_shared(3), plain.init_private(3, torch.from_numpy(who))
-    tables, past = anchors(shared, private, torch.tensor([True, False]))
-    free, held = (
-        inline.run(work(p), shared | tables, private | past, who).private["user"] - private["user"]
-        for p in (plain, Anchored(plain, 2.0))
-    )
-    assert held[0].norm() < 0.7 * free[0].norm()
-    torch.testing.assert_close(held[1], free[1])
-
-
-def test_twins_have_the_place_and_kind_of_the_tensor_and_are_never_trained() -> None:
-    held = Anchored(fedmf(), 0.1)
-    assert held.specs["previous.item"] == TensorSpec((4, 2), "shared", "rows")
-    assert held.specs["previous.user"] == TensorSpec((2,), "private")
-    assert held.specs["previous.known"] == TensorSpec((1,), "private")
-    assert not any(name.startswith("previous.") for phase in held.phases for name in phase.trains)
-    shared, private = held.init_shared(1), held.init_private(1, torch.arange(3))
-    assert {*shared, *private} == set(held.specs)
-    for name, value in {**shared, **private}.items():
-        assert value.shape[int(name in private) :] == held.specs[name].shape
-        assert bool((value == 0).all()) == name.startswith("previous.")
-    assert (held.frozen, held.name, held.pointwise) == (held.program.frozen, "fedmf", True)
-
-
 def test_anchors_are_copies_of_the_model_without_its_own_anchors() -> None:
     shared = {"item": torch.ones(3, 2), "previous.item": torch.zeros(3, 2)}
     private = {"user": torch.ones(2, 2), "previous.user": torch.zeros(2, 2), "previous.known": torch.zeros(2, 1)}
@@ -169,10 +118,3 @@ def test_anchors_are_copies_of_the_model_without_its_own_anchors() -> None:
     shared["item"] += 1
     private["user"] += 1
     assert tables["previous.item"].max() == own["previous.user"].max() == 1
-
-
-def test_the_table_of_the_contract_has_clients_and_items_of_both_kinds() -> None:
-    held = program("anchored fedmf")
-    past = held.init_shared(3)["previous.item"]
-    assert 0 < int((past != 0).any(1).sum()) < ITEMS
-    assert held.init_private(3, torch.arange(3))["previous.known"].tolist() == [[0], [1], [1]]

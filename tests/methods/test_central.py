@@ -89,22 +89,6 @@ def test_the_best_epoch_by_validation_is_tested(name: str) -> None:
     assert len(run.measured.users["central", "main", "full"][0]) == len(run.measured.users["chance", "main", "full"][0])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_what_is_held_out_is_not_learned_from(name: str) -> None:
-    """Other held-out items, and the same bytes are learned; without its end, which validation decides."""
-    first = begun(name, *(() if name == "ease" else ("model.patience=100",)))
-    split = first.prepared.train_split
-    moved = np.where(split.test >= 0, (split.test + 1) % len(split.pool), -1).astype(np.int32)
-    other = np.where(split.valid >= 0, (split.valid + 2) % len(split.pool), -1).astype(np.int32)
-    changed = dataclasses.replace(split, test=moved, valid=other)
-    prepared = dataclasses.replace(first.prepared, splits={"main": changed})
-    second = begun(name, *(() if name == "ease" else ("model.patience=100",)), prepared=prepared)
-    for run in (first, second):
-        run.learn(())
-    one, two = (run.stage.model(run).flat() for run in (first, second))
-    assert all(torch.equal(value, two[key]) for key, value in one.items())
-
-
 def test_scores_of_a_run_are_those_of_the_learner() -> None:
     run = begun("ease")
     run.train()
@@ -136,13 +120,6 @@ def test_the_same_seed_gives_the_same_run_whatever_is_asked_beside(name: str, tm
     assert len(one.recommend(user, k=4)) == 4, "the saved model recommends"
 
 
-def test_seeds_are_put_together(tmp_path: Path) -> None:
-    edgefr.simulate_seeds(asked("ease"), 2, tmp_path / "runs", devices="devices.yaml", figures=False)
-    found = Run(tmp_path / "runs").summary
-    assert found["seeds"] == [0, 1]
-    assert found["metrics"]["NDCG@10"]["mean"] > 0
-
-
 FEDERATED = ("rounds=5", "local_epochs=3", "clients_per_round=5", "privacy.clip=1", "aggregation.server_lr=0.5")
 FEDERATED += ("fleet.share={laptop_x86: 1.0}", "export.learning=false", "engine.executor=processes")
 FEDERATED += ("engine.shard_size=4", "evaluation.keep=best", "evaluation.tables=own")
@@ -155,19 +132,6 @@ def test_settings_of_federation_are_refused(name: str, setting: str) -> None:
     with pytest.raises(InputError, match="is a central reference, which pools everybody's data") as refused:
         load_experiment(overrides=[f"method={name}", setting])
     assert setting.partition(".")[0].partition("=")[0] in str(refused.value)
-
-
-@pytest.mark.parametrize("setting", ["negatives=2", "batch_size=64", "evaluation.every=2"])
-def test_a_closed_form_reads_no_batches(setting: str) -> None:
-    with pytest.raises(InputError, match="references that learn from batches"):
-        load_experiment(overrides=["method=ease", setting])
-    assert load_experiment(overrides=["method=mf", setting]).row.central is not None
-
-
-@pytest.mark.parametrize("protocol", ["blocks", "sessions"])
-def test_other_protocols_are_refused(protocol: str) -> None:
-    with pytest.raises(InputError, match=r"mf is a central reference: set protocol\.name=leave-one-out"):
-        load_experiment(overrides=["method=mf", f"protocol.name={protocol}"])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -185,14 +149,6 @@ def test_what_a_reference_never_saw_is_tied_and_counts_what_is_expected(name: st
     assert full["HR@10"] == pytest.approx(np.mean(10 / ranked), abs=1e-12)
     assert run.measured.final(stage="central", on="source") != run.measured.final(stage="chance", on="source")
     assert not np.isin(target.pool, source.pool).any()
-
-
-def test_a_run_says_where_a_reference_knows_nothing(tmp_path: Path) -> None:
-    run = edgefr.simulate(asked("mf", *ACROSS), "devices.yaml", out=tmp_path / "run", figures=False)
-    assert run.summary["central"]["unseen"] == ["target"]
-    assert run.summary["stages"]["target"]["central"]["HR@10"] == pytest.approx(10 / 21)
-    assert abs(run.summary["references"]["target"]["chance"]["HR@10"] - 10 / 21) < 0.3, "one draw of it, 60 users"
-    assert not run.summary["learning"]["target"]["central"]["helped"]
 
 
 @pytest.mark.parametrize("name", TWO)
@@ -269,16 +225,6 @@ def test_a_reference_of_two_domains_is_tested_cold_and_with_target_items(name: s
     assert PROTOCOLS["cross-domain"].results(run)["transfer"]["NDCG@10"]["target"] > 0
 
 
-def test_emcdr_is_pmf_in_the_source() -> None:
-    found = []
-    for name in ("emcdr", "pmf"):
-        model = "model={dim: 4, epochs: 6, patience: 6, lr: 0.03}"
-        run = begun(name, *ACROSS, model)
-        run.train_stage()
-        found.append(run.measured.final(stage="central", on="source", ranking="full"))
-    assert found[0] == found[1]
-
-
 def test_whoever_is_in_the_target_alone_trains_and_is_not_tested() -> None:
     run = begun("emcdr", *ACROSS)
     data, (source, target) = run.prepared.dataset, run.prepared.splits.values()
@@ -312,17 +258,3 @@ def test_what_only_federated_runs_have_is_refused(tmp_path: Path) -> None:
         done = command(*arguments, cache=tmp_path)
         assert done.returncode == 2
         assert words in done.stderr
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_command_says_what_it_is(name: str, tmp_path: Path) -> None:
-    changes = [part for change in (f"method={name}", *SMALL, *HOW[name]) for part in ("--set", change)]
-    done = command("simulate", "--full", *changes, "--out", tmp_path / "run", cache=tmp_path)
-    assert done.returncode == 0, done.stderr
-    said = " ".join(done.stdout.split())
-    assert "central reference: pools everybody's data; no federation, no privacy" in said
-    assert "fleet:" not in said
-    assert "eps" not in said
-    assert f"{name} on demo" in said
-    assert sorted(path.name for path in (tmp_path / "run" / "figures").glob("*.png")) == ["learning-curve.png"]
-    assert not (tmp_path / "run" / "bundles").exists()

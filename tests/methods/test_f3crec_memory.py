@@ -8,7 +8,7 @@ import torch
 
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.experiment.continual import STRATEGIES, ContinualSettings, strategy
+from edgefr.experiment.continual import ContinualSettings
 from edgefr.methods.f3crec.memory import (
     ITEMS,
     LABELS,
@@ -22,7 +22,6 @@ from edgefr.methods.f3crec.memory import (
 )
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
-from privacy.errors import InputError
 
 CLIENTS, ITEMS_IN_ALL, POOL = 5, 12, np.array([0, 1, 2, 4, 5, 7, 8, 10])
 TABLE = np.random.default_rng(0).standard_normal((CLIENTS, len(POOL))).astype(np.float32)
@@ -74,10 +73,6 @@ def test_the_whole_list_is_replayed_with_the_weight_of_eq_5_and_6(reduction: str
     assert sorted(found.items[2].tolist()) == sorted(remembered()[ITEMS][2].tolist())
 
 
-def test_nobody_replays_before_there_is_anything_to_remember() -> None:
-    assert replay("all", empty(CLIENTS, 3), np.arange(CLIENTS)) is None
-
-
 def test_steady_clients_replay_everything_and_moved_ones_nothing() -> None:
     _, shared, private = model({})
     now = (private["user"] @ shared["item"][torch.from_numpy(POOL)].T).numpy()
@@ -86,12 +81,6 @@ def test_steady_clients_replay_everything_and_moved_ones_nothing() -> None:
     state[ITEMS][1] = torch.from_numpy(POOL[np.argsort(now[1])[:4]].astype(np.int32))  # its worst items
     found = replay("adaptive", state, np.arange(CLIENTS), shift_scale=0.5, list_size=4)
     assert found.items.counts.tolist() == [4, 0, 4, 4, 4]
-
-
-def test_a_clients_replay_does_not_depend_on_who_else_is_asked() -> None:
-    together = replay("adaptive", remembered(), np.arange(CLIENTS), shift_scale=0.05)
-    alone = replay("adaptive", remembered(), np.array([3]), shift_scale=0.05)
-    assert alone.items[0].tolist() == together.items[3].tolist()
 
 
 def test_discrepancy_replays_as_many_as_the_list_is_long() -> None:
@@ -119,12 +108,6 @@ def test_errors_are_the_training_examples_predicted_worst() -> None:
         worst = sorted(errors, key=lambda item: -errors[item][0])[:2]
         assert state[ITEMS][client].tolist() == worst
         assert state[LABELS][client].tolist() == [errors[item][1] for item in worst]
-
-
-def test_an_unknown_strategy_names_the_nearest() -> None:
-    with pytest.raises(InputError, match="f3crec"):
-        strategy("f3rec")
-    assert {"ft", "reg", "kd", "rlp2", "spp", "f3crec"} <= set(STRATEGIES)
 
 
 def test_labels_made_anew_by_the_same_model_are_those_that_are_remembered() -> None:

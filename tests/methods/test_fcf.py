@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloud.rule import AggregationSettings
-from cloud.rules.gram import gram
 from edge.sampling import Sampler, Selection
 from edgefr.engine.executors import debug, inline
 from edgefr.engine.federation import Federation
@@ -25,7 +22,6 @@ from edgefr.simulation.prepare import prepare
 from privacy.errors import InputError
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
-from tests.cli.commands import edgefr
 from tests.closeness import assert_same
 from tests.contract.programs import CLIENTS, ITEMS, work
 
@@ -78,16 +74,6 @@ def test_a_client_solves_for_itself_and_sends_its_gradient_over_the_whole_catalo
         np.testing.assert_allclose(-sent, gradient(table, had, user), atol=2e-5)
 
 
-def test_who_has_nothing_has_a_vector_of_zeros_and_moves_nothing() -> None:
-    local = fcf()
-    todo = work(local)
-    who = np.flatnonzero(todo.sampler.train.counts == 0)[:1]
-    found = inline.run(todo, local.init_shared(3), local.init_private(3, torch.from_numpy(who)), who)
-    assert not found.private["user"].any()
-    assert not found.rows["item"].values.any()
-    assert not found.dense["gram.item"].any()
-
-
 def federation(local: FCF, **settings: float) -> Federation:
     return Federation(
         local,
@@ -128,14 +114,6 @@ def test_the_server_descends_along_the_mean_gradient_over_the_whole_catalogue() 
         table = table + by_hand.step(slope)
         np.testing.assert_allclose(made.shared["item"].numpy(), table, atol=2e-5)
         np.testing.assert_allclose(made.shared["gram.item"].numpy(), table.T @ table, rtol=1e-5, atol=1e-4)
-
-
-def test_an_empty_cohort_moves_nothing() -> None:
-    local, todo = fcf(), work(fcf())
-    made = federation(local)
-    before = dict(made.shared)
-    made.round(1, np.empty(0, np.int64), todo.sampler, todo.context)
-    assert all(torch.equal(made.shared[name], value) for name, value in before.items())
 
 
 @given(st.integers(0, 10_000), st.integers(1, 12), st.floats(0.1, 10))
@@ -205,17 +183,3 @@ def test_what_recommends_is_solved_for_the_last_table_by_all_who_ask() -> None:
 def test_what_does_not_go_with_it_is_refused(changes: list[str], why: str) -> None:
     with pytest.raises(InputError, match=why):
         load_experiment(overrides=["method=fcf", *changes])
-
-
-@pytest.mark.slow
-def test_the_command_runs_it(tmp_path: Path) -> None:
-    asked = ("method=fcf", "rounds=2", "data_options={users: 60, items: 160, interactions: 12}")
-    changes = [part for change in (*asked, "protocol.negatives=20") for part in ("--set", change)]
-    done = edgefr("simulate", *changes, "--out", tmp_path / "run", cache=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "fcf on demo" in done.stdout
-
-
-def test_the_first_gram_matrix_is_that_of_the_first_table() -> None:
-    shared = fcf().init_shared(4)
-    assert torch.equal(shared["gram.item"], gram(shared["item"]))

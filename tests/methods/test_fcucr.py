@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import exp, log, sqrt
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch.nn import functional as F
 
 from edgefr.engine.aggregate import restricted
 from edgefr.engine.executors import inline
-from edgefr.methods.fcucr.prediction import AVERAGES, Prediction
+from edgefr.methods.fcucr.prediction import Prediction
 from edgefr.methods.fcucr.program import FCUCR
 from edgefr.methods.fcucr.settings import FCUCRSettings
 from export.batches import Window
@@ -86,11 +85,6 @@ def test_the_loss_is_the_mean_over_the_real_positions(kind: str, expected: list[
     assert loss(plain(loss=kind), window()) == pytest.approx(sum(expected) / 2, rel=1e-6)
 
 
-def test_distillation_is_added_with_its_weight() -> None:
-    found = loss(plain(teacher="received_global", distill_weight=0.3), window(TAUGHT))
-    assert found == pytest.approx(sum(BCE) / 2 + 0.3 * APART, rel=1e-6)
-
-
 @pytest.mark.parametrize("most", [0.5, 100.0])
 def test_clamped_distillation_weighs_no_more_than_the_loss_and_has_no_gradient_of_its_weight(most: float) -> None:
     program = plain(teacher="received_global", distill="clamped", distill_weight=most)
@@ -108,23 +102,6 @@ def test_clamped_distillation_weighs_no_more_than_the_loss_and_has_no_gradient_o
 def test_features_equal_to_the_teachers_are_no_division_by_zero() -> None:
     program = plain(teacher="received_global", distill="clamped")
     assert loss(program, window(ROWS[[0, 1, 2]])) == pytest.approx(sum(BCE) / 2, rel=1e-6)
-
-
-@pytest.mark.parametrize("distill", ["constant", "clamped"])
-def test_a_client_that_never_trained_has_no_previous_encoder_to_keep_to(distill: str) -> None:
-    program = plain(teacher="previous_local", distill=distill, distill_weight=0.3)
-    first, later = (torch.tensor([known]) for known in (0.0, 1.0))
-    found = [loss(program, window(TAUGHT), **{"previous.known": known}) for known in (first, later)]
-    assert found == pytest.approx([sum(BCE) / 2, sum(BCE) / 2 + 0.3 * APART], rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [("bce", log(1 + exp(-product(1, 2))) / 2 + log(1 + exp(-product(2, 0))) / 2), ("softmax", 0.0)],
-)
-def test_without_negatives_the_targets_alone_are_learned(kind: str, expected: float) -> None:
-    batch = replace(window(), negative=torch.zeros(3, 0, dtype=torch.int64))
-    assert loss(plain(loss=kind), batch) == pytest.approx(expected, abs=1e-6)
 
 
 def test_an_items_bias_is_added_to_its_score() -> None:
@@ -151,17 +128,6 @@ def test_whose_features_are_taught() -> None:
         torch.testing.assert_close(plain(teacher=teacher).teach(tensors, window()), expected, atol=0, rtol=0)
 
 
-def test_what_a_client_keeps_for_its_next_round() -> None:
-    program, clients = small("fcucr"), np.arange(2)
-    tensors = {n: v.expand(2, *v.shape) for n, v in program.init_shared(0).items()} | private_of(program, clients)
-    kept = program.remember(tensors)
-    assert set(kept) == {name for name in program.specs if name.startswith("previous.")}
-    assert kept.pop("previous.known").tolist() == [[1.0], [1.0]]
-    assert all(torch.equal(value, tensors[name.removeprefix("previous.")]) for name, value in kept.items())
-    for teacher in ("received_global", "none"):
-        assert small("fcucr", teacher=teacher).remember(tensors) == {}
-
-
 @pytest.mark.parametrize("masked", [True, False])
 def test_a_prototype_is_the_mean_of_the_real_features_or_all_of_them(masked: bool) -> None:
     """The released encoder has features at padding, which are no part of a mean."""
@@ -173,76 +139,7 @@ def test_a_prototype_is_the_mean_of_the_real_features_or_all_of_them(masked: boo
     assert plain(personal=True).publish({}, window()) is None
 
 
-@pytest.mark.parametrize("pooling", ["mean", "map"])
-def test_a_reply_stands_beside_every_position(pooling: str) -> None:
-    program = plain(personal=True, prototypes="received", pooling=pooling, hidden=3)
-    features, real = torch.rand(3, 2), torch.tensor([0.0, 1.0, 1.0])
-    mlp = Prediction(2, 3)
-    own = {name: torch.randn(shape) for name, shape in mlp.shapes().items()}
-    reply = torch.rand(2 if pooling == "mean" else 6)
-    beside = reply.expand(3, 2) if pooling == "mean" else reply.view(3, 2)
-    expected = mlp.apply(own, torch.cat([features, beside], 1), real)
-    assert torch.equal(program.predicted({**own, "prototype": reply}, features, real), expected)
-    alone = plain(personal=True, hidden=3).predicted(own, features, real)
-    assert torch.equal(alone, mlp.apply(own, torch.cat([features, torch.zeros(3, 2)], 1), real))
-
-
 # --- the MLP ---------------------------------------------------------------------------------------------------------
-
-
-def straight(slope: float) -> tuple[Prediction, dict[str, Tensor]]:
-    """An MLP of one hidden value that is its input, and is handed on as it is."""
-    ones = {"prediction.0.weight": torch.tensor([[1.0], [0.0]]), "prediction.1.weight": torch.ones(1, 1)}
-    zeros = {f"prediction.{layer}.bias": torch.zeros(1) for layer in (0, 1)}
-    return Prediction(1, 1), {**ones, **zeros, "prediction.slope": torch.tensor([slope])}
-
-
-def bent(mlp: Prediction, own: dict[str, Tensor], x: Tensor, real: Tensor, **how: bool) -> list[float]:
-    return mlp.apply(own, torch.cat([x, torch.zeros_like(x)], -1), real, **how).flatten().tolist()
-
-
-X, REAL = torch.tensor([[7.0], [1.0], [3.0]]), torch.tensor([0.0, 1.0, 1.0])
-
-
-def test_dice_by_hand() -> None:
-    mlp, own = straight(0.25)
-    gates = [1 / (1 + exp(-(value - 2) / sqrt(1 + 1e-5))) for value in (7, 1, 3)]  # mean 2, variance 1 of 1 and 3
-    expected = [p * value + (1 - p) * 0.25 * value for p, value in zip(gates, (7, 1, 3), strict=True)]
-    assert bent(mlp, own, X, REAL) == pytest.approx(expected, rel=1e-5)
-    mlp, own = straight(1.0)
-    assert bent(mlp, own, X, REAL) == pytest.approx([7, 1, 3], rel=1e-6), "with slope 1 it does nothing"
-
-
-def test_dice_as_released_is_torchs_batch_norm() -> None:
-    """Over padding too, scaled and shifted; scores with running averages of a step's mean and variance."""
-    _, own = straight(0.25)
-    mlp = Prediction(1, 1, scaled=True, padding=True, running=True)
-    own |= {"prediction.scale": torch.tensor([1.5]), "prediction.shift": torch.tensor([-0.5])}
-    own |= {"prediction.mean": torch.tensor([0.2]), "prediction.variance": torch.tensor([0.7])}
-    layer = torch.nn.BatchNorm1d(1, eps=1e-9)
-    for name, value in (("weight", 1.5), ("bias", -0.5), ("running_mean", 0.2), ("running_var", 0.7)):
-        getattr(layer, name).data.fill_(value)
-    gate = torch.sigmoid(layer(X).detach())
-    assert bent(mlp, own, X, REAL) == pytest.approx((gate * X + (1 - gate) * 0.25 * X).flatten().tolist(), rel=1e-5)
-    _, now = mlp.learned(own, torch.cat([X, torch.zeros_like(X)], -1), REAL)
-    assert [float(now[name]) for name in AVERAGES] == pytest.approx(
-        [float(layer.running_mean), float(layer.running_var)]
-    )
-    gate = torch.sigmoid(layer.eval()(X).detach())
-    expected = (gate * X + (1 - gate) * 0.25 * X).flatten().tolist()
-    assert bent(mlp, own | now, X, REAL, scoring=True) == pytest.approx(expected, rel=1e-5)
-
-
-def test_the_mlp_is_two_layers_with_dice_between() -> None:
-    mlp = Prediction(2, 3)
-    own = {name: torch.randn(shape) for name, shape in mlp.shapes().items()}
-    x, real = torch.randn(4, 4), torch.tensor([0.0, 1.0, 1.0, 1.0])
-    wide = F.linear(x, own["prediction.0.weight"].T, own["prediction.0.bias"])
-    some = wide[1:]
-    gate = torch.sigmoid((wide - some.mean(0)) / (some.var(0, correction=0) + 1e-5).sqrt())
-    between = gate * wide + (1 - gate) * own["prediction.slope"] * wide
-    expected = F.linear(between, own["prediction.1.weight"].T, own["prediction.1.bias"])
-    assert_same(mlp.apply(own, x, real), expected)
 
 
 @pytest.mark.parametrize("xavier", [False, True])
@@ -329,16 +226,6 @@ def test_a_round_of_a_client_is_that_of_torch_over_the_whole_table(variant: str)
             allowed = after_training(program.phases, 3, shared)
             assert_same(learned[name], expected[name], **allowed, name=f"{client}: {name}")
         assert (table - shared["item"]).abs().max() > 1e-4
-
-
-def test_a_client_remembers_the_encoder_it_ends_with() -> None:
-    program, clients = small("fcucr"), np.arange(CLIENTS)
-    shared = program.init_shared(3)
-    found = inline.run(work(program), shared, private_of(program, clients), clients)
-    for name, change in found.dense.items():
-        assert_same(found.private[f"previous.{name}"], shared[name] + change)
-    assert (found.private["previous.known"] == 1).all()
-    assert {n for n in program.specs if n.startswith("previous.")} <= found.private.keys()
 
 
 @pytest.mark.parametrize("left", [["item"], ["encoder.norm.scale"]])

@@ -176,15 +176,6 @@ def test_there_is_no_contrast_before_there_is_something_to_contrast(off: str) ->
     assert one_client(local, groups, contexts, t | {off: np.zeros_like(t[off])}, 1) == 0
 
 
-def test_the_contrast_trains_the_encoder_alone() -> None:
-    recommend, contrast = made().phases
-    encoder = {f"encoder.{name}" for name in made().encoder.shapes}
-    assert set(contrast.trains) == encoder
-    assert set(recommend.trains) == encoder | {"item", "scorer.weight", "scorer.bias"}
-    assert contrast.alternates
-    assert not made(alternates=False).phases[1].alternates
-
-
 # --- what a context is ------------------------------------------------------------------------------------------------
 
 
@@ -236,20 +227,6 @@ def test_padding_reads_no_item(executor) -> None:
         torch.testing.assert_close(found.private, clean.private)
 
 
-def test_contexts_follow_the_clients_own_order() -> None:
-    """The newest item of a context is the one before the positive: turning the order round is another update."""
-    local = made(negative="none")
-    one, other = (trained_plain(local, rows) for rows in ([[1, 2, 3, 4, 5]], [[5, 4, 3, 2, 1]]))
-    assert not torch.allclose(one.dense["encoder.position"], other.dense["encoder.position"])
-
-
-def trained_plain(local: FedCAR, rows: list[list[int]]):
-    train = Ragged.from_lists(rows)
-    sampler = Sampler(train, np.arange(ITEMS), ITEMS, 3, 64, 5)
-    work = LocalWork(local, local.phases, sampler, train, 1, torch.device("cpu"))
-    return inline.run(work, local.init_shared(1), local.init_private(1, torch.arange(len(rows))), np.arange(len(rows)))
-
-
 @pytest.mark.parametrize("negative", ["vectors", "both"])
 def test_what_is_told_is_about_the_newest_positive(negative: str) -> None:
     rows = [[9, 8, 7, 6, 5], [3, 2]]
@@ -274,16 +251,6 @@ def test_what_is_told_is_about_the_newest_positive(negative: str) -> None:
         np.testing.assert_allclose(told[: L * DIM], encoder["position"].ravel(), atol=1e-6)
 
 
-def test_a_client_remembers_the_encoder_that_it_trained() -> None:
-    local = made()
-    found, shared = trained([[1, 2, 3], [4, 5, 6, 7]], inline.run, local), local.init_shared(1)
-    for name in local.encoder.shapes:
-        torch.testing.assert_close(
-            found.private[f"previous.{name}"], shared[f"encoder.{name}"] + found.dense[f"encoder.{name}"]
-        )
-    assert (found.private["previous.known"] == 1).all()
-
-
 @pytest.mark.parametrize("negative", ["encoder", "vectors", "both"])
 @pytest.mark.parametrize("left", [["item"], ["encoder.position"]])
 def test_rounds_may_train_some_of_the_shared_tensors(left: list[str], negative: str) -> None:
@@ -302,12 +269,6 @@ def test_rounds_may_train_some_of_the_shared_tensors(left: list[str], negative: 
         after = L * DIM + 3 * DIM * DIM  # position, query, key, value
         told = found.message[:, after : after + DIM * DIM]
         torch.testing.assert_close(told, wide.flatten().expand(2, -1))
-
-
-def test_phases_after_one_another_end_elsewhere() -> None:
-    rows = [list(range(20)), list(range(5, 18))]
-    turns, after = (trained(rows, inline.run, made(alternates=how)) for how in (True, False))
-    assert not torch.allclose(turns.dense["encoder.wide"], after.dense["encoder.wide"], atol=1e-6)
 
 
 # --- where it runs ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgefr.methods.fedcar.gradients import is_compiled
 from edgefr.methods.fedcar.program import FedCAR
 from edgefr.methods.fedcar.settings import FedCARSettings
 from export.batches import Batch, Padded, Pairs
@@ -42,7 +41,7 @@ def made(seed: int = 0, **settings: Any) -> tuple[FedCAR, dict[str, Tensor], Pad
 
 
 def both(program: FedCAR, tensors: Tensors, batch: Batch, phase: Phase) -> list[tuple[str, Tensor, Tensor]]:
-    assert is_compiled(program.encoder, program.settings.negative, tensors, batch)
+    assert program.is_compiled(tensors, batch)
     got = program.gradients(tensors, batch, phase)
     double = {name: value.double() for name, value in tensors.items()}
     pairs = batch.pairs
@@ -113,9 +112,7 @@ def test_a_client_that_diverged_is_seen_and_others_are_not_touched() -> None:
 )
 def test_other_forms_are_left_to_autograd(settings: dict[str, Any]) -> None:
     program, tensors, batch = made(**settings)
-    assert not is_compiled(program.encoder, program.settings.negative, tensors, batch)
-    assert not is_compiled(
-        program.encoder, program.settings.negative, {**tensors, "item": tensors["item"].double()}, batch
-    )
+    assert not program.is_compiled(tensors, batch)
+    assert not program.is_compiled({**tensors, "item": tensors["item"].double()}, batch)
     for phase in program.phases:
         assert list(program.gradients(tensors, batch, phase)) == list(phase.trains)

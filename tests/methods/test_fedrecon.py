@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -19,7 +17,6 @@ from edgefr.methods.fedrecon.settings import FedReconSettings
 from edgefr.simulation.loop import Training
 from edgefr.simulation.prepare import prepare
 from privacy.errors import InputError
-from tests.cli.commands import edgefr
 from tests.closeness import assert_same
 from tests.contract.programs import ITEMS, work
 
@@ -65,16 +62,6 @@ def test_a_round_rebuilds_on_the_support_set_and_learns_on_the_query_set(executo
     assert not changed[torch.from_numpy(support_alone)].any(), "an item outside the query set learned"
 
 
-def test_a_client_of_one_item_rebuilds_and_sends_nothing() -> None:
-    local = fedrecon()
-    todo = work(local)
-    counts = todo.sampler.train.counts
-    who = np.flatnonzero(counts == 1)[:1]
-    assert len(who)
-    found = inline.run(todo, local.init_shared(3), local.init_private(3, torch.from_numpy(who)), who)
-    assert not found.rows["item"].values.any()
-
-
 def begun(*overrides: str) -> Training:
     some = ("data_options={users: 50, items: 150, interactions: 12}", "protocol.negatives=20", "model.dim=4")
     chosen = load_experiment(overrides=["method=fedrecon", "rounds=2", *some, *overrides])
@@ -106,21 +93,6 @@ def test_what_recommends_is_rebuilt_from_everything_its_user_has() -> None:
     np.testing.assert_allclose(user, mine, atol=1e-5)
 
 
-def test_rebuilding_to_measure_is_no_client_update() -> None:
-    often, seldom = begun("evaluation.every=1"), begun("evaluation.every=2")
-    for run in (often, seldom):
-        run.train()
-    assert (
-        often.federation.counters.clients
-        == seldom.federation.counters.clients
-        == often.federation.counters.participation.sum()
-    )
-    assert torch.equal(often.federation.shared["item"], seldom.federation.shared["item"])
-    assert often.final is not None
-    assert seldom.final is not None
-    assert torch.equal(often.final.private["user"], seldom.final.private["user"])
-
-
 def test_its_simulated_work_is_that_of_the_parts() -> None:
     local, everyone = fedrecon(), np.arange(20)
     sampler = work(local, batch_size=16).sampler
@@ -136,18 +108,3 @@ def test_protocols_that_need_a_state_are_refused(protocol: str, why: str) -> Non
     with pytest.raises(InputError, match=why) as refused:
         load_experiment(overrides=["method=fedrecon", f"protocol.name={protocol}"])
     assert "protocol.name=leave-one-out" in str(refused.value)
-
-
-@pytest.mark.slow
-def test_the_command_runs_it(tmp_path: Path) -> None:
-    asked = ("method=fedrecon", "rounds=2", "data_options={users: 60, items: 160, interactions: 12}")
-    changes = [part for change in (*asked, "protocol.negatives=20") for part in ("--set", change)]
-    done = edgefr("simulate", *changes, "--out", tmp_path / "run", cache=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "fedrecon on demo" in done.stdout
-
-
-def test_without_negatives_clients_learn_from_what_they_had_alone() -> None:
-    run = begun("negatives=0", "rounds=1")
-    run.train()
-    assert torch.isfinite(run.federation.shared["item"]).all()

@@ -98,14 +98,6 @@ def test_every_prefix_is_encoded_as_if_it_were_the_session(session: list[int], t
         assert_same(found[n - 1], table @ literally(tensors, session[:n], APART if training else None))
 
 
-@torch.no_grad()
-def test_training_tells_apart_and_recommending_does_not() -> None:
-    local = program("hearint", apart=APART)
-    tensors = drawn(local, 1)
-    some, other = (scores(local, tensors, SESSIONS[0], training) for training in (False, True))
-    assert (some - other).abs().max() > 1e-3
-
-
 def test_a_recommendation_is_the_last_prefixs() -> None:
     assert_recommends_as_last_prefix(program("hearint"), (1, DIM))
 

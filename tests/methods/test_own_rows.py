@@ -15,15 +15,12 @@ from edge.sampling import Sampler
 from edgefr.engine.executors import debug, inline
 from edgefr.engine.tables import PrivateRows
 from edgefr.experiment.experiment import load_experiment
-from edgefr.experiment.method import METHODS
 from edgefr.methods.fedrap.program import FedRAP
 from edgefr.methods.fedrap.settings import FedRAPSettings
 from edgefr.methods.gpfedrec.program import GPFedRec
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
 from edgefr.simulation.bundle_checks import check_shippable
-from export.batches import Flat, One, Padded
-from export.given import Given
-from export.program import TensorSpec
+from export.batches import One
 from privacy.errors import InputError
 from tests.closeness import assert_same
 from tests.contract.programs import ITEMS, work
@@ -86,11 +83,6 @@ def test_scores_and_loss_are_those_of_a_plain_module_and_its_weights_grow(number
     assert_same(program.loss(tensors, batch, phase), expected)
 
 
-def test_without_a_curriculum_the_weights_are_whole_from_the_first_round() -> None:
-    assert [fedrap(curriculum=None).grown(n) for n in (0, 1, 50)] == [1.0, 1.0, 1.0]
-    assert fedrap(curriculum=5.0).grown(5) == pytest.approx(0.76159416)
-
-
 @pytest.mark.parametrize("executor", [debug.run, inline.run])
 def test_a_round_is_a_step_of_torch_optim_in_the_weights_of_that_round(executor) -> None:
     program = fedrap(apart=0.3, sparse=0.05, curriculum=4.0)
@@ -118,23 +110,6 @@ def test_a_round_is_a_step_of_torch_optim_in_the_weights_of_that_round(executor)
     assert_same(item.values, change[item.rows], size=1.0)
     assert_same(own.values, plain.own.weight[own.rows])
     assert_same(found.private["scorer.weight"], plain.scorer.weight)
-
-
-def test_the_items_of_a_batch_count_once_in_every_layout() -> None:
-    weight = torch.tensor([0.25, 0.25, 0.25, 0.25, 0.0])
-    items, values = torch.tensor([5, 0, 5, 7, 9]), torch.tensor([1.0, 10.0, 1.0, 100.0, 1000.0])
-    assert One(items, items, weight, weight).over_items(values) == 111.0
-    two = torch.stack([items, torch.tensor([3, 3, 3, 3, 3])])
-    padded = One(two, two, two, weight.expand(2, 5))
-    assert padded.over_items(torch.stack([values, torch.full((5,), 2.0)])) == 113.0
-    number, share = torch.tensor([[0, 1, 2], [3, 0, 0]]), torch.tensor([[0.5, 0.25, 0.25], [1.0, 0.0, 0.0]])
-    laid = Padded(number, number, share, share, places=torch.tensor([0, 1, 2, 3]))
-    each = laid.laid(torch.tensor([1.0, 10.0, 100.0, 2.0]))
-    assert each.tolist() == [[1.0, 10.0, 100.0], [2.0, 1.0, 1.0]]
-    assert laid.over_items(each) == 113.0
-    assert laid.listed(each).tolist() == [1.0, 10.0, 100.0, 2.0]
-    flat = Flat(items[[0, 1, 3]], items[[0, 1, 3]], weight[:3], torch.tensor([0.5, 0.25, 0.25]))
-    assert flat.over_items(values[[0, 1, 3]]) == 111.0
 
 
 def gpfedrec(**values: object) -> GPFedRec:
@@ -188,15 +163,3 @@ def test_what_own_rows_cannot_do_is_said_in_a_line(name: str) -> None:
 def test_the_graph_is_gpfedrecs_and_gpfedrec_has_no_other_rule(overrides: list[str]) -> None:
     with pytest.raises(InputError, match="an answer for each client are gpfedrec's"):
         load_experiment(overrides=overrides)
-
-
-def test_the_table_knows_who_has_rows_of_its_own() -> None:
-    for row in METHODS.values():
-        if row.name in ("fedrap", "gpfedrec", "fedmf", "pfedrec"):
-            made = row.program(row.settings(), Given(ITEMS, 1))
-            own = [n for n, spec in made.specs.items() if spec.place != "shared" and spec.kind == "rows"]
-            assert row.own_rows == bool(own)
-    assert fedrap().specs["personal"] == TensorSpec((ITEMS, DIM), "private", "rows")
-    assert fedrap(item_lr=None, own_lr=0.7).phases[0].lr["item"] == pytest.approx(0.2 * ITEMS * 80)
-    assert fedrap(item_lr=None, own_lr=0.7).phases[0].lr["personal"] == 0.7
-    assert gpfedrec(item_lr=None).phases[0].lr["item"] == pytest.approx(0.2 * ITEMS * 80 - 0.2)

@@ -11,12 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import make_fx
 
-from edgefr.methods.fcucr.gru4rec import GRU4Rec
-from edgefr.methods.fcucr.sasrec import SASRec
-from edgefr.methods.fcucr.tisasrec import TiSASRec, intervals
-from export.trace import open_session, trace
+from edgefr.methods.fcucr.encoders import GRU4Rec, SASRec, TiSASRec, intervals
 from privacy.errors import InputError
 from tests.closeness import assert_same
 
@@ -208,20 +204,6 @@ def test_a_shard_is_a_loop_over_its_clients(name: str) -> None:
             assert_same(slope[c], own_slope, size=1.0)
 
 
-@every
-def test_tensors_that_all_share_are_each_ones_own(name: str) -> None:
-    encoder = ENCODERS[name]
-    tensors, (x, real, times) = drawn(encoder, 3), windows(4, [5, 2, 1])
-    own = {n: v.expand(3, *v.shape).clone().requires_grad_() for n, v in tensors.items()}
-    shared = {n: v.clone().requires_grad_() for n, v in tensors.items()}
-    found, expected = (encoder.encode(t, x, real, times) for t in (shared, own))
-    assert_same(found, expected)
-    weight = torch.linspace(-1, 1, found.numel()).reshape(found.shape)
-    slopes = torch.autograd.grad((found * weight).sum(), list(shared.values()))
-    for slope, each in zip(slopes, torch.autograd.grad((expected * weight).sum(), list(own.values())), strict=True):
-        assert_same(slope, each.sum(0), size=1.0)
-
-
 @given(
     name=st.sampled_from(sorted(ENCODERS)),
     lengths=st.lists(st.integers(1, LENGTH), min_size=1, max_size=3),
@@ -257,20 +239,6 @@ def test_nothing_looks_ahead(name: str, place: int, seed: int) -> None:
 
 
 @every
-def test_gradients_are_finite_and_none_comes_from_padding(name: str) -> None:
-    encoder = ENCODERS[name]
-    x, real, times = windows(5, [1, 1, 4])
-    times[1] = 0.0
-    tensors = {n: v.requires_grad_() for n, v in encoder.init(0).items()}
-    x.requires_grad_()
-    features = encoder.encode(tensors, x, real, times)
-    slopes = torch.autograd.grad((features * real.unsqueeze(-1)).square().sum(), [x, *tensors.values()])
-    assert all(slope.isfinite().all() for slope in slopes)
-    assert not slopes[0][real == 0].any()
-    assert all(slope.any() for slope in slopes[1:]), "every tensor is trained"
-
-
-@every
 def test_dropping_happens_at_the_sites_told_and_nowhere_else(name: str) -> None:
     encoder = ENCODERS[name]
     tensors, (x, real, times) = drawn(encoder, 6, clients=2), windows(6, [5, 3])
@@ -292,17 +260,6 @@ def test_dropping_happens_at_the_sites_told_and_nowhere_else(name: str) -> None:
         assert not torch.equal(found, halved), chosen
 
 
-@every
-def test_first_values_are_keyed_by_seed_and_name(name: str) -> None:
-    encoder = ENCODERS[name]
-    first, again, other = encoder.init(0), encoder.init(0), encoder.init(1)
-    assert {n: tuple(v.shape) for n, v in first.items()} == encoder.specs()
-    for n, values in first.items():
-        assert values.dtype == torch.float32
-        assert torch.equal(values, again[n])
-        assert torch.equal(values, other[n]) == (values.ndim == 1), "matrices are drawn, the rest is 0 or 1"
-
-
 def test_first_values_have_the_spread_of_the_originals() -> None:
     made = SASRec().init(0)
     assert made["0.attention.memory.weight"].std().item() == pytest.approx(math.sqrt(2 / 200), rel=0.05)
@@ -316,36 +273,3 @@ def test_heads_must_share_the_width() -> None:
     for kind in (SASRec, TiSASRec):
         with pytest.raises(InputError, match="heads 4 does not divide"):
             kind(6, 5, heads=4)
-
-
-class _Slopes(torch.nn.Module):
-    """Features of one window [L, d] and the gradient of their squares, as a device's graph would hold them."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, x: Tensor, real: Tensor, times: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
-        with torch.enable_grad():
-            inputs = [v.detach().requires_grad_() for v in (x, *values)]
-            tensors = dict(zip(self.encoder.specs(), inputs[1:], strict=True))
-            features = self.encoder.encode(tensors, inputs[0], real, times)
-            return features.detach(), *torch.autograd.grad(features.square().sum() + features.sum(), inputs)
-
-
-@pytest.mark.parametrize("name", ["sasrec", "gru4rec", "tisasrec"])
-def test_forward_and_gradient_are_traced_to_onnx(name: str) -> None:
-    encoder = ENCODERS[name]
-    module = _Slopes(encoder)
-    inputs = [*(part[0] for part in windows(7, [3])), *drawn(encoder, 7).values()]
-    names = ["x", "real", "times", *encoder.specs()]
-    traced = make_fx(module, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*inputs)
-    outputs = ["features", "slope.x", *(f"slope.{n}" for n in encoder.specs())]
-    shapes = {n: tuple(v.shape) for n, v in zip(names, inputs, strict=True)}
-    session = open_session(trace(name, traced, inputs, shapes, outputs, optimize=False))
-    for lengths in ([3], [1], [5]):
-        inputs[:3] = [part[0] for part in windows(8, lengths)]
-        wanted = {i.name for i in session.get_inputs()}
-        found = session.run(None, {n: v.numpy() for n, v in zip(names, inputs, strict=True) if n in wanted})
-        for output, values, expected in zip(outputs, found, module(*inputs), strict=True):
-            assert np.abs(values - expected.numpy()).max() < 1e-4 * max(1.0, float(expected.abs().max())), output

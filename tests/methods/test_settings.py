@@ -64,25 +64,6 @@ def test_every_field_of_every_method_says_what_it_is() -> None:
             assert field.description, f"{row.name}: model.{name}"
 
 
-def test_only_the_adapter_leaves_a_device() -> None:
-    program = transfr()
-    shared = {name for name, spec in program.specs.items() if spec.place == "shared"}
-    assert shared == {"adapter.0.weight", "adapter.0.bias", "adapter.1.weight", "adapter.1.bias"}
-    federated, local = program.phases
-    assert set(federated.trains) == shared | {"user"}
-    assert set(local.trains) == {"head.0.weight", "head.0.bias", "head.1.weight", "head.1.bias"}  # Algorithm 1
-    assert (federated.when, federated.epochs, local.when) == ("round", 3, "final")
-    assert "user" in transfr(local_trains="head and user").phases[1].trains
-    assert "user" not in transfr(user_encoder="mean").specs
-
-
-def test_learning_rates_fall_back_to_lr() -> None:
-    federated, local = transfr(lr=0.5, user_lr=None, head_lr=None).phases
-    assert set(federated.lr.values()) == {0.5}
-    federated, local = transfr(lr=0.5, user_lr=0.25, head_lr=0.125).phases
-    assert (federated.lr["user"], federated.lr["adapter.0.weight"], local.lr["head.0.weight"]) == (0.25, 0.5, 0.125)
-
-
 def test_a_residual_head_starts_from_what_was_learned_together_and_a_plain_one_does_not() -> None:
     every = torch.arange(ITEMS)
     batch = One(every, every, every, every)
@@ -109,16 +90,6 @@ def test_the_mean_user_is_the_mean_and_leaves_an_example_out_of_its_own_vouching
     trained = program.user(shared, One(items, items, label, label, history, training=True), past, vectors)
     torch.testing.assert_close(trained[0], past[[0, 2]].mean(0))  # item 5 is the example itself
     torch.testing.assert_close(trained[1], past.mean(0))  # item 7 is a negative
-
-
-def test_private_tensors_follow_the_client_and_not_its_company() -> None:
-    for program in (transfr(), FedMF(FedMFSettings(dim=4), ITEMS, 1)):
-        together = program.init_private(7, torch.tensor([4, 9, 2]))
-        alone = program.init_private(7, torch.tensor([9]))
-        assert all(torch.equal(value[1:2], alone[name]) for name, value in together.items())
-        assert not torch.equal(together["user"][0], together["user"][1])
-        other = program.init_private(8, torch.tensor([9]))
-        assert not torch.equal(other["user"], alone["user"])
 
 
 def test_the_ablation_starts_with_random_and_pretrain() -> None:
@@ -151,3 +122,17 @@ def test_fedmf_scores_are_inner_products_and_item_rates_follow_the_catalogue() -
     scores = program.score(own, batch, vectors, program.user(own, batch, None, vectors))
     expected = [float((shared["item"][i] * private["user"][2]).sum()) for i in items.tolist()]
     assert scores.tolist() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(("name", "width"), [("fedncf", 24), ("pfedrec", 12)])
+def test_clients_start_from_one_scorer_in_the_bounds_of_torch(name: str, width: int) -> None:
+    row = METHODS[name]
+    program = row.program(row.settings.model_validate({"dim": 12}), Given(ITEMS, 1))
+    assert program.specs["scorer.weight"] == TensorSpec((width,), "private")
+    private, other = (program.init_private(seed, torch.tensor([4, 9, 2])) for seed in (7, 8))
+    for part in ("scorer.weight", "scorer.bias"):
+        assert torch.equal(private[part], private[part][:1].expand_as(private[part]))
+        assert private[part].abs().max() <= width**-0.5
+        assert not torch.equal(private[part], other[part])
+    private["scorer.weight"][0] = 0  # a client's tensors are its own
+    assert private["scorer.weight"][1].abs().max() > 0

@@ -21,7 +21,6 @@ from edgefr.metrics.settings import CONTEXT, UNLEARNED, UNLEARNED_IN_CONTEXT
 from edgefr.simulation.loop import Training
 from edgefr.simulation.prepare import prepare
 from edgefr.simulation.summary.summary import summarise_splits
-from privacy.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
 HASHED = ["encoder.kind=hash", "encoder.width=64", "engine.shard_size=32", "rounds=12", "evaluation.every=12"]
@@ -138,8 +137,3 @@ def test_a_share_of_what_rounds_changed_is_kept() -> None:
         torch.testing.assert_close(value, first[name] + 0.25)
     whole = TransFR(settings.model_copy(update={"keep": 1.0}), text, local_epochs=1).kept(3, moved)
     assert all(torch.equal(whole[name], value) for name, value in moved.items())
-
-
-def test_blocks_keep_all_that_was_learned() -> None:
-    with pytest.raises(InputError, match=r"model.keep: blocks go on from one another"):
-        load_experiment(overrides=["protocol.name=blocks", "model.keep=0.5"])

@@ -8,13 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.ragged import Ragged
-from edge.sampling import Sampler
-from edgefr.engine.footprint import default_shard_size, frozen_bytes, reading_bytes, round_work
 from edgefr.experiment.experiment import load_experiment
-from edgefr.fleet.cost import transformer_activation_bytes, transformer_forward_flops
 from edgefr.methods.transfr.bert import Bert, Reader
-from edgefr.methods.transfr.lora import LoRATransFR, init_lora, lora_shapes
+from edgefr.methods.transfr.lora import LoRATransFR, lora_shapes
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 from export.batches import One
@@ -82,23 +78,6 @@ def test_activations_are_those_of_transformers(activation: str) -> None:
     with torch.no_grad():
         found = Bert.of(model, "mean")(tokens, {}, 1.0)
     assert_same(found, by_transformers(model, tokens, "mean"))
-
-
-def test_an_activation_that_is_not_known_is_refused() -> None:
-    from transformers import BertConfig, BertModel
-
-    model = BertModel(
-        BertConfig(
-            vocab_size=9,
-            hidden_size=4,
-            num_hidden_layers=1,
-            num_attention_heads=1,
-            intermediate_size=4,
-            hidden_act="silu",
-        )
-    )
-    with pytest.raises(InputError, match=r"hidden_act.*silu"):
-        Bert.of(model, "mean")
 
 
 def test_each_client_has_matrices_of_its_own() -> None:
@@ -171,26 +150,6 @@ def test_training_starts_from_what_mlp_starts_from() -> None:
     assert all(made.specs[name].place == "shared" for name in made.lora)
 
 
-def test_a_is_uniform_within_its_bound_and_b_zero() -> None:
-    found = init_lora(0, lora_shapes(range(2), 64, 16, ["query"]))
-    assert all(bool((found[f"lora.{k}.query.b"] == 0).all()) for k in (0, 1))
-    a = found["lora.0.query.a"]
-    assert a.abs().max() <= 1 / 8
-    assert abs(float(a.std()) - 1 / 8 / 3**0.5) < 0.003
-    assert not torch.equal(a, found["lora.1.query.a"])
-    assert torch.equal(a, init_lora(0, lora_shapes(range(1), 64, 16, ["query"]))["lora.0.query.a"])
-
-
-def test_phases_train_lora_in_rounds_and_only_read_it_after() -> None:
-    federated, local = program(lora_lr=0.007).phases
-    lora = set(program().lora)
-    assert lora <= set(federated.trains)
-    assert lora <= set(federated.uses)
-    assert lora <= set(local.uses)
-    assert not lora & set(local.trains)
-    assert all(federated.lr[name] == 0.007 for name in lora)
-
-
 def test_a_catalogue_is_read_once_for_the_same_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
     made = program()
     read: list[int] = []
@@ -238,11 +197,6 @@ def test_what_lies_under_the_trained_layers_is_read_once(monkeypatch: pytest.Mon
         assert torch.equal(ours, again)
 
 
-def test_layers_beyond_the_encoder_are_all_its_layers() -> None:
-    assert program(lora_layers=7).lora == program(lora_layers=2).lora
-    assert not program(lora_layers=7).prepared
-
-
 def test_titles_are_read_as_the_catalogue_is_encoded() -> None:
     from cloud.encode import encode
     from cloud.settings import EncodeSettings
@@ -261,53 +215,6 @@ def test_titles_are_read_as_the_catalogue_is_encoded() -> None:
         Reader.open(student(), texts, "mean", 33)
     with pytest.raises(InputError, match="no item has one"):
         Reader.open(student(), ["", " "], "mean", 8)
-
-
-def test_what_a_round_costs_by_hand() -> None:
-    made = program()
-    train = Ragged.from_lists([range(3), range(10)])
-    sampler = Sampler(train, np.arange(ITEMS), ITEMS, negatives=4, batch_size=8, seed=0)
-    phases = [phase for phase in made.phases if phase.when == "round"]
-    found = round_work(made, phases, sampler, np.array([0, 1]), np.array([True, False]))
-    lora = 2 * 2 * (16 * 2 + 2 * 16)  # layers x modules x (A and B)
-    adapter, head, user = 16 * 18 + 18 + 18 * 8 + 8, 8 * 8 + 8, 8
-    frozen = made.bert.parameters
-    assert frozen == 50 * 16 + 12 * 16 + 2 * 16 + 2 * 16 + 2 * (4 * (16 * 16 + 16) + 2 * 16 * 24 + 24 + 16 + 4 * 16)
-    assert found.passes == 2.0
-    assert found.flops_per_example == (transformer_forward_flops(2, 16, 24, 6) + 2 * 6 * lora + 2 * (adapter + user))
-    assert found.trained_parameters.tolist() == [lora + adapter + user] * 2
-    assert found.resident_parameters == lora + adapter + head + user + frozen + ITEMS * 6
-    assert found.bytes_up == 4 * (lora + adapter)
-    assert found.bytes_down.tolist() == [4 * (lora + adapter + frozen + ITEMS * 6), 4 * (lora + adapter)]
-    kept = transformer_activation_bytes(2, 16, 2, 8, 6)
-    assert (np.asarray(found.activation_bytes) > kept).all()
-    assert (np.asarray(found.activation_bytes) < 2 * kept).all()
-    assert found.width == 18
-
-
-def test_few_examples_and_a_past_change_what_is_kept() -> None:
-    made = program(user_encoder="mean")
-    train = Ragged.from_lists([range(1), range(10)])
-    sampler = Sampler(train, np.arange(ITEMS), ITEMS, negatives=1, batch_size=8, seed=0)
-    phases = [phase for phase in made.phases if phase.when == "round"]
-    found = round_work(made, phases, sampler, np.array([0, 1]), np.array([False, False]))
-    few, many = np.asarray(found.activation_bytes)
-    assert many - few == pytest.approx(float(reading_bytes(made, 8 + 10) - reading_bytes(made, 2 + 1)))
-
-
-def test_a_shard_is_as_large_as_its_activations_allow() -> None:
-    made, plain = program(), TransFR(program().settings, program().text, 1)
-    sizes = [default_shard_size(made, 32, memory_mb) for memory_mb in (16, 32)]
-    assert 1 < sizes[0] < sizes[1] == pytest.approx(2 * sizes[0], abs=2)
-    assert sizes[0] < default_shard_size(plain, 32, 16)
-    assert default_shard_size(program(user_encoder="mean"), 32, 16) < sizes[0]
-    assert default_shard_size(made, 10**5, 16) == 1
-
-
-def test_newcomers_fetch_the_encoder_once() -> None:
-    made = program()
-    assert frozen_bytes(made) == 4 * (made.bert.parameters + ITEMS * 6)
-    assert frozen_bytes(TransFR(made.settings, made.text, 1)) == 2 * ITEMS * berts.WIDTH
 
 
 def test_lora_has_defaults_of_its_own_that_give_way() -> None:

@@ -536,7 +536,7 @@ FAULTS = (
     ),
     Fault(
         "positions are taken from item vectors",
-        "edgefr/methods/fcucr/sasrec.py",
+        "edgefr/methods/fcucr/encoders.py",
         'x * math.sqrt(self.dim) + tensors["position"]',
         'x * math.sqrt(self.dim) - tensors["position"]',
         FCUCR,
@@ -550,7 +550,7 @@ FAULTS = (
     ),
     Fault(
         "negatives are pulled up like targets",
-        "edgefr/methods/position_losses.py",
+        "edgefr/methods/fcucr/parts.py",
         "torch.nn.functional.softplus(negative, threshold=straight)",
         "torch.nn.functional.softplus(-negative, threshold=straight)",
         FCUCR,

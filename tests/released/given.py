@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from edgefr.methods.testing.cases import widened
 from export.program import LocalProgram
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
+
+USERS, ITEMS, DIM, BATCH, ROUNDS, KEPT = 9, 40, 8, 16, 3, (1, 3)
+"""Of the runs of PFedRec's and GPFedRec's public codes; tensors are kept after some of the rounds."""
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -93,3 +96,13 @@ def furthest(golden: Arrays, found: Mapping[int, Arrays], kind: str) -> float:
             assert value.shape == expected.shape
             worst = max(worst, float(np.abs(value - expected).max() / max(1.0, np.abs(expected).max())))
     return worst
+
+
+def played(made: Federation, golden: Arrays, seen: Callable[[Federation], Arrays]) -> dict[int, Arrays]:
+    """Return what is seen of a federation after each of the rounds that were kept, on the public code's draws."""
+    sampler, out = Given(golden, ITEMS, BATCH), {}
+    for number in range(1, ROUNDS + 1):
+        made.round(number, np.arange(USERS), sampler, sampler.train)
+        if number in KEPT:
+            out[number] = seen(made)
+    return out

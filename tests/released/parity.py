@@ -16,7 +16,6 @@ import pytest
 import torch
 
 from edgefr.engine.executors import inline
-from tests.released.f3crec import make
 from tests.released.f3crec import test_f3crec as f3crec
 from tests.released.fcucr import test_fcucr as fcucr
 from tests.released.given import furthest
@@ -63,7 +62,7 @@ def lines() -> Iterator[str]:
     """Yield the table's lines, each when it is known."""
     yield LINE.format("public code", "float64, plain loop", "float32, vectorised")
     yield LINE.format("---", "---", "---")
-    for case in make.CASES:
+    for case in f3crec.CASES:
         exact, single = of_f3crec(case, torch.float64, "debug"), of_f3crec(case, torch.float32, "inline")
         yield LINE.format(f"F3CRec, {case}", f"{exact:.1e}", f"{single:.1e}")
     for name, code in (("PFedRec", pfedrec), ("GPFedRec", gpfedrec)):

@@ -59,6 +59,9 @@ def mf_program(settings: PMFSettings, given: Given) -> CentralProgram:
     return CentralProgram("mf", given.items, settings.dim)
 
 
+pmf_program = mf_program
+
+
 def mf_learner(settings: MFSettings, draws: Draws, prepared: Prepared) -> Factors:
     return factors(settings, settings.loss, draws, pooled(draws, prepared))
 

@@ -18,7 +18,6 @@ from edgefr.methods.fcucr.layers import dense, dense_shapes
 from edgefr.methods.prefixes import Prefixes, PrefixProgram, identity, unit
 from edgefr.methods.session_graph import KINDS, attended, attention, graph, relations
 from export.batches import Window
-from export.given import Given
 from export.program import Tensors
 
 
@@ -26,12 +25,13 @@ class DMIGNN(PrefixProgram):
     """DMI-GNN predicts the next item of a session; see `DMIGNNSettings`."""
 
     name = "dmi-gnn"
+    settings: DMIGNNSettings
 
-    def __init__(self, settings: DMIGNNSettings, items: int, local_epochs: int) -> None:
-        self.settings, d, k = settings, settings.dim, settings.interests
-        shapes: dict[str, tuple[int, ...]] = {"position": (settings.length, d), "order": (KINDS, d)}
+    def encoder_shapes(self) -> dict[str, tuple[int, ...]]:
+        s, d, k = self.settings, self.settings.dim, self.settings.interests
+        shapes: dict[str, tuple[int, ...]] = {"position": (s.length, d), "order": (KINDS, d)}
         shapes |= {"place.weight": (2 * d, d)} | dense_shapes("pattern", d, k * d)
-        super().__init__(settings, items, local_epochs, shapes | {"share.weight": (k, d), "share.bias": (k,)})
+        return shapes | {"share.weight": (k, d), "share.bias": (k,)}
 
     def intents(self, tensors: Tensors, made: Prefixes, training: bool) -> Tensor:
         of, (upper, lower) = graph(made), tensors["place.weight"].split(self.settings.dim, dim=-2)
@@ -66,7 +66,3 @@ def apart(weight: Tensor) -> Tensor:
     [[1.0, 2.0, 0.0, 0.0], [0.0, 0.0, 3.0, 4.0]]
     """
     return (identity(weight.shape[-2], weight).unsqueeze(-1) * weight.unsqueeze(-2)).flatten(-2)
-
-
-def build(settings: DMIGNNSettings, given: Given) -> DMIGNN:
-    return DMIGNN(settings, given.items, given.local_epochs)

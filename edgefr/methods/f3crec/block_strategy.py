@@ -20,16 +20,8 @@ from edgefr.engine.federation import Federation
 from edgefr.engine.model import Model
 from edgefr.engine.work import MEMORY
 from edgefr.experiment.continual import ContinualSettings, Strategy, strategy
-from edgefr.methods.f3crec.memory import (
-    ReplayMemory,
-    Scores,
-    empty,
-    holders,
-    relabel,
-    remember_best,
-    remember_errors,
-    without_repeats,
-)
+from edgefr.methods.f3crec import memory as memories
+from edgefr.methods.f3crec.memory import ReplayMemory, Scores
 from edgefr.methods.regularised import Anchored, anchors
 from export.program import LocalProgram
 from privacy.errors import InputError
@@ -83,7 +75,7 @@ class Keeping:
         if self.lists:
             private = ended.federation.private
             if not any(name.startswith(MEMORY) for name in private):
-                private |= empty(len(ended.block.train), self.settings.list_size * self.lists)
+                private |= memories.empty(len(ended.block.train), self.settings.list_size * self.lists)
             self.remember(ended, {name: value for name, value in private.items() if name.startswith(MEMORY)})
 
     def remember(self, ended: BlockEnd, memory: dict[str, Tensor]) -> None:
@@ -115,9 +107,9 @@ class BestItems(Keeping):
 
     def remember(self, ended: BlockEnd, memory: dict[str, Tensor]) -> None:
         scores = ended.scores(ended.model)
-        remember_best(memory, ended.users, scores, ended.pool, 0, self.settings.list_size)
+        memories.remember_best(memory, ended.users, scores, ended.pool, 0, self.settings.list_size)
         if self.settings.labels == "anew":
-            relabel(memory, np.setdiff1d(holders(memory), ended.users), scores, ended.pool)
+            memories.relabel(memory, np.setdiff1d(memories.holders(memory), ended.users), scores, ended.pool)
 
 
 class Errors(Keeping):
@@ -127,7 +119,7 @@ class Errors(Keeping):
 
     def remember(self, ended: BlockEnd, memory: dict[str, Tensor]) -> None:
         scores, size = ended.scores(ended.model), self.settings.list_size
-        remember_errors(memory, ended.users, scores, ended.pool, ended.sampler, ended.block.number, size)
+        memories.remember_errors(memory, ended.users, scores, ended.pool, ended.sampler, ended.block.number, size)
 
 
 class Proxies(Keeping):
@@ -146,9 +138,9 @@ class Proxies(Keeping):
         size = self.settings.list_size
         self._average(ended)
         stable = ended.scores(Model.of(self.proxy, ended.federation.program))
-        remember_best(memory, ended.users, stable, ended.pool, 0, size)
-        remember_best(memory, ended.users, ended.scores(ended.model), ended.pool, size, size)
-        without_repeats(memory, ended.users)
+        memories.remember_best(memory, ended.users, stable, ended.pool, 0, size)
+        memories.remember_best(memory, ended.users, ended.scores(ended.model), ended.pool, size, size)
+        memories.without_repeats(memory, ended.users)
 
     def _average(self, ended: BlockEnd) -> None:
         """Move the slow average by the block's model; newcomers and rows of new items have none yet."""
@@ -179,12 +171,8 @@ class Proxies(Keeping):
 
 
 def keeper(row: Strategy) -> type[Keeping]:
-    own: type[Keeping] | None = row.keeping()
-    if own is not None:
-        return own
-    if row.anchored:
-        return Pull
-    return {"nothing": Keeping, "best": BestItems, "errors": Errors, "proxies": Proxies}[row.remembers]
+    own: type[Keeping] | None = row.keeping() or (Pull if row.anchored else None)
+    return own or {"nothing": Keeping, "best": BestItems, "errors": Errors, "proxies": Proxies}[row.remembers]
 
 
 def keeping(name: str, settings: ContinualSettings, seed: int) -> Keeping:

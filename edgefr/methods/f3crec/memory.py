@@ -7,7 +7,7 @@ how replayed examples are trained on (the engine adds them to every batch).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -48,20 +48,24 @@ class ReplayMemory:
     seed: int
     each_step: bool = False
 
+    @property
+    def rule(self) -> Rule:
+        """Return the draw as a function on arrays, the one that a device runs."""
+        return rule_of(self.settings, self.picks, self.seed)
+
     def replay(
         self, program: LocalProgram, shared: Tensors, private: Tensors, clients: Clients, number: int
     ) -> Replay | None:
-        lists = private[ITEMS].numpy()
-        who = holders(private)
+        lists, labels, who = private[ITEMS].numpy(), private[LABELS].numpy(), holders(private)
         if not len(who):
             return None
         if self.each_step:
-            return replace(self.rule, weight=0.0).replay(lists, private[LABELS].numpy(), lists >= 0)
-        index = torch.from_numpy(who)
-        own = {name: value[index] for name, value in private.items()}
+            return replace(self.rule, weight=0.0).replay(lists, labels, lists >= 0)
+        own = {name: value[torch.from_numpy(who)] for name, value in private.items()}
+        now = None if PICKS[self.picks].draw is None else self.ranks(program, shared, own)
         chosen = np.zeros(lists.shape, bool)
-        chosen[who] = self._chosen(program, shared, own, clients[who], number)
-        return self.rule.replay(lists, private[LABELS].numpy(), chosen)
+        chosen[who] = self.rule.chosen(lists[who], now, clients[who], number)
+        return self.rule.replay(lists, labels, chosen)
 
     def draws(self, private: Tensors, clients: Clients, number: int) -> StepDraws | None:
         lists = private[ITEMS].numpy()
@@ -69,25 +73,18 @@ class ReplayMemory:
             return None
         return InSteps(self.rule, lists, private[LABELS].numpy(), self.pool, clients, number)
 
-    @property
-    def rule(self) -> Rule:
-        """Return the draw as a function on arrays, the one that a device runs."""
-        return rule_of(self.settings, self.picks, self.seed)
-
-    def _chosen(
-        self, program: LocalProgram, shared: Tensors, own: Tensors, clients: Clients, number: int
-    ) -> npt.NDArray[np.bool_]:
-        now = None if PICKS[self.picks].draw is None else self.ranks(program, shared, own)
-        return self.rule.chosen(own[ITEMS].numpy(), now, clients, number)
-
     def ranks(self, program: LocalProgram, shared: Tensors, own: Tensors) -> npt.NDArray[np.int64]:
         """Today's ranks of the remembered items among all that exist, with the broadcast: [C, N]."""
         lists = own[ITEMS].numpy()
-        places = np.where(lists >= 0, np.searchsorted(self.pool, np.maximum(lists, 0)), -1)
         device = next(iter(shared.values())).device
         history = Ragged.empty(len(lists))
         scorer = ModelScorer(program, shared, without_memory(own), history, self.pool, self.catalogue, device)
-        return ranks(scorer(np.arange(len(lists)), None), places)
+        return ranks(scorer(np.arange(len(lists)), None), _places(lists, self.pool))
+
+
+def _places(lists: npt.NDArray[np.int32], pool: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return where in the pool remembered items are, -1 where a list is empty."""
+    return np.where(lists >= 0, np.searchsorted(pool, np.maximum(lists, 0)), -1)
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,7 @@ class InSteps:
         self, slots: npt.NDArray[np.int64], scores: npt.NDArray[np.floating], step: Step
     ) -> npt.NDArray[np.float64]:
         lists = self.lists[slots]
-        places = np.where(lists >= 0, np.searchsorted(self.pool, np.maximum(lists, 0)), -1)
+        places = _places(lists, self.pool)
         chosen = self.rule.chosen(lists, ranks(scores, places), self.clients[slots], self.number, step)
         now = np.take_along_axis(scores, np.maximum(places, 0), axis=1)
         return self.rule.weights(chosen) * unsaturated(now)
@@ -131,29 +128,34 @@ def rule_of(settings: ContinualSettings, picks: str, seed: int) -> Rule:
     return Rule(picks, settings.list_size, settings.shift_scale, settings.kd_weight, settings.kd_reduction, seed)
 
 
-def remember_best(
-    state: dict[str, Tensor], clients: Clients, scores: Scores, pool: npt.NDArray[np.int64], at: int, size: int
-) -> None:
-    """Store each client's `size` best items with predictions (Eq. 1), from column `at` on; in place."""
-    for first in range(0, len(clients), _AT_ONCE):
-        some = clients[first : first + _AT_ONCE]
-        columns, labels = best(scores(some), size)
-        _put(state, some, at, torch.from_numpy(pool[columns]), torch.from_numpy(labels))
-
-
 def holders(state: Tensors) -> Clients:
     """Return the clients that remember anything, ascending."""
     return np.flatnonzero(state[ITEMS][:, 0].numpy() >= 0)
 
 
-def relabel(state: dict[str, Tensor], clients: Clients, scores: Scores, pool: npt.NDArray[np.int64]) -> None:
-    """Replace remembered labels by today's predictions, in place; lists stay (the released code's `target_mat`)."""
+def _blocks(clients: Clients, scores: Scores) -> Iterator[tuple[Clients, npt.NDArray[np.float32]]]:
+    """Yield some clients after others with their scores, so that no more are in memory at once."""
     for first in range(0, len(clients), _AT_ONCE):
         some = clients[first : first + _AT_ONCE]
-        lists = state[ITEMS][torch.from_numpy(some)].numpy()
-        logits = np.take_along_axis(scores(some), np.searchsorted(pool, np.maximum(lists, 0)), axis=1)
-        labels = 1 / (1 + np.exp(-logits.astype(np.float64)))
-        state[LABELS][torch.from_numpy(some)] = torch.from_numpy(np.where(lists >= 0, labels, 0.0)).to(state[LABELS])
+        yield some, scores(some)
+
+
+def remember_best(
+    state: dict[str, Tensor], clients: Clients, scores: Scores, pool: npt.NDArray[np.int64], at: int, size: int
+) -> None:
+    """Store each client's `size` best items with predictions (Eq. 1), from column `at` on; in place."""
+    for some, found in _blocks(clients, scores):
+        columns, labels = best(found, size)
+        _put(state, some, at, torch.from_numpy(pool[columns]), torch.from_numpy(labels))
+
+
+def relabel(state: dict[str, Tensor], clients: Clients, scores: Scores, pool: npt.NDArray[np.int64]) -> None:
+    """Replace remembered labels by today's predictions, in place; lists stay (the released code's `target_mat`)."""
+    for some, found in _blocks(clients, scores):
+        index = torch.from_numpy(some)
+        lists = state[ITEMS][index].numpy()
+        labels = _sigmoid(np.take_along_axis(found, np.searchsorted(pool, np.maximum(lists, 0)), axis=1))
+        state[LABELS][index] = torch.from_numpy(np.where(lists >= 0, labels, 0.0)).to(state[LABELS])
 
 
 def remember_errors(
@@ -166,18 +168,20 @@ def remember_errors(
     size: int,
 ) -> None:
     """Store the training examples that each client predicts worst, with labels (Zhu et al. 2023); in place."""
-    for first in range(0, len(clients), _AT_ONCE):
-        some = clients[first : first + _AT_ONCE]
+    for some, found in _blocks(clients, scores):
         drawn = sampler.epoch(some, "errors", number)
         row = np.repeat(np.arange(len(some)), drawn.counts)
-        logits = scores(some)[row, np.searchsorted(pool, drawn.items)]
-        error = np.abs(drawn.label - 1 / (1 + np.exp(-logits.astype(np.float64))))
+        error = np.abs(drawn.label - _sigmoid(found[row, np.searchsorted(pool, drawn.items)]))
         table = np.zeros((len(some), int(pool[-1]) + 1))
         label = np.zeros(table.shape, np.float32)
         table[row, drawn.items], label[row, drawn.items] = error + 1e-9, drawn.label  # an item drawn twice is one
         worst, items = torch.from_numpy(table).topk(min(size, table.shape[1]), dim=1)
         items = torch.where(worst > 0, items, -1)
         _put(state, some, 0, items, torch.from_numpy(label).gather(1, items.clamp(min=0)))
+
+
+def _sigmoid(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    return np.asarray(1 / (1 + np.exp(-logits.astype(np.float64))))
 
 
 def without_repeats(state: dict[str, Tensor], clients: Clients) -> None:

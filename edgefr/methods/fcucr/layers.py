@@ -19,7 +19,6 @@ from torch.nn import functional as F
 
 from edgefr.methods.losses import init_rows
 from export.program import Tensors
-from privacy.errors import InputError
 
 Drop = Callable[[str, Tensor], Tensor]
 """drop(site, tensor): the tensor with values dropped (and the rest scaled up). Encoders say which `sites` they have."""
@@ -27,12 +26,6 @@ Drop = Callable[[str, Tensor], Tensor]
 EPSILON = 1e-8
 MASKED = -1e9
 """Added to the score of a key that must not be attended."""
-
-
-def check_heads(dim: int, heads: int) -> None:
-    """Raise `InputError` unless the heads divide the width."""
-    if dim % heads:
-        raise InputError(f"model.heads {heads} does not divide model.dim {dim}; take a divisor of it")
 
 
 def dense_shapes(name: str, wide: int, out: int) -> dict[str, tuple[int, ...]]:
@@ -109,10 +102,6 @@ def feed_forward(tensors: Tensors, name: str, x: Tensor, drop: Drop | None) -> T
     return x + dropped(drop, f"{name}.outer", dense(tensors, f"{name}.outer", inner))
 
 
-def feed_forward_sites(name: str, length: int, dim: int) -> dict[str, tuple[int, ...]]:
-    return {f"{name}.inner": (length, dim), f"{name}.outer": (length, dim)}
-
-
 def split(x: Tensor, heads: int) -> Tensor:
     """Split by head: [..., n, d] -> [..., heads, n, d / heads]; as it is for one head."""
     return x if heads == 1 else x.unflatten(-1, (heads, x.shape[-1] // heads)).transpose(-2, -3)
@@ -120,10 +109,6 @@ def split(x: Tensor, heads: int) -> Tensor:
 
 def merge(x: Tensor, heads: int) -> Tensor:
     return x if heads == 1 else x.transpose(-2, -3).flatten(-2)
-
-
-def weights_shape(length: int, heads: int) -> tuple[int, ...]:
-    return (length, length) if heads == 1 else (heads, length, length)
 
 
 def unseen(real: Tensor, heads: int, masked: bool) -> Tensor:

@@ -1,31 +1,32 @@
 """A session program is put together from registered parts: its encoder, loss, teacher, distillation and prototype.
 
-The tables are here without torch, so that names can be checked before anything heavy is imported. A program takes its
-parts along to worker processes, so they are functions with names of their own.
+Names are checked before anything heavy is imported, so torch and encoders are imported in the calls that need them. A
+program takes its parts along to worker processes, so they are functions with names of their own.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgefr.experiment.method import late
 from privacy.table import Table
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from edgefr.methods.fcucr.layers import Encoder
     from export.batches import Window
     from export.program import Tensors
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """A backbone has a name; `make(settings)` is its encoder."""
+    """A backbone has a name; `make(settings)` is its encoder (`edgefr.methods.fcucr.layers.Encoder`)."""
 
     name: str
-    make: Callable[[Any], Encoder]
+    make: Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -76,17 +77,95 @@ class PrototypeForm:
     spread: Callable[[Tensor, int], Tensor]
 
 
-ENCODERS: Table[Backbone] = Table("encoder", Backbone, home="edgefr.methods.fcucr.known", group="edgefr.encoders")
+ENCODERS: Table[Backbone] = Table("encoder", Backbone, group="edgefr.encoders")
 """What can read a window of a session."""
 
-LOSSES: Table[PositionLoss] = Table("loss", PositionLoss, home="edgefr.methods.fcucr.known", group="edgefr.losses")
+LOSSES: Table[PositionLoss] = Table("loss", PositionLoss, group="edgefr.losses")
 """How a position's scores become its error."""
 
-TEACHERS: Table[Teacher] = Table("teacher", Teacher, home="edgefr.methods.fcucr.known")
+TEACHERS: Table[Teacher] = Table("teacher", Teacher)
 """Whose features are kept."""
 
-DISTILL_WEIGHTS: Table[DistillWeight] = Table("distill", DistillWeight, home="edgefr.methods.fcucr.known")
+DISTILL_WEIGHTS: Table[DistillWeight] = Table("distill", DistillWeight)
 """How much the distillation counts beside the loss."""
 
-PROTOTYPE_FORMS: Table[PrototypeForm] = Table("pooling", PrototypeForm, home="edgefr.methods.fcucr.known")
+PROTOTYPE_FORMS: Table[PrototypeForm] = Table("pooling", PrototypeForm)
 """What a window's prototype is."""
+
+
+def sampled_bce(positive: Tensor, negative: Tensor) -> Tensor:
+    """Return each position's binary cross-entropy [..., L]: its target's, and the mean over negatives [..., L, n]."""
+    import torch
+
+    # where torch takes softplus for its argument: a difference of exp(-20), which float32 does not see
+    straight = 40.0 if positive.dtype == torch.float64 else 20.0
+    each = torch.nn.functional.softplus(negative, threshold=straight).sum(-1) / max(negative.shape[-1], 1)
+    return torch.nn.functional.softplus(-positive, threshold=straight) + each
+
+
+def sampled_softmax(positive: Tensor, negative: Tensor) -> Tensor:
+    """Return each position's cross-entropy of its target [..., L] among itself and its negatives [..., L, n]."""
+    import torch
+
+    return torch.logsumexp(torch.cat([positive.unsqueeze(-1), negative], dim=-1), dim=-1) - positive
+
+
+def full_softmax(positive: Tensor, every: Tensor) -> Tensor:
+    """Return each position's cross-entropy of its target [..., L] among all items [..., L, items], itself included."""
+    return every.logsumexp(-1) - positive
+
+
+def _earlier(program: Any, tensors: Tensors, batch: Window) -> Any:
+    return program.earlier(tensors, batch)
+
+
+def _received(program: Any, tensors: Tensors, batch: Window) -> Any:
+    return program.features(tensors, batch)
+
+
+def _nobodys(program: Any, tensors: Tensors, batch: Window) -> None:
+    return None
+
+
+def _constant(own: Tensor, apart: Tensor, most: float) -> float:
+    return most
+
+
+def _clamped(own: Tensor, apart: Tensor, most: float) -> Tensor:
+    return (own.detach() / (apart.detach() + 1e-8)).clamp(max=most)
+
+
+def _width(dim: int, length: int) -> int:
+    return dim
+
+
+def _mean(features: Tensor, real: Tensor) -> Tensor:
+    weight = real / real.sum(-1, keepdim=True).clamp_min(1.0)
+    return (features * weight.unsqueeze(-1)).sum(-2)
+
+
+def _widened(reply: Tensor, length: int) -> Tensor:
+    return reply.unsqueeze(-2)
+
+
+def _whole(features: Tensor, real: Tensor) -> Tensor:
+    return features.flatten(-2)
+
+
+def _cut(reply: Tensor, length: int) -> Tensor:
+    return reply.unflatten(-1, (length, -1))
+
+
+ENCODERS.register(Backbone("sasrec", late("edgefr.methods.fcucr.encoders:SASRec.of")))
+ENCODERS.register(Backbone("gru4rec", late("edgefr.methods.fcucr.encoders:GRU4Rec.of")))
+ENCODERS.register(Backbone("tisasrec", late("edgefr.methods.fcucr.encoders:TiSASRec.of")))
+LOSSES.register(PositionLoss("bce", lambda: sampled_bce))
+LOSSES.register(PositionLoss("softmax", lambda: sampled_softmax))
+LOSSES.register(PositionLoss("full-softmax", lambda: full_softmax, whole=True))
+TEACHERS.register(Teacher("previous_local", _earlier, kept=True))
+TEACHERS.register(Teacher("received_global", _received))
+TEACHERS.register(Teacher("none", _nobodys))
+DISTILL_WEIGHTS.register(DistillWeight("constant", _constant))
+DISTILL_WEIGHTS.register(DistillWeight("clamped", _clamped))
+PROTOTYPE_FORMS.register(PrototypeForm("mean", _width, _mean, _widened))
+PROTOTYPE_FORMS.register(PrototypeForm("map", operator.mul, _whole, _cut))

@@ -1,4 +1,4 @@
-"""This gives the gradients of FedCAR's losses, compiled; the encoder is in `passing.py`.
+"""This gives the gradients of FedCAR's losses, compiled; the encoder is in `compiled_encoder.py`.
 
 The equations are those of `encoder.py` and `program.py`, which stay the oracle: contract tests hold both together. What
 is missing to a whole group of contexts has no items and no weight, so that its gradients are zeros.
@@ -14,8 +14,7 @@ import numpy as np
 
 from cloud.compiled import LANES, reordered
 from cloud.compiled.lanes import add_columns_to_rows, exp, load, rows_to_columns, spread, store, where_not_above
-from edgefr.methods.fedcar.attention import by_logits, meet, mix, soften
-from edgefr.methods.fedcar.compiled_encoder import back, encode, layers_of, parted
+from edgefr.methods.fedcar.compiled_encoder import back, by_logits, encode, layers_of, meet, mix, parted, soften
 
 F = np.float32
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from edgefr.methods.fedcar.form import Form, Shown
+from edgefr.methods.fedcar.parts import Form, Shown
 from edgefr.methods.losses import init_rows
 
 NOWHERE = -1e9

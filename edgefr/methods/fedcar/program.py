@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
@@ -9,9 +13,7 @@ from torch.nn.functional import softplus
 from edge.sampling import Selection
 from edgefr.config import random_streams as purposes
 from edgefr.methods.fedcar.encoder import Encoder
-from edgefr.methods.fedcar.form import Shown
-from edgefr.methods.fedcar.gradients import gradients, is_compiled
-from edgefr.methods.fedcar.parts import NEGATIVES
+from edgefr.methods.fedcar.parts import NEGATIVES, Shown
 from edgefr.methods.fedcar.settings import FedCARSettings, form_of
 from edgefr.methods.losses import RATE_OF_ITEMS, init_rows, init_scorer
 from export.batches import Batch, Window, rows_at
@@ -20,6 +22,8 @@ from export.program import Form, LocalProgram, Phase, Tensors, TensorSpec
 
 ENCODER, PREVIOUS, KNOWN, MESSAGE = "encoder.", "previous.", "previous.known", "message"
 SCORER = ("scorer.weight", "scorer.bias")
+COMPILED = ("none", "encoder")
+"""Negatives whose gradients are compiled."""
 
 
 class FedCAR(LocalProgram):
@@ -64,21 +68,22 @@ class FedCAR(LocalProgram):
         encoder = tuple(name for name in self.model if name.startswith(ENCODER))
         first, second = s.encoder_lr or s.lr, s.contrast_lr or s.encoder_lr or s.lr
         rates |= dict.fromkeys(encoder, first)
-        shared = {"draws": purposes.EXAMPLES, "which": which}
-        phases = (Phase("recommend", self.model, self.model, epochs, "sgd", rates, **shared),)  # type: ignore[arg-type]
+        first_phase = Phase(
+            "recommend", self.model, self.model, epochs, "sgd", rates, draws=purposes.EXAMPLES, which=which
+        )
         if self.negative is None:
-            return phases
+            return (first_phase,)
         uses, rate = tuple(name for name in self.specs if name not in SCORER), dict.fromkeys(encoder, second)
-        after = {**shared, "alternates": s.alternates}
-        return *phases, Phase("contrast", uses, encoder, epochs, "sgd", rate, **after)  # type: ignore[arg-type]
+        contrast = replace(first_phase, name="contrast", uses=uses, trains=encoder, lr=rate, alternates=s.alternates)
+        return first_phase, contrast
 
     def init_shared(self, seed: int) -> dict[str, Tensor]:
         table = init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)
         return {"item": table} | (self.encoder.first(seed, ENCODER) if self.settings.context else {})
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
-        own = {n: s.shape for n, s in self.specs.items() if s.place == "private" and n not in SCORER}
-        zeros = {name: torch.zeros(len(clients), *shape) for name, shape in own.items()}
+        own = {n: s for n, s in self.specs.items() if s.place == "private" and n not in SCORER}
+        zeros = {name: torch.zeros(len(clients), *spec.shape) for name, spec in own.items()}
         return zeros | init_scorer(seed, self.specs[SCORER[0]].shape[0], len(clients))
 
     # --- one client -------------------------------------------------------------------------------------------------
@@ -115,13 +120,15 @@ class FedCAR(LocalProgram):
     def _contrast(self, tensors: Tensors, shown: Shown) -> Tensor:
         """Return how far c is from where it should be, and not (FedCAR Eq. 16-20); 0 where there is no other yet."""
         assert self.negative is not None
-        message = tensors[MESSAGE]
         now = self.encoder.context(self._encoder(tensors), shown)
         before = self.encoder.context(self._encoder(tensors, PREVIOUS), shown)  # FedCAR Eq. 16
-        other = self.negative.heard(self.encoder, message, shown)  # FedCAR Eq. 17-19
+        other = self.negative.heard(self.encoder, tensors[MESSAGE], shown)  # FedCAR Eq. 17-19
         near, far = ((now - one).square().sum(-1) for one in (before, other))
-        both = tensors[KNOWN] * message.abs().amax(-1, keepdim=True).gt(0)
-        return torch.relu(near - far + self.settings.margin).mean(-1) * both  # FedCAR Eq. 20
+        return torch.relu(near - far + self.settings.margin).mean(-1) * self._heard(tensors)  # FedCAR Eq. 20
+
+    def _heard(self, tensors: Tensors) -> Tensor:
+        """Return 1 for clients that have trained before and had a message, [..., 1]."""
+        return tensors[KNOWN] * tensors[MESSAGE].abs().amax(-1, keepdim=True).gt(0)
 
     def publish(self, tensors: Tensors, batch: Batch) -> Tensor | None:
         if self.negative is None:
@@ -166,17 +173,49 @@ class FedCAR(LocalProgram):
     def score_form(self) -> Form | None:
         return None if self.settings.context else Form("item", SCORER[0], bias=SCORER[1], loss="bce-of-pairs")
 
+    def is_compiled(self, tensors: Tensors, batch: Batch) -> bool:
+        """Say whether gradients on these tensors are compiled: those of the paper's encoder, on the host."""
+        e, rows, pairs = self.encoder, tensors["item"], batch.pairs
+        if e.heads > 1 or not e.norm.after or e.norm.before or e.projected or self.settings.negative not in COMPILED:
+            return False
+        if not self.needs_history or pairs is None or pairs.context is None:
+            return False
+        return rows.ndim == 3 and rows.device.type == "cpu" and rows.dtype == torch.float32
+
     def gradients(self, tensors: Tensors, batch: Batch, phase: Phase) -> dict[str, Tensor]:
-        of, s = self.encoder, self.settings
-        if self.needs_history and is_compiled(of, s.negative, tensors, batch):
-            return gradients(of, s.margin, tensors, batch, phase)
-        return super().gradients(tensors, batch, phase)
+        if not self.is_compiled(tensors, batch):
+            return super().gradients(tensors, batch, phase)
+        from edgefr.methods.fedcar import compiled_losses as compiled
+
+        def arrays(tensors: Tensors) -> Any:
+            return compiled.Tensors(**{name: _array(value) for name, value in tensors.items()})
+
+        rows, pairs = tensors["item"], cast(Any, batch.pairs)
+        own = {n: tensors[ENCODER + n].expand(len(rows), *shape) for n, shape in self.encoder.shapes.items()}
+        now, out = arrays(own), compiled.Tensors(*(np.zeros(value.shape, np.float32) for value in own.values()))
+        shown = [_array(v) for v in (rows, pairs.context, pairs.there, pairs.candidates)]
+        found: dict[str, Tensor] = {}
+        if phase.name == "recommend":
+            made = compiled.recommend(
+                now, *shown, _array(pairs.share), *(_array(tensors[name]) for name in SCORER), out
+            )
+            found = dict(zip(("item", *SCORER), map(torch.from_numpy, made), strict=True))
+        else:
+            before, other = arrays(self._encoder(tensors, PREVIOUS)), arrays(self.encoder.parted(tensors[MESSAGE]))
+            weight = _array(pairs.share * self._heard(tensors))
+            compiled.contrast(now, before, other, *shown, weight, np.float32(self.settings.margin), out)
+        found |= {ENCODER + name: torch.from_numpy(getattr(out, name)) for name in own}
+        return {name: found[name] for name in phase.trains}
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
         shown, pairs = self._shown(tensors, batch), batch.pairs
         assert pairs is not None
         each = {"recommend": self._recommend, "contrast": self._contrast}[phase.name](tensors, shown)
         return pairs.mean(each)
+
+
+def _array(tensor: Tensor) -> Any:
+    return tensor.detach().contiguous().numpy()
 
 
 def build(settings: FedCARSettings, given: Given) -> FedCAR:

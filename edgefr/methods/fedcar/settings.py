@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from edgefr.config.validation import fault
-from edgefr.methods.fedcar.form import Form
-from edgefr.methods.fedcar.parts import NEGATIVES, NORMS
+from edgefr.methods.fedcar.parts import NEGATIVES, NORMS, Form
 from privacy.prototypes import RELAYED, Prototypes
 from privacy.setting_scope import ReadWithout, Settings, named_in
 

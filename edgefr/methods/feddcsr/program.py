@@ -18,7 +18,7 @@ from edgefr.methods.feddcsr.settings import FedDCSRSettings
 from export.given import Given
 
 
-def build(settings: FedDCSRSettings, given: Given) -> CentralProgram:
+def feddcsr_program(settings: FedDCSRSettings, given: Given) -> CentralProgram:
     return CentralProgram("feddcsr", given.items, _width(settings))
 
 
@@ -26,7 +26,7 @@ def _width(settings: FedDCSRSettings) -> int:
     return settings.folds * 2 * (settings.dim + 1)
 
 
-def learner(settings: FedDCSRSettings, draws: Draws, prepared: Prepared) -> tuple[Turn, ...]:
+def feddcsr_learner(settings: FedDCSRSettings, draws: Draws, prepared: Prepared) -> tuple[Turn, ...]:
     """Return the turns: models for each fold of cold users, then those that know what everybody has in the target."""
     s, (source, target) = settings, prepared.splits.values()
     users = len(prepared.dataset.users)

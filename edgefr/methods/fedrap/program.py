@@ -6,24 +6,14 @@ import math
 
 from torch import Tensor
 
-from edgefr.config import random_streams as purposes
 from edgefr.methods.fedrap.settings import FedRAPSettings
-from edgefr.methods.losses import (
-    RATE_OF_ITEMS,
-    first_of,
-    init_rows,
-    init_scorer,
-    learning,
-    linear_scores,
-    scores_of,
-    worth,
-)
+from edgefr.methods.item_table import ItemTable
+from edgefr.methods.losses import RATE_OF_ITEMS, linear_scores
 from export.batches import Batch
-from export.given import Given
-from export.program import LocalProgram, Phase, Tensors, TensorSpec
+from export.program import Phase, Tensors, TensorSpec
 
 
-class FedRAP(LocalProgram):
+class FedRAP(ItemTable):
     """FedRAP scores by w_u · (c_i + d_ui) + b_u (Li, Long & Zhou, ICLR 2024).
 
     c [items, dim] is shared; the scorer (w_u, b_u) and rows d_u of items in the client's examples are private. The loss
@@ -38,41 +28,15 @@ class FedRAP(LocalProgram):
     """
 
     name = "fedrap"
-    pointwise = True
-    needs_history = False
+    settings: FedRAPSettings
 
-    def __init__(self, settings: FedRAPSettings, items: int, local_epochs: int):
-        self.settings = settings
-        self.frozen: dict[str, Tensor] = {}
-        self.specs = {
-            "item": TensorSpec((items, settings.dim), "shared", "rows"),
-            "personal": TensorSpec((items, settings.dim), "private", "rows"),
-            "scorer.weight": TensorSpec((settings.dim,), "private"),
-            "scorer.bias": TensorSpec((1,), "private"),
-        }
-        every = tuple(self.specs)
-        item_lr = settings.item_lr or settings.lr * items * RATE_OF_ITEMS
-        lr = dict.fromkeys(every, settings.lr) | {"item": item_lr}
-        lr["personal"] = settings.own_lr
-        which = settings.objective.which
-        self.phases = (
-            Phase("federated", every, every, local_epochs, "sgd", lr, draws=purposes.FEDERATED, which=which),
-        )
-        learning(self, settings)
+    def own(self) -> dict[str, TensorSpec]:
+        return {"personal": TensorSpec((self.items, self.settings.dim), "private", "rows"), **super().own()}
 
-    def init_shared(self, seed: int) -> dict[str, Tensor]:
-        return {"item": init_rows(seed, "item", self.specs["item"].shape, self.settings.init_scale)} | first_of(
-            self.settings
-        )
-
-    def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
-        return init_scorer(seed, self.settings.dim, len(clients))
-
-    def vectors(self, tensors: Tensors, batch: Batch) -> Tensor:
-        return batch.rows(tensors["item"])
-
-    def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
-        return batch.own(tensors["scorer.weight"])
+    def rates(self, items: int) -> dict[str, float]:
+        s = self.settings
+        tables = {"item": s.item_lr or s.lr * items * RATE_OF_ITEMS, "personal": s.own_lr}
+        return tables | dict.fromkeys(("scorer.weight", "scorer.bias"), s.lr)
 
     def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
         return linear_scores(batch, user, vectors + batch.rows(tensors["personal"]), tensors["scorer.bias"])
@@ -82,14 +46,11 @@ class FedRAP(LocalProgram):
         grown = self.grown(phase.number)
         apart = batch.mean((own - shared).square().mean(-1))  # Eq. 4: -lambda(t) ||D - C||²
         sparse = batch.mean(shared.abs().mean(-1))  # Eq. 5: mu(t) ||C||_1
-        regularised = grown * (self.settings.sparse * sparse - self.settings.apart * apart)
-        return worth(scores_of(self, tensors, batch), batch, self.settings, tensors) + regularised
+        return super().loss(tensors, batch, phase) + grown * (
+            self.settings.sparse * sparse - self.settings.apart * apart
+        )
 
     def grown(self, number: int) -> float:
         """Return the share of both weights that counts in a round: 0 at the start, 1 in the end."""
         over = self.settings.curriculum
         return 1.0 if over is None else math.tanh(number / over)
-
-
-def build(settings: FedRAPSettings, given: Given) -> FedRAP:
-    return FedRAP(settings, given.items, given.local_epochs)

@@ -7,11 +7,8 @@ from dataclasses import replace
 from edge.round_init import Normal
 from edgefr.config import random_streams as purposes
 from edgefr.methods.fedmf.program import FedMF
-from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.fedrecon.settings import FedReconSettings
-from edgefr.methods.objectives import ObjectiveSettings
-from export.given import Given
-from export.program import TensorSpec
+from export.program import Phase, TensorSpec
 
 
 class FedRecon(FedMF):
@@ -26,23 +23,24 @@ class FedRecon(FedMF):
     [('reconstruction', ('user',)), ('update', ('item',)), ('recommendation', ('user',))]
     """
 
-    def __init__(self, settings: FedReconSettings, items: int, local_epochs: int):
-        s, item_lr = settings, float(items) if settings.item_lr is None else settings.item_lr
-        rates = {"init_scale": s.init_scale, "lr": s.rebuild_lr, "item_lr": item_lr}
-        worth = {name: getattr(s, name) for name in ObjectiveSettings.model_fields}
-        factors = FedMFSettings(dim=s.dim, **worth, **rates)
-        super().__init__(factors, items, local_epochs)
-        self.name, first = "fedrecon", Normal(purposes.INIT_USER, s.init_scale)
-        self.specs = {**self.specs, "user": TensorSpec((s.dim,), "private", reset="round", first=first)}
-        (both,) = self.phases
-        support, query = (replace(both.which, part=part, support=s.support) for part in ("support", "query"))
-        alone = replace(both, trains=("user",), epochs=s.rebuild_epochs)
-        self.phases = (
+    name = "fedrecon"
+    settings: FedReconSettings  # type: ignore[assignment]
+
+    def own(self) -> dict[str, TensorSpec]:
+        first = Normal(purposes.INIT_USER, self.settings.init_scale)
+        return {"user": TensorSpec((self.settings.dim,), "private", reset="round", first=first)}
+
+    def rates(self, items: int) -> dict[str, float]:
+        return {"item": self.settings.item_lr or float(self.items), "user": self.settings.rebuild_lr}
+
+    def work(self, epochs: int, rates: dict[str, float]) -> tuple[Phase, ...]:
+        both = self.phase("update", epochs, rates)
+        support, query = (
+            replace(both.which, part=part, support=self.settings.support) for part in ("support", "query")
+        )
+        alone = replace(both, trains=("user",), epochs=self.settings.rebuild_epochs)
+        return (
             replace(alone, name="reconstruction", draws=purposes.RECONSTRUCTION, which=support),
-            replace(both, name="update", trains=("item", *s.objective.learns), which=query),
+            replace(both, trains=("item",), draws=purposes.FEDERATED, which=query),
             replace(alone, name="recommendation", draws=purposes.RECOMMENDATION, when="final"),
         )
-
-
-def build(settings: FedReconSettings, given: Given) -> FedRecon:
-    return FedRecon(settings, given.items, given.local_epochs)

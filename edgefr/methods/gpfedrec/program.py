@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import torch
 from torch import Tensor
 
 from edgefr.config import random_streams as purposes
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
-from edgefr.methods.losses import (
-    RATE_OF_ITEMS,
-    first_of,
-    init_linear,
-    init_rows,
-    init_scorer,
-    init_vectors,
-    learning,
-    linear_scores,
-    worth,
-)
+from edgefr.methods.item_table import ItemTable
+from edgefr.methods.losses import RATE_OF_ITEMS, init_linear, init_vectors, linear_scores, mlp_shapes, worth
 from export.batches import Batch
 from export.given import Given
-from export.program import LocalProgram, Phase, Pull, Tensors, TensorSpec
+from export.program import Phase, Pull, Tensors, TensorSpec
 
 ITEM, MADE = "item", "received.item"
 
 
-class GPFedRec(LocalProgram):
+class GPFedRec(ItemTable):
     """GPFedRec scores by w_u · t_ui + b_u with PFedRec's private scorer (Zhang et al., KDD 2024).
 
     A round starts from the shared table. The loss adds the mean squared distance to the table that the server made for
@@ -40,55 +29,25 @@ class GPFedRec(LocalProgram):
     """
 
     name = "gpfedrec"
-    pointwise = True
-    needs_history = False
+    settings: GPFedRecSettings
 
-    def __init__(self, settings: GPFedRecSettings, items: int, local_epochs: int):
-        self.settings, self.items = settings, items
-        self.frozen: dict[str, Tensor] = {}
-        self.specs = {
-            ITEM: TensorSpec((items, settings.dim), "shared", "rows"),
-            MADE: TensorSpec((items, settings.dim), "received", "rows"),
-            **{name: TensorSpec(shape, "private") for name, shape in self.scorer_shapes().items()},
-        }
-        trains = tuple(name for name, spec in self.specs.items() if spec.place != "received")
-        item_lr = settings.item_lr or settings.lr * (items * RATE_OF_ITEMS - 1)
-        lr = dict.fromkeys(trains, settings.lr) | {ITEM: item_lr} | self.other_rates()
-        rate = 2 * settings.pull * item_lr / (items * settings.dim)  # a step of SGD on the mean squared distance
-        pulls = {"batch": {}, "table": {ITEM: Pull(MADE, rate)}}[settings.pulls]
-        self.phases = (
-            Phase(
-                "federated",
-                tuple(self.specs),
-                trains,
-                local_epochs,
-                "sgd",
-                lr,
-                draws=purposes.FEDERATED,
-                which=settings.objective.which,
-                pulls=pulls,
-            ),
-        )
-        learning(self, settings)
+    def own(self) -> dict[str, TensorSpec]:
+        made = TensorSpec((self.items, self.settings.dim), "received", "rows")
+        return {MADE: made, **{name: TensorSpec(shape, "private") for name, shape in self.scorer_shapes().items()}}
 
     def scorer_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return names and shapes of the private scorer's tensors."""
         return {"scorer.weight": (self.settings.dim,), "scorer.bias": (1,)}
 
-    def other_rates(self) -> dict[str, float]:
-        return {}
+    def rates(self, items: int) -> dict[str, float]:
+        s = self.settings
+        return {ITEM: s.item_lr or s.lr * (items * RATE_OF_ITEMS - 1), **dict.fromkeys(self.scorer_shapes(), s.lr)}
 
-    def init_shared(self, seed: int) -> dict[str, Tensor]:
-        return {ITEM: init_rows(seed, ITEM, self.specs[ITEM].shape, self.settings.init_scale)} | first_of(self.settings)
-
-    def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
-        return init_scorer(seed, self.settings.dim, len(clients))
-
-    def vectors(self, tensors: Tensors, batch: Batch) -> Tensor:
-        return batch.rows(tensors[ITEM])
-
-    def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
-        return batch.own(tensors["scorer.weight"])
+    def work(self, epochs: int, rates: dict[str, float]) -> tuple[Phase, ...]:
+        s = self.settings
+        rate = 2 * s.pull * rates[ITEM] / (self.items * s.dim)  # a step of SGD on the mean squared distance
+        pulls = {"batch": {}, "table": {ITEM: Pull(MADE, rate)}}[s.pulls]
+        return (self.phase("federated", epochs, rates, draws=purposes.FEDERATED, pulls=pulls),)
 
     def score(self, tensors: Tensors, batch: Batch, vectors: Tensor, user: Tensor) -> Tensor:
         table = {"graph": MADE, "global": ITEM}[self.settings.recommends]
@@ -116,14 +75,11 @@ class WithLayers(GPFedRec):
     pointwise = False
 
     def scorer_shapes(self) -> dict[str, tuple[int, ...]]:
-        widths = (2 * self.settings.dim, *self.settings.hidden, 1)
-        out: dict[str, tuple[int, ...]] = {"user": (self.settings.dim,)}
-        for number, (wide, narrow) in enumerate(pairwise(widths)):
-            out |= {f"scorer.{number}.weight": (wide, narrow), f"scorer.{number}.bias": (narrow,)}
-        return out
+        dim = self.settings.dim
+        return {"user": (dim,), **mlp_shapes("scorer", (2 * dim, *self.settings.hidden, 1))}
 
-    def other_rates(self) -> dict[str, float]:
-        return {"user": self.settings.user_lr or self.settings.lr * (RATE_OF_ITEMS - 1)}
+    def rates(self, items: int) -> dict[str, float]:
+        return super().rates(items) | {"user": self.settings.user_lr or self.settings.lr * (RATE_OF_ITEMS - 1)}
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:
         """Make one model and hand it to every client, as the released server does."""
@@ -131,8 +87,8 @@ class WithLayers(GPFedRec):
         out = {"user": init_vectors(seed, purposes.INIT_USER, server, self.settings.dim, 1.0)}
         for number in range(len(self.settings.hidden) + 1):
             name = f"scorer.{number}"
-            shape = self.specs[f"{name}.weight"].shape
-            out |= {f"{name}.{part}": value for part, value in init_linear(seed, name, shape[0], shape[1]).items()}
+            wide, narrow = self.specs[f"{name}.weight"].shape
+            out |= {f"{name}.{part}": value for part, value in init_linear(seed, name, wide, narrow).items()}
         return {name: value.repeat(len(clients), *[1] * (value.ndim - 1)) for name, value in out.items()}
 
     def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
@@ -149,5 +105,4 @@ class WithLayers(GPFedRec):
 
 
 def build(settings: GPFedRecSettings, given: Given) -> GPFedRec:
-    kind = {"linear": GPFedRec, "mlp": WithLayers}[settings.scorer]
-    return kind(settings, given.items, given.local_epochs)
+    return {"linear": GPFedRec, "mlp": WithLayers}[settings.scorer].build(settings, given)

@@ -17,7 +17,6 @@ from edgefr.methods.hearint.settings import HearIntSettings
 from edgefr.methods.prefixes import Prefixes, PrefixProgram, identity, mean_of, unit
 from edgefr.methods.session_graph import KINDS, attended, attention, graph, levels, logged, relations
 from export.batches import Window
-from export.given import Given
 from export.program import Tensors
 
 SCALE, ALPHA = 1.0507009873554805, 1.6732632423543772
@@ -28,19 +27,17 @@ class HearInt(PrefixProgram):
     """HearInt predicts the next item of a session; see `HearIntSettings`."""
 
     name = "hearint"
+    settings: HearIntSettings
     inner = True
 
-    def __init__(self, settings: HearIntSettings, items: int, local_epochs: int) -> None:
-        self.settings, d = settings, settings.dim
-        shapes: dict[str, tuple[int, ...]] = {
-            "position": (settings.length, d),
-            "order": (KINDS, d),
-            "level": (KINDS, d),
-        }
+    def encoder_shapes(self) -> dict[str, tuple[int, ...]]:
+        d = self.settings.dim
+        shapes: dict[str, tuple[int, ...]] = {"position": (self.settings.length, d)}
+        shapes |= {"order": (KINDS, d), "level": (KINDS, d)}
         for name in ("query", "inner", "outer", "asked"):
             shapes |= dense_shapes(name, d, d)
         shapes |= dense_shapes("mix", 2 * d, d) | {"place.weight": (2 * d, d), "whole.weight": (d, d)}
-        super().__init__(settings, items, local_epochs, shapes | {"share.weight": (d, 1), "blend.weight": (2 * d, d)})
+        return shapes | {"share.weight": (d, 1), "blend.weight": (2 * d, d)}
 
     def intents(self, tensors: Tensors, made: Prefixes, training: bool) -> Tensor:
         newest, middle = made.x[..., -made.seen.shape[-2] :, :], mean_of(made.x, made.seen)
@@ -100,7 +97,3 @@ class HearInt(PrefixProgram):
 def selu(x: Tensor) -> Tensor:
     """Return the self-normalising rectifier of x (Klambauer et al., 2017), in operators that a device has."""
     return SCALE * torch.where(x > 0, x, ALPHA * (x.clamp_max(0.0).exp() - 1))
-
-
-def build(settings: HearIntSettings, given: Given) -> HearInt:
-    return HearInt(settings, given.items, given.local_epochs)

@@ -26,7 +26,6 @@ from edgefr.methods.fcucr.layers import (
 )
 from edgefr.methods.miasrec.settings import MiaSRecSettings
 from edgefr.methods.prefixes import Prefixes, PrefixProgram, mean_of, unit
-from export.given import Given
 from export.program import Tensors
 
 BELOW = -2.0
@@ -37,19 +36,18 @@ class MiaSRec(PrefixProgram):
     """MiaSRec predicts the next item of a session; see `MiaSRecSettings`."""
 
     name = "miasrec"
+    settings: MiaSRecSettings
 
-    def __init__(self, settings: MiaSRecSettings, items: int, local_epochs: int) -> None:
-        self.settings, d = settings, settings.dim
-        shapes: dict[str, tuple[int, ...]] = {"position": (settings.length + 1, d), "frequency": (settings.repeats, d)}
+    def encoder_shapes(self) -> dict[str, tuple[int, ...]]:
+        s, d = self.settings, self.settings.dim
+        shapes: dict[str, tuple[int, ...]] = {"position": (s.length + 1, d), "frequency": (s.repeats, d)}
         shapes |= norm_shapes("norm", d)
-        for k in range(settings.layers):
+        for k in range(s.layers):
             shapes |= dense_shapes(f"{k}.query", d, d) | memory_shapes(f"{k}.memory", d)
             shapes |= dense_shapes(f"{k}.out", d, d) | norm_shapes(f"{k}.attention", d)
-            shapes |= (
-                dense_shapes(f"{k}.inner", d, d) | dense_shapes(f"{k}.outer", d, d) | norm_shapes(f"{k}.forward", d)
-            )
-        shapes |= dense_shapes("gate", 2 * d, d) | {"importance": (d, 1)}
-        super().__init__(settings, items, local_epochs, shapes)
+            shapes |= dense_shapes(f"{k}.inner", d, d) | dense_shapes(f"{k}.outer", d, d)
+            shapes |= norm_shapes(f"{k}.forward", d)
+        return shapes | dense_shapes("gate", 2 * d, d) | {"importance": (d, 1)}
 
     def intents(self, tensors: Tensors, made: Prefixes, training: bool) -> Tensor:
         plain = torch.cat([mean_of(made.x, made.seen), made.x.index_select(-2, made.at)], dim=-2)
@@ -123,7 +121,3 @@ def _threshold(z: Tensor, chosen: Tensor) -> Tensor:
     mean = (z * chosen).sum(-1, keepdim=True) / count
     spread = ((z - mean).square() * chosen).sum(-1, keepdim=True)
     return (mean - ((1 - spread) / count).clamp_min(1e-9).sqrt()).squeeze(-1)
-
-
-def build(settings: MiaSRecSettings, given: Given) -> MiaSRec:
-    return MiaSRec(settings, given.items, given.local_epochs)

@@ -48,12 +48,13 @@ class Broken(AssertionError):
         self.results = results
 
 
-def _declared(case: Case) -> None:
-    checks.specs_and_phases(case.program)
-
-
 PROMISES = (
-    Promise("specs", "specs and phases are whole", "make specs, first values and phases name the same", _declared),
+    Promise(
+        "specs",
+        "specs and phases are whole",
+        "make specs, first values and phases name the same",
+        checks.specs_and_phases,
+    ),
     Promise(
         "numbers",
         "a round runs, and everything stays a number",
@@ -148,9 +149,8 @@ def check_method(program: LocalProgram, skip: Collection[str] = ()) -> list[Resu
 
 def examine(program: LocalProgram, skip: Collection[str] = ()) -> list[Result]:
     """Make every check, whatever others find; raises `InputError` as `check_method` does."""
-    for name in skip:
-        if name not in CHECKS:
-            raise unknown("check", name, CHECKS)
+    for name in set(skip) - set(CHECKS):
+        raise unknown("check", name, CHECKS)
     case, results, stopped = case_of(program), [], ""
     for promise in PROMISES:
         if promise.name in skip or stopped:
@@ -164,14 +164,14 @@ def examine(program: LocalProgram, skip: Collection[str] = ()) -> list[Result]:
 
 def _asked(promise: Promise, case: Case) -> Result:
     """Make one check; whatever it raises is its finding."""
+    passed: bool | None = False
     try:
-        why_not = promise.ask(case)
+        reason = promise.ask(case)
+        passed = True if reason is None else None
     except (AssertionError, InputError) as error:
-        return Result(promise.name, promise.says, False, str(error))
+        reason = str(error)
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         words = " ".join(str(error).split())[:300]
-        return Result(
-            promise.name, promise.says, False, f"{type(error).__name__}: {words} ({frame.filename}:{frame.lineno})"
-        )
-    return Result(promise.name, promise.says, True if why_not is None else None, why_not or "")
+        reason = f"{type(error).__name__}: {words} ({frame.filename}:{frame.lineno})"
+    return Result(promise.name, promise.says, passed, reason or "")

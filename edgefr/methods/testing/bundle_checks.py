@@ -6,10 +6,11 @@ Owns: that comparison. Does not own: tracing and its gate (`export.steps`), devi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -34,15 +35,12 @@ CLASS, BATCH = "laptop", 16
 PLAIN = ReleaseRecord(clip=None, norm="l2", noise=None, scale=0.0, weights="uniform")
 
 
+@dataclass
 class Shipment:
-    def __init__(self, case: Case):
-        self.case, self.folder = case, TemporaryDirectory(prefix="edgefr-check-")
-        self.model = model_of(case)
-        learning = None if unlearnable(case.program) else learning_of()
-        targets = Targets({CLASS: ClassLimits(8000, 20)}, {CLASS: case.clients.tolist()}, with_users=True)
-        key = Ed25519PrivateKey.generate()
-        made = Provenance("2026-01-01T00:00:00+00:00")
-        export_bundles(Path(self.folder.name) / "bundles", self.model, targets, made, learning=learning, key=key)
+    """A model, and the folder of its bundle and its devices, which goes away with this."""
+
+    model: TrainedModel
+    folder: TemporaryDirectory[str]
 
     @property
     def bundle(self) -> Path:
@@ -52,24 +50,32 @@ class Shipment:
         return Device(self.bundle, Path(self.folder.name) / f"device-{client}", user=f"u{client}", policy=OPEN)
 
 
-def learning_of() -> LearningSpec:
-    """Say that devices draw as the case's clients do."""
+@cache
+def shipment(case: Case) -> Shipment:
+    """Return the shipment of a case, made when it is first asked for; its devices draw as the case's clients do."""
+    made = Shipment(model_of(case), TemporaryDirectory(prefix="edgefr-check-"))
     optimisers = {name: rule.step for name, rule in RULES.items()}
-    return LearningSpec(optimisers, NEGATIVES, BATCH, SEED, ROUND - 1, PLAIN)
+    learning = LearningSpec(optimisers, NEGATIVES, BATCH, SEED, ROUND - 1, PLAIN)
+    export_bundles(
+        made.bundle.parent,
+        made.model,
+        Targets({CLASS: ClassLimits(8000, 20)}, {CLASS: case.clients.tolist()}, with_users=True),
+        Provenance("2026-01-01T00:00:00+00:00"),
+        learning=None if unlearnable(case.program) else learning,
+        key=Ed25519PrivateKey.generate(),
+    )
+    return made
 
 
 def model_of(case: Case) -> TrainedModel:
     """Return the case's first values as a model to ship."""
     shared, private = case.begun(case.clients, wide=False)
     names = Names([f"u{n}" for n in case.clients], *([f"i{n}" for n in range(case.items)] for _ in range(2)))
+    history, times = case.sessions() if isinstance(case, SessionCase) else (cast(SetCase, case).train(), None)
+    seen = case.seen() if isinstance(case, SessionCase) else history
+    read = history if case.program.needs_history or times is not None else None
     pool = list(range(case.shown))
-    if isinstance(case, SessionCase):
-        items, times = case.sessions()
-        return TrainedModel(case.program, shared, private, names, case.seen(), history=items, times=times, pool=pool)
-    assert isinstance(case, SetCase)
-    train = case.train()
-    history = train if case.program.needs_history else None
-    return TrainedModel(case.program, shared, private, names, train, history=history, pool=pool)
+    return TrainedModel(case.program, shared, private, names, seen, history=read, times=times, pool=pool)
 
 
 def why_not(case: Case) -> str | None:
@@ -79,12 +85,6 @@ def why_not(case: Case) -> str | None:
     return None
 
 
-@cache
-def shipment(case: Case) -> Shipment:
-    """Return the shipment of a case, made when it is first asked for."""
-    return Shipment(case)
-
-
 def learners(case: Case) -> list[int]:
     everyone = [int(client) for client in case.clients if not isinstance(case, SetCase) or client != case.idle]
     return [everyone[0], everyone[len(everyone) // 3], case.busiest]
@@ -92,8 +92,7 @@ def learners(case: Case) -> list[int]:
 
 def bundle(case: Case) -> str | None:
     """Ask whether a bundle can be made, whose steps train as torch's and whose scores are torch's."""
-    refused = why_not(case)
-    if refused is not None:
+    if (refused := why_not(case)) is not None:
         return refused
     made = shipment(case)
     reference = Reference(case.program, made.model.shared, Users.of(made.model))
@@ -105,8 +104,7 @@ def bundle(case: Case) -> str | None:
 
 def device(case: Case) -> str | None:
     """Ask whether a device learns what the simulator's client does."""
-    refused = why_not(case) or unlearnable(case.program)
-    if refused is not None:
+    if (refused := why_not(case) or unlearnable(case.program)) is not None:
         return refused
     some, made = np.array(learners(case)), shipment(case)
     shared, private = case.begun(some, wide=False)

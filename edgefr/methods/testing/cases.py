@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler
 from edgefr.engine.executors import inline
-from edgefr.engine.tables import GraphRows, Own, PrivateRows, first_tables, tensors_of
+from edgefr.engine.tables import GraphRows, Own, PrivateRows, first_tables
 from edgefr.engine.work import Clients, Executor, LocalWork, Table, Updates
 from edgefr.methods.testing.closeness import after_training
 from export.program import LocalProgram, SessionProgram
@@ -79,13 +79,10 @@ class Case(ABC):
     @cached_property
     def first(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return shared tensors, and private ones of all clients: two of three have trained once and had a reply."""
-        shared, private = (
-            self.program.init_shared(FIRST),
-            self.program.init_private(FIRST, torch.from_numpy(self.clients)),
-        )
-        todo, some = self.work(), torch.from_numpy(self.clients % 3 > 0)
-        todo = replace(todo, round=ROUND - 1)
-        before = inline.run(todo, shared, private, self.clients)
+        shared = self.program.init_shared(FIRST)
+        private = self.program.init_private(FIRST, torch.from_numpy(self.clients))
+        some = torch.from_numpy(self.clients % 3 > 0)
+        before = inline.run(replace(self.work(), round=ROUND - 1), shared, private, self.clients)
         for name, value in before.private.items():
             private[name] = torch.where(some.view(-1, *[1] * (value.ndim - 1)), value, private[name])
         reply = self.program.reply if isinstance(self.program, SessionProgram) else None
@@ -122,32 +119,29 @@ class Case(ABC):
                 out[name] += self.others(todo, updates, name, clients)
             out[name][rows.client, rows.rows] = rows.values
         for name, rows in updates.tables.items():
-            pairs = np.repeat(clients, self.shown), np.tile(np.arange(self.shown), len(clients))
-            out[f"own {name}"] = todo.tables[name].rows(*pairs).view(len(clients), self.shown, -1)
+            out[f"own {name}"] = self._whole(todo.tables[name], clients)
             out[f"own {name}"][rows.client, rows.rows] = rows.values
         return out if updates.message is None else {**out, "message": updates.message}
 
     def others(self, todo: LocalWork, updates: Updates, name: str, clients: Clients) -> Tensor:
         """Return how rows that an update does not name moved to where they are pulled, [C, items, width]."""
         (to,) = (phase.pulls[name].to for phase in todo.phases if name in phase.pulls)
-        pairs = np.repeat(clients, self.shown), np.tile(np.arange(self.shown), len(clients))
-        made = todo.tables[to].rows(*pairs).view(len(clients), self.shown, -1)
-        way = made - self.begun(clients)[0][name][: self.shown]
+        way = self._whole(todo.tables[to], clients) - self.begun(clients)[0][name][: self.shown]
         return way * (1 - updates.left[name].to(way)).view(-1, 1, 1)
 
-    def held(self, todo: LocalWork) -> dict[str, Tensor]:
-        return tensors_of(cast(dict[str, Own], todo.tables))
+    def _whole(self, table: Table, clients: Clients) -> Tensor:
+        pairs = np.repeat(clients, self.shown), np.tile(np.arange(self.shown), len(clients))
+        return table.rows(*pairs).view(len(clients), self.shown, -1)
 
     def bounds(self, when: When = "round", batch: int = 16) -> dict[str, Any]:
         """Return bounds for `assert_same`."""
-        todo = self.work(when, batch)
-        steps = sum(phase.epochs * self._steps(todo, phase.which) for phase in todo.phases)
+        todo, steps = self.work(when, batch), 0
+        for phase in todo.phases:
+            some = todo.sampler
+            steps += phase.epochs * (
+                int(some.steps(self.clients, phase.which).max()) if isinstance(some, Sampler) else 1
+            )
         return {**after_training(todo.phases, steps, *self.begun(self.clients)), "inputs": torch.float32}
-
-    def _steps(self, todo: LocalWork, which: Any) -> int:
-        if isinstance(todo.sampler, SessionSampler):
-            return 1
-        return int(todo.sampler.steps(self.clients, which).max())
 
 
 @dataclass(eq=False)

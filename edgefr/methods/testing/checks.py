@@ -5,6 +5,8 @@ Owns: the promises of simulation. Does not own: data (`cases`), padding (`paddin
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,7 +14,7 @@ from torch import Tensor
 from edgefr.engine.backends.backend import InProcess
 from edgefr.engine.executors import debug, inline
 from edgefr.engine.optimisers import RULES
-from edgefr.engine.tables import RECEIVED
+from edgefr.engine.tables import RECEIVED, Own, tensors_of
 from edgefr.engine.work import LocalWork
 from edgefr.methods.testing.cases import FIRST, Case, SetCase, When, items_of
 from edgefr.methods.testing.closeness import assert_all_same, assert_same
@@ -24,9 +26,9 @@ LEAST, MOST = 1e-5, 1e6
 """What clients learn in a round is to be above the one and below the other share of the largest value."""
 
 
-def specs_and_phases(program: LocalProgram) -> None:
+def specs_and_phases(case: Case) -> None:
     """Ask whether tensors are what the specs say, and phases name tensors that there are."""
-    specs = program.specs
+    program, specs = case.program, case.program.specs
     assert specs, "it has no specs"
     assert program.phases, "it has no phases"
     shared, clients = program.init_shared(FIRST), torch.arange(3)
@@ -118,10 +120,14 @@ def left_alone(case: Case) -> None:
         for inside in (case.clients[::2], np.array([case.busiest])):
             todo = case.work()
             given = {**shared, **private, **program.frozen, **program.constants}
-            before = {name: value.clone() for name, value in (given | case.held(todo)).items()}
+            before = {name: value.clone() for name, value in (given | _held(todo)).items()}
             list(InProcess(executor).updates(todo, shared, private, [inside]))
-            _equal(given | case.held(todo), before, "training changes '{}' in place; it is to make new tensors")
+            _equal(given | _held(todo), before, "training changes '{}' in place; it is to make new tensors")
     _equal(case.run(inline.run, outside), rest, "'{}' of clients outside a shard depends on what a shard did before")
+
+
+def _held(todo: LocalWork) -> dict[str, Tensor]:
+    return tensors_of(cast(dict[str, Own], todo.tables))
 
 
 def clients_apart(case: Case) -> None:

@@ -1,27 +1,16 @@
 """Two computations of the same numbers agree up to rounding: this is one bound for every check that compares results.
 
-Two programs that are equal on paper (a shard and a loop over its clients, one shard and many, a device and the
-simulator, a sum in two orders) differ in the last digits, and how many digits depends on the processor: AVX2 and
-AVX-512 add in lanes of other widths. A bound that is a number found by trying is right on the machine it was tried on.
-These are derived, from what is known without trying:
+Processors add in lanes of other widths, so the bounds are derived and not found by trying:
 
-- **Rounding is relative to what is added, not to what comes out.** Every operation is right to u times its own result
+- **Rounding is relative to what is added, not to what comes out.** An operation is right to u times its own result
   (u = 2^-24 in float32, 2^-53 in float64), and an entry near zero is often the difference of large terms. So a bound is
-  relative to the largest value of the *tensor* (`size`), never to the single entry; and where a change is compared,
-  new minus old, `size` is that of the values it was taken from. What a few hundred operations in a row pile up stays
-  below `ROUNDINGS` u: signs differ, so errors grow as the root of their number.
-- **SGD amplifies nothing.** A step is the gradient times a constant, its rounding with it: still relative to the size.
-- **Adam divides a gradient g by its own length**: its first step is lr g / (|g| + eps). Where g is itself nothing but
-  what rounding left of zero, the step is up to lr, this way on one processor and that way on another, and so is every
-  next one: after `adam` = lr x steps two right results differ by up to 2 `adam`. In float64 that cannot happen: what
-  rounding leaves is far below eps = 1e-8, and at most `ROUNDINGS` u / eps = 1.4e-6 of a step is wrong. **So tests of
-  the simulator against itself train in float64**: their bounds are tighter and need no exception. Where float32 is the
-  point (other runtimes train in nothing else), a step is wrong by more than a share r of itself where |g| is below a
-  few u / r of the largest gradient: of gradients spread evenly one in a hundred, at r = 1e-4. So entries agree to
-  `REGULAR` of `adam`, but for one of `STRAY`, which differs by no more than Adam can go. A fault (a wrong correction of
-  the bias, a term or an example left out) moves nearly all entries by far more.
-- **A step that overshoots amplifies everything**: values that run away take what rounding left along, and a tensor of
-  1e16 hides any fault in its other entries. Cases are to be chosen so that values stay what they are in use.
+  relative to the largest value that was added (`size`), and what operations in a row pile up is below `ROUNDINGS` u.
+- **SGD amplifies nothing**: a step is the gradient times a constant.
+- **Adam divides a gradient g by its own length.** Where g is nothing but rounding a step is up to lr, in any direction,
+  and two right results differ by up to 2 `adam` = 2 lr x steps. In float64 at most `ROUNDINGS` u / eps = 1.4e-6 of a
+  step is wrong, so the simulator is compared with itself in float64. Where float32 is the point, entries agree to
+  `REGULAR` of `adam`, but for one of `STRAY`, whose gradient is too small; a fault moves nearly all by far more.
+- **A step that overshoots amplifies everything**, so cases are chosen whose values stay what they are in use.
 """
 
 from __future__ import annotations

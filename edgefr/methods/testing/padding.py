@@ -20,7 +20,7 @@ from edgefr.engine.executors import sessions as sequences
 from edgefr.engine.work import LocalWork, trained
 from edgefr.methods.testing.cases import Case, SetCase
 from edgefr.methods.testing.closeness import assert_all_same
-from export.batches import One, Pairs, Window
+from export.batches import One, Window
 from export.program import LocalProgram, Phase
 
 PADDING = 3
@@ -61,26 +61,20 @@ def _batch(batch: One, past: np.ndarray | None, extra: int) -> One:
     """Return one client's batch with `extra` entries of no weight behind, as a shard pads it."""
     history = None
     if past is not None:
-        numbers = torch.from_numpy(past.astype(np.int64))
-        ones = torch.ones(len(numbers)).double()
-        history = _one(One(numbers, numbers, ones, ones), extra)
-    pairs = None if batch.pairs is None else _pairs(batch.pairs, extra)
-    return replace(_one(batch, extra), history=history, training=history is not None, pairs=pairs)
+        numbers, ones = torch.from_numpy(past.astype(np.int64)), torch.ones(len(past)).double()
+        history = _padded(One(numbers, numbers, ones, ones), extra)
+    return replace(_padded(batch, extra), history=history, training=history is not None)
 
 
-def _one(batch: One, extra: int) -> One:
-    items, label, weight = (pad(value, (0, extra)).unsqueeze(0) for value in (batch.items, batch.label, batch.weight))
-    return One(items, items, label, weight)
-
-
-def _pairs(pairs: Pairs, extra: int) -> Pairs:
+def _padded(batch: One, extra: int) -> One:
     def wide(value: Tensor) -> Tensor:
         return pad(value, (0, 0) * (value.ndim - 1) + (0, extra)).unsqueeze(0)
 
-    found = Pairs(wide(pairs.positive), wide(pairs.negative), wide(pairs.share.double()))
-    if pairs.context is None or pairs.there is None:
-        return found
-    return replace(found, context=wide(pairs.context), there=wide(pairs.there))
+    pairs = batch.pairs
+    if pairs is not None:
+        named = {n: v for n, v in vars(replace(pairs, share=pairs.share.double())).items() if v is not None}
+        pairs = replace(pairs, **{name: wide(value) for name, value in named.items()})
+    return One(wide(batch.items), wide(batch.items), wide(batch.label), wide(batch.weight), pairs=pairs)
 
 
 def of_sessions(case: Case, todo: LocalWork, phase: Phase) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

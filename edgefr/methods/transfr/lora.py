@@ -19,6 +19,7 @@ from edgefr.methods.transfr.bert import Bert, Reader
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 from export.batches import Batch, One
+from export.given import Given
 from export.program import Tensors, TensorSpec, Transformer
 from privacy import keyed
 
@@ -59,17 +60,15 @@ class LoRATransFR(TransFR):
         self.bert, self.frozen = bert, {"tokens": reader.tokens}
         self.scale = settings.lora_alpha / settings.lora_rank
         self.lowest = max(bert.layers - settings.lora_layers, 0)
-        layers = range(self.lowest, bert.layers)
-        shapes = lora_shapes(layers, bert.hidden, settings.lora_rank, settings.lora_targets)
+        shapes = lora_shapes(range(self.lowest, bert.layers), bert.hidden, settings.lora_rank, settings.lora_targets)
         self.lora = tuple(shapes)
         self.specs = {name: TensorSpec(shape, "shared") for name, shape in shapes.items()} | self.specs
-        rates = dict.fromkeys(self.lora, settings.lora_lr)
         self.phases = tuple(
             replace(
                 phase,
                 uses=self.lora + phase.uses,
                 trains=self.lora + phase.trains if phase.when == "round" else phase.trains,
-                lr={**rates, **phase.lr},
+                lr={**dict.fromkeys(self.lora, settings.lora_lr), **phase.lr},
             )
             for phase in self.phases
         )
@@ -78,10 +77,14 @@ class LoRATransFR(TransFR):
         self._states: Tensor | None = None
         self._catalogue: tuple[dict[str, Tensor], Tensor] | None = None
 
+    @classmethod
+    def build(cls, settings: TransFRSettings, given: Given) -> LoRATransFR:
+        assert given.reader is not None
+        return cls(settings, given.reader(), given.text, given.local_epochs, given.source)
+
     @property
     def transformer(self) -> Transformer:
-        tokens = self.frozen["tokens"].shape[1]
-        b = self.bert
+        b, tokens = self.bert, self.frozen["tokens"].shape[1]
         size = (b.hidden, b.heads, b.feed_forward, tokens, b.parameters, self.dim)
         return Transformer(b.layers - self.lowest, *size, self.lora, below=self.lowest)
 
@@ -138,17 +141,16 @@ class LoRATransFR(TransFR):
         if self._catalogue is None or not all(_equal(self._catalogue[0][n], lora[n]) for n in self.lora):
             with torch.inference_mode(False), torch.no_grad():
                 mine = {name: matrix.detach().clone() for name, matrix in lora.items()}
-                self._catalogue = mine, torch.cat([self._vectors(at, mine) for at in self._places().split(BLOCK)])
+                bert, whole, vectors = self._encoder(), self._read_before(), []
+                for at in range(0, len(self.frozen["tokens"]), BLOCK):
+                    some = self.frozen["tokens"][at : at + BLOCK]
+                    if whole is None:
+                        states = bert.below(self.lowest, some)
+                    else:
+                        states = whole[at : at + BLOCK].unflatten(-1, (-1, bert.hidden))
+                    vectors.append(bert.above(self.lowest, states, some, mine, self.scale))
+                self._catalogue = mine, torch.cat(vectors)
         return self._catalogue[1]
-
-    def _places(self) -> Tensor:
-        tokens = self.frozen["tokens"]
-        return torch.arange(len(tokens), device=tokens.device)
-
-    def _vectors(self, items: Tensor, lora: Mapping[str, Tensor]) -> Tensor:
-        bert, tokens, whole = self._encoder(), self.frozen["tokens"][items], self._read_before()
-        states = bert.below(self.lowest, tokens) if whole is None else whole[items].unflatten(-1, (-1, bert.hidden))
-        return bert.above(self.lowest, states, tokens, lora, self.scale)
 
 
 def _equal(kept: Tensor, now: Tensor) -> bool:

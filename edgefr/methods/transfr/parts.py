@@ -1,14 +1,16 @@
 """TransFR is put together from registered parts: what a client runs, how its adapter starts, what its head adds.
 
-The tables are here without torch, so that names can be checked before anything heavy is imported.
+They import no torch, so that names can be checked before anything heavy is imported.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgefr.experiment.method import late
 from privacy.table import Table
 
 if TYPE_CHECKING:
@@ -52,11 +54,24 @@ class Head:
     own_adapter: bool = False
 
 
-CLIENTS: Table[Client] = Table("client", Client, home="edgefr.methods.transfr.known")
+CLIENTS: Table[Client] = Table("client", Client)
 """What a client can run."""
 
-ADAPTER_INITS: Table[AdapterInit] = Table("adapter_init", AdapterInit, home="edgefr.methods.transfr.known")
+ADAPTER_INITS: Table[AdapterInit] = Table("adapter_init", AdapterInit)
 """How the adapter can start."""
 
-HEADS: Table[Head] = Table("head_form", Head, home="edgefr.methods.transfr.known")
+HEADS: Table[Head] = Table("head_form", Head)
 """What a client's own head can do to the vectors that all learned together."""
+
+
+def _plain(vectors: Tensor, out: Tensor) -> Tensor:
+    return out
+
+
+CLIENTS.register(Client("mlp", late("edgefr.methods.transfr.program:TransFR.build"), reads=False))
+CLIENTS.register(Client("lora", late("edgefr.methods.transfr.lora:LoRATransFR.build"), reads=True))
+ADAPTER_INITS.register(AdapterInit("pca", late("edgefr.methods.transfr.main_directions:start")))
+ADAPTER_INITS.register(AdapterInit("random", lambda adapter, text, widths, settings: None))
+HEADS.register(Head("residual", operator.add, zero=True))
+HEADS.register(Head("plain", _plain, zero=False))
+HEADS.register(Head("adapter", _plain, zero=False, own_adapter=True))

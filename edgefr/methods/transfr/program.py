@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -67,38 +66,31 @@ class TransFR(LocalProgram):
         self.phases: tuple[Phase, ...] = self._phases(tuple(adapter), tuple(head), user, local_epochs)
         learning(self, settings)
 
+    @classmethod
+    def build(cls, settings: TransFRSettings, given: Given) -> TransFR:
+        assert given.text is not None
+        return cls(settings, given.text, given.local_epochs, given.source)
+
     def _phases(
         self, adapter: tuple[str, ...], head: tuple[str, ...], user: tuple[str, ...], epochs: int
     ) -> tuple[Phase, ...]:
-        s = self.settings
+        s, both = self.settings, adapter + user
         sums = s.sends == "gradients"  # TransFR Eq. 8: what is sent is their sum, whatever rate others move at
-        lr = (
-            dict.fromkeys(adapter, 1.0 if sums else s.lr)
-            | dict.fromkeys(head, s.head_lr or s.lr)
-            | dict.fromkeys(user, s.user_lr or s.lr)
-        )
+        lr = dict.fromkeys(adapter, 1.0 if sums else s.lr)
+        lr |= dict.fromkeys(head, s.head_lr or s.lr) | dict.fromkeys(user, s.user_lr or s.lr)
+        draws, which = purposes.FINE_TUNING, s.objective.which
         federated = Phase(
-            "federated fine-tuning",
-            adapter + user,
-            adapter + user,
-            epochs,
-            s.optimiser,
-            lr,
-            draws=purposes.FINE_TUNING,
-            which=s.objective.which,
-            accumulates=sums,
+            "federated fine-tuning", both, both, epochs, s.optimiser, lr, draws=draws, which=which, accumulates=sums
         )
-        local = head + {"head": (), "head and user": user}[s.local_trains]
-        final = Phase(
-            "local training",
-            adapter + head + user,
-            local,
-            s.local_training_epochs,
-            s.optimiser,
-            lr,
+        final = replace(
+            federated,
+            name="local training",
+            uses=adapter + head + user,
+            trains=head + {"head": (), "head and user": user}[s.local_trains],
+            epochs=s.local_training_epochs,
             when="final",
             draws=purposes.LOCAL_TRAINING,
-            which=s.objective.which,
+            accumulates=False,
         )
         return (federated, final)
 
@@ -199,49 +191,8 @@ class TransFR(LocalProgram):
 
 
 def build(settings: TransFRSettings, given: Given) -> LocalProgram:
+    """Make the program of the clients that the settings name."""
     return CLIENTS[settings.client].build(settings, given)
-
-
-def carry_main_directions(adapter: dict[str, Tensor], text: Tensor, widths: Sequence[int], norm: float) -> None:
-    """Set weights of `adapter` in place so that it maps text vectors to their main directions (centred PCA).
-
-    x -> (x - mean) V s, with V [f, d] the main directions of `text` and s such that results have root mean square
-    length `norm`. A pair of ReLU units carries each direction, relu(z) - relu(-z) = z, so a hidden layer needs 2 d
-    units; others start unconnected. Raises `InputError` where layers are too narrow or there is no text.
-    """
-    d, layers = widths[-1], len(widths) - 1
-    narrow = [w for w in widths[1:-1] if w < 2 * d]
-    if narrow or d > widths[0]:
-        raise InputError(
-            f"model.adapter_init=pca carries {d} directions of {widths[0]} in pairs, so hidden widths of model.adapter "
-            f"must be at least {2 * d}, got {list(widths[1:])}; widen them or set model.adapter_init=random"
-        )
-    known = text[text.abs().sum(1) > 0].double()
-    if len(known) < 2:
-        raise InputError("model.adapter_init=pca needs items with text; set model.adapter_init=random")
-    mean = known.mean(0)
-    values, directions = torch.linalg.eigh((known - mean).T @ (known - mean) / len(known))
-    main = directions[:, -d:].flip(1)
-    main *= torch.where(main.gather(0, main.abs().argmax(0, keepdim=True)) < 0, -1.0, 1.0)  # signs are arbitrary
-    main = main * (norm / values[-d:].sum().clamp(min=1e-12).sqrt())
-    if layers == 1:
-        _set(adapter, 0, main, -mean @ main)
-        return
-    pair = torch.cat([main, -main], 1)
-    _set(adapter, 0, pair, -mean @ pair)
-    one = torch.eye(d, dtype=main.dtype)
-    for layer in range(1, layers):
-        back = torch.cat([one, -one])
-        _set(adapter, layer, back if layer == layers - 1 else torch.cat([back, -back], 1), None)
-
-
-def _set(adapter: dict[str, Tensor], layer: int, weight: Tensor, bias: Tensor | None) -> None:
-    whole = adapter[f"adapter.{layer}.weight"]
-    rows, columns = weight.shape
-    whole[:, :columns] = 0.0
-    whole[:rows, :columns] = weight.to(whole.dtype)
-    if bias is not None:
-        adapter[f"adapter.{layer}.bias"][:columns] = bias.to(whole.dtype)
 
 
 def untrained_stages(

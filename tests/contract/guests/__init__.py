@@ -1,1 +1,1 @@
-"""Small programs of methods that are still to come: they show that the contract of local programs holds them."""
+"""Programs of other people's methods, whose types are checked as the library's are; at present there are none."""

@@ -26,9 +26,14 @@ from edgefr.methods.f3crec.memory import ITEMS, LABELS
 from edgefr.simulation.loop import Training
 from edgefr.simulation.prepare import prepare
 from edgefr.studies.reproductions.runs import ideal_fleet
-from tests.released.f3crec import make
 
-CASES = make.CASES
+BLOCKS, ROUNDS, KEPT, DIM, BATCH, LIST, NEGATIVES = 3, 3, (1, 3), 4, 16, 5, 4
+USERS, ITEMS_OF = (9, 12, 14), (52, 56, 60)
+"""How many there are, up to each block."""
+RATES = {"fedmf": 1.0, "fedmlp": 0.02, "pfedrec": 0.02}
+EPSILON, WEIGHT, BETA = 0.006, 0.5, 0.9
+CASES = {f"{name} {how}": (name, how == "f3crec") for name in RATES for how in ("ft", "f3crec")}
+"""The public code's backbone, and whether it runs F3CRec or fine-tuning."""
 BACKBONES = {"fedmf": "fedmf", "fedmlp": "fedncf", "pfedrec": "pfedrec"}
 EXACT = 1e-6
 """In float64, where our weights and labels of replayed items are float32."""
@@ -48,7 +53,7 @@ class Given(Sampler):
     def epoch(self, clients: np.ndarray, purpose: str, *path: int, which: Selection = EVERYTHING) -> Examples:
         number, epoch = path
         assert epoch == 0
-        block, at = divmod(number - 1, make.ROUNDS)
+        block, at = divmod(number - 1, ROUNDS)
         e = golden()["examples"]
         own = [e[(e[:, 0] == block) & (e[:, 1] == at) & (e[:, 2] == user), 3:] for user in clients]
         every = np.concatenate(own)
@@ -65,7 +70,7 @@ class Orders:
 
         def chosen(rule: Rule, lists: Any, now: Any, clients: Any, number: int, step: Any = None) -> Any:
             assert step is not None, "the released code draws in every step"
-            self.at = (*divmod(number - 1, make.ROUNDS), clients, step.number - 1, step.phase)
+            self.at = (*divmod(number - 1, ROUNDS), clients, step.number - 1, step.phase)
             return drawn(rule, lists, now, clients, number, step)
 
         monkeypatch.setattr(Rule, "chosen", chosen)
@@ -77,24 +82,24 @@ class Orders:
 
 
 def experiment(case: str, executor: str, *more: str) -> Experiment:
-    backbone, continual = make.CASES[case]
+    backbone, continual = CASES[case]
     kept = [
-        f"continual.shift_scale={make.EPSILON}",
-        f"continual.kd_weight={make.WEIGHT}",
-        f"continual.list_size={make.LIST}",
-        f"aggregation.beta={make.BETA}",
+        f"continual.shift_scale={EPSILON}",
+        f"continual.kd_weight={WEIGHT}",
+        f"continual.list_size={LIST}",
+        f"aggregation.beta={BETA}",
     ]
     values = [
         "method=f3crec",
         "fidelity=released",
         f"backbone={BACKBONES[backbone]}",
         f"strategy={'f3crec' if continual else 'ft'}",
-        f"model.lr={make.SETTINGS[backbone]['lr']}",
-        f"model.dim={make.DIM}",
-        f"batch_size={make.BATCH}",
-        f"negatives={make.NEGATIVES}",
-        f"rounds={make.ROUNDS}",
-        f"protocol.increments={make.BLOCKS - 1}",
+        f"model.lr={RATES[backbone]}",
+        f"model.dim={DIM}",
+        f"batch_size={BATCH}",
+        f"negatives={NEGATIVES}",
+        f"rounds={ROUNDS}",
+        f"protocol.increments={BLOCKS - 1}",
         f"engine.executor={executor}",
         "engine.shard_size=4",
         *(kept if continual else []),
@@ -105,9 +110,9 @@ def experiment(case: str, executor: str, *more: str) -> Experiment:
 
 def prepared(chosen: Experiment) -> Prepared:
     rows = golden()["rows"].astype(np.int64)
-    ids = np.arange(make.ITEMS[-1]).astype(str)
+    ids = np.arange(ITEMS_OF[-1]).astype(str)
     catalogue = Catalogue(ids, [""] * len(ids), [""] * len(ids), np.zeros(len(ids), np.uint8))
-    users = np.arange(make.USERS[-1]).astype(str)
+    users = np.arange(USERS[-1]).astype(str)
     columns = (rows[:, 2], rows[:, 3], np.arange(len(rows)))
     made = assemble("golden", users, catalogue, columns, ("items",), False, {}, part=rows[:, 1], block=rows[:, 0])
     return prepare(chosen, None, "cpu", given=made)
@@ -121,15 +126,13 @@ def first_values(monkeypatch: pytest.MonkeyPatch, wide: torch.dtype) -> None:
         weight, bias = g["scorer"][:width].repeat(clients, 1), g["scorer"][width : width + 1].repeat(clients, 1)
         return {"scorer.weight": weight, "scorer.bias": bias}
 
-    for name in BACKBONES.values():
-        program = f"edgefr.methods.{name}.program"
-        monkeypatch.setattr(f"{program}.init_rows", lambda *_: g["item"].clone())
+    monkeypatch.setattr("edgefr.methods.item_table.init_rows", lambda *_: g["item"].clone())
     monkeypatch.setattr("edgefr.methods.fedmf.program.init_vectors", lambda seed, purpose, ids, *_: g["user"][ids])
     monkeypatch.setattr(
         "edgefr.methods.fedncf.program.init_vectors", lambda seed, purpose, ids, *_: _same(g["one"], ids)
     )
-    for name in ("fedncf", "pfedrec"):
-        monkeypatch.setattr(f"edgefr.methods.{name}.program.init_scorer", scorer)
+    for module in ("item_table", "fedncf.program"):
+        monkeypatch.setattr(f"edgefr.methods.{module}.init_scorer", scorer)
 
 
 def _same(one: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
@@ -155,7 +158,7 @@ def run(monkeypatch: pytest.MonkeyPatch, wide: torch.dtype, case: str, executor:
     monkeypatch.setattr(
         Training,
         "sampler",
-        lambda self, task: Given(task.train, task.pool, make.ITEMS[-1], make.NEGATIVES, make.BATCH, seed=0),
+        lambda self, task: Given(task.train, task.pool, ITEMS_OF[-1], NEGATIVES, BATCH, seed=0),
     )
     training = Training.start(
         chosen, prepared(chosen), load_fleet(Path("devices.yaml"), ideal_fleet()), torch.device("cpu"), lambda _: None
@@ -165,18 +168,18 @@ def run(monkeypatch: pytest.MonkeyPatch, wide: torch.dtype, case: str, executor:
     def keep(training: Training) -> None:
         number, at = training.position.stage, training.position.round
         found.setdefault(f"valid.{number}", []).append(training.curve["NDCG@20"])
-        if at in make.KEPT:
-            found[f"item.{number}.{at}"] = training.federation.shared["item"][: make.ITEMS[number]].clone()
+        if at in KEPT:
+            found[f"item.{number}.{at}"] = training.federation.shared["item"][: ITEMS_OF[number]].clone()
             for name in ("user", "scorer.weight", "scorer.bias"):
                 if name in training.federation.private:
-                    own = training.federation.private[name][: make.USERS[number]]
+                    own = training.federation.private[name][: USERS[number]]
                     found[f"{name}.{number}.{at}"] = own.clone()
 
     end = type(training.schedule[0]).end
 
     def ended(stage: Any, of: Training, model: Any, progress: Any) -> Any:
         out = end(stage, of, model, progress)
-        if ITEMS in of.federation.private and stage.task.number < make.BLOCKS - 1:
+        if ITEMS in of.federation.private and stage.task.number < BLOCKS - 1:
             found[f"lists.{stage.task.number}"] = of.federation.private[ITEMS].clone()
             found[f"labels.{stage.task.number}"] = of.federation.private[LABELS].clone()
         return out
@@ -189,7 +192,7 @@ def run(monkeypatch: pytest.MonkeyPatch, wide: torch.dtype, case: str, executor:
 
 def after_blocks(training: Training) -> np.ndarray:
     """NDCG@20 on block s after block t, [t, s]."""
-    names = [f"D{number}" for number in range(make.BLOCKS)]
+    names = [f"D{number}" for number in range(BLOCKS)]
     found = training.measured.matrix(training.stages[0], names, "NDCG@20")
     return np.array([row + [0.0] * (len(names) - len(row)) for row in found])
 
@@ -205,9 +208,9 @@ def assert_golden(found: dict[str, Any], case: str, close: float, kind: str = "f
             compared += 1
         elif name.startswith("valid.") or name == "tested":
             np.testing.assert_allclose(np.asarray(found[name]), value, atol=1.1e-5, err_msg=name)  # printed to 5 digits
-    assert compared >= 2 * make.BLOCKS * len(make.KEPT) - 6
-    if make.CASES[case][1]:
-        for block in range(make.BLOCKS - 1):
+    assert compared >= 2 * BLOCKS * len(KEPT) - 6
+    if CASES[case][1]:
+        for block in range(BLOCKS - 1):
             lists, targets = expected[f"lists.{block}"], expected[f"targets.{block}"]
             own = found[f"lists.{block}"][: len(lists)].numpy()
             assert own.tolist() == lists.tolist()

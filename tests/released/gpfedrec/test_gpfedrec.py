@@ -24,8 +24,7 @@ from export.batches import Batch
 from export.given import Given as Catalogue
 from export.program import LocalProgram, Phase, Tensors
 from privacy.errors import InputError
-from tests.released.given import Arrays, federation, furthest, whole
-from tests.released.zhang import DIM, ITEMS, USERS, played
+from tests.released.given import DIM, ITEMS, USERS, Arrays, federation, furthest, played, whole
 
 CASES = ("mild", "hot")
 """The last layer is as it is, or 100 times that: then sigmoids are rounded to 1, and gradients to nothing."""
@@ -70,7 +69,7 @@ def begun(case: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 
 def rounds(
     case: str, wide: bool, local: LocalProgram | None = None, executor: Executor | None = None, **graph: object
-) -> dict[int, dict[str, np.ndarray]]:
+) -> dict[int, Arrays]:
     """Return what the public code's numbers are called, after each of its rounds."""
     settings = GraphSettings.model_validate(released().aggregation.model_dump() | graph)  # type: ignore[attr-defined]
     run = executor or (debug.run if wide else inline.run)

@@ -20,8 +20,7 @@ from edgefr.methods.pfedrec.program import PFedRec
 from export.batches import Batch
 from export.given import Given as Catalogue
 from export.program import LocalProgram, Phase, Tensors
-from tests.released.given import Arrays, federation, furthest, whole
-from tests.released.zhang import DIM, ITEMS, USERS, played
+from tests.released.given import DIM, ITEMS, USERS, Arrays, federation, furthest, played, whole
 
 CASES = ("mild", "hot")
 """The first scorer is as torch has it, or 40 times that: then sigmoids are rounded to 1, and gradients to nothing."""
@@ -48,7 +47,7 @@ def begun(case: str) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     return {"item": table}, private
 
 
-def rounds(case: str, wide: bool, local: LocalProgram | None = None) -> dict[int, dict[str, np.ndarray]]:
+def rounds(case: str, wide: bool, local: LocalProgram | None = None) -> dict[int, Arrays]:
     """Return what the public code's numbers are called, after each of its rounds."""
     executor = debug.run if wide else inline.run
     made = federation(local or program(), begun(case), executor, wide)
