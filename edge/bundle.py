@@ -58,8 +58,7 @@ def open_bundle(
     """Check a bundle folder and read its manifest and config.
 
     `trusted`: public keys, one of which must have signed the bundle; with None a signature must be right where there is
-    one, by the key that it brings. `now`: decides on expiry (None: the clock's). `newest`: highest serial the device
-    has seen.
+    one. `now`: decides on expiry (None: the clock's). `newest`: highest serial the device has seen.
 
     Checked, in order: the manifest's size, signature, schema, own digest, listed names and total size, serial, expiry
     and needed onnxruntime; no links, special or unlisted files; every listed file's size and sha256. Raises

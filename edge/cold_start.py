@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.bundle import Bundle
-from edge.catalogue import top
+from edge.catalogue import load_array, top
 from edge.manifest import StartBasis
-from edge.tables import load_array
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
@@ -56,7 +55,7 @@ class Recommendations(list[Listed]):
     """Items are listed as (id, title, score), best first; `basis` says what they are ranked by.
 
     model: the user's own scores. popular: how many people had them; mean: the model, of nobody in particular; both
-    without scores (NaN). none: there is no ranking yet, and no item. `why` says why it is not the user's own scores.
+    without scores (NaN). none: there is no ranking yet. `why` says why it is not the user's own scores.
     """
 
     def __init__(self, basis: Basis, items: Iterable[Listed], why: str = ""):

@@ -88,10 +88,10 @@ def started(times: Ints, last: int | None, gap_s: int) -> slice:
 
 @dataclass(frozen=True)
 class LearningMaterial:
-    """This is the work of a client that learns from its session (see `edge.training.Work`):
+    """This is the work of a client that learns from its session: one window, a step per epoch.
 
-    one window, a step per epoch. The rows that any of its `phases` reads take part in all of their steps; of a program
-    that reads the `whole` catalogue these are all rows.
+    The rows that any of its `phases` reads take part in all of their steps; of a program that reads the `whole`
+    catalogue these are all rows.
     """
 
     sampler: SessionSampler

@@ -30,6 +30,8 @@ from privacy.machine import hold
 
 SCHEMA: Literal["edgefr.state/2"] = "edgefr.state/2"
 STATE, PREVIOUS, EARLIER = "state.safetensors", "previous.safetensors", "earlier.safetensors"
+BEGUN = "begun"
+"""Fact of a state: the round that was charged and whose release is not there yet."""
 LEDGER, LOCK, SEEN = "ledger.safetensors", "lock", "seen.json"
 Array = npt.NDArray[Any]
 
@@ -180,3 +182,58 @@ class Store:
 def _packed(state: State) -> bytes:
     header = {"schema": SCHEMA, "facts": state.facts, "sha256": state.digest()}
     return packed(state.tensors, {"state": json.dumps(header)})
+
+
+def undo(store: Store, own: str) -> None:
+    """Put the state before the last update in place of the one of bundle `own`; the caller holds the lock.
+
+    Where there was no update under this bundle, it is the state under the one before, which brings nothing with it but
+    the ledger. Raises `InputError` when there is neither, and where nobody knows what was released.
+    """
+    if not store.settled and not _is_of(store, PREVIOUS, own):
+        before = store.read(EARLIER)
+        if before.facts.get("bundle") != own:
+            _with(before, _now(store, own)[0], ["ledger"])
+            store.write(before)
+            store.settle()
+            return
+    before = store.read(PREVIOUS)
+    if before.facts.get("bundle") != own:
+        raise InputError("there is no update of this bundle to go back from; what was before is another bundle's")
+    now, kept = _now(store, own)
+    _with(before, now, kept)
+    before.facts["block"] = now.facts.get("block", before.facts["block"])
+    store.write(before)
+
+
+def _is_of(store: Store, name: str, own: str) -> bool:
+    try:
+        return bool(store.read(name).facts.get("bundle") == own)
+    except Damaged:
+        return False
+
+
+def _with(before: State, now: State, parts: list[str]) -> None:
+    """Put parts of the state now in place of those before, where no round is begun: nobody knows what became of it."""
+    before.facts.pop(BEGUN, None)
+    for part in parts:
+        before.drop(part)
+        before.put(part, now.part(part))
+
+
+def _now(store: Store, own: str) -> tuple[State, list[str]]:
+    """Return the state, and what of it stays; of a damaged one the ledger beside it."""
+    try:
+        found = store.read()
+    except Damaged:
+        with suppress(InputError):
+            ledger = store.read(LEDGER)
+            if ledger.facts.get("bundle") == own:
+                return ledger, ["ledger"]
+        raise InputError(
+            f"{store.folder}: the state is damaged, and so is its ledger: what was released can no longer be "
+            "counted, so nothing more may be; give a new --state"
+        ) from None
+    if found.facts.get("bundle") != own:
+        raise InputError(f"{store.folder} is the state of another bundle; open it with that one; nothing was changed")
+    return found, ["items", "session", "memory", "ledger"]

@@ -10,13 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from edge.alternation import turns
-from edge.graph import Graph
-from edge.interrupt import Stop, Stopped
+from edge.graph import Graph, Stop, Stopped
 from edge.learning import LONGEST_CONTEXT, Learning, PhaseRecord
 from edge.optimiser import corrections
 from edge.replay import Replay
-from edge.sampling import Sampler, newest
+from edge.sampling import Sampler, newest, turns
 from edge.scorer import Rows, history_feeds, rows_of
 from edge.steps import Steps, steps_of
 from privacy.errors import InputError
@@ -59,11 +57,7 @@ class Work(Protocol):
 
 @dataclass(frozen=True)
 class Material:
-    """This is the work of a client that learns from a set of items.
-
-    Its draws (of one client), its past positives, what it replays (of one client), and the rows of the tables that the
-    program reads.
-    """
+    """This is the work of a client that learns from a set of items: its draws, past positives and replay."""
 
     sampler: Sampler
     context: Ints
@@ -89,7 +83,6 @@ class Material:
         return sum(phase.epochs * int(self.sampler.steps(CLIENT, phase.which)[0]) for phase in phases)
 
     def shown(self, graph: Graph, tables: Mapping[str, Rows]) -> dict[str, Array]:
-        """Return the newest positive and what came before it, as `Work.shown` does."""
         ((length,), longest) = graph.inputs.get("pairs.there", [0]), LONGEST_CONTEXT
         if not isinstance(length, int) or not 0 <= length <= longest:
             raise InputError(f"{graph.path} is shown a context of {length} items, not of 0 to {longest}; export again")
@@ -111,10 +104,9 @@ def _pairs(steps: Steps, number: int) -> dict[str, Array]:
 
 @dataclass(frozen=True)
 class Trained:
-    """This is what local work ended with:
+    """Local work ends with this: trained dense tensors, and of each trained table the items read, ascending, and rows.
 
-    trained dense tensors, and of each trained table the items read and their rows. Items ascend. `steps` of `planned`
-    were taken; `stopped` says why not all. `loss`: of the last step, None without one.
+    `steps` of `planned` were taken; `stopped` says why not all. `loss`: of the last step, None without one.
     """
 
     dense: dict[str, Floats]
@@ -140,7 +132,8 @@ def train(
     """
     now = dict(dense)
     read = material.read(phases)
-    rows = {name: material.tables[name](read) for name in _distinct(name for p in phases for name in p.tables)}
+    tables = dict.fromkeys(name for phase in phases for name in phase.tables)
+    rows = {name: material.tables[name](read) for name in tables}
     taken, loss = 0, None
     try:
         for together in turns(phases):
@@ -149,13 +142,14 @@ def train(
             ]
             for number, (items, examples) in enumerate(material.steps(together[0]), 1):
                 for work in works:
-                    _ask(stop)
+                    if (reason := stop()) is not None:
+                        raise Stopped(reason, reason)
                     loss = work.step(items, examples, number, stop)
                     taken += 1
         reason = None
     except Stopped as ended:
         reason = ended.reason
-    changed = _distinct(name for phase in phases for name in phase.dense)
+    changed = dict.fromkeys(name for phase in phases for name in phase.dense)
     return Trained(
         {name: now[name] for name in changed},
         {name: (read, values) for name, values in rows.items()},
@@ -166,18 +160,11 @@ def train(
     )
 
 
-def _ask(stop: Stop) -> None:
-    reason = stop()
-    if reason is not None:
-        raise Stopped(reason, reason)
-
-
 class _Phase:
     """This is one phase while it runs: its flat vector, its moments, and what it is fed in every step.
 
-    `dense` are all dense tensors as they are now, of all phases: a step reads them there, and puts what it changed. Of
-    `received`, as they were before any step, a phase that accumulates reads the shared ones.
-    `rows` [R, width] are those of the items `read`, ascending, of all trained tables; they are changed in place.
+    `dense`: all dense tensors as they are now; a step puts there what it changed. `received`: the shared ones before
+    any step. `rows` [R, width]: those of the items `read`, ascending, of all trained tables, changed in place.
     """
 
     def __init__(
@@ -209,7 +196,7 @@ class _Phase:
         self._check_outputs()
 
     def _moments(self, name: str, shape: tuple[int, ...]) -> dict[str, Floats]:
-        if not {"sgd": False, "adam": True}[self.phase.optimiser]:
+        if self.phase.optimiser == "sgd":
             return {}
         return {f"{name}.{moment}": np.zeros(shape, np.float32) for moment in ("first", "second")}
 
@@ -261,7 +248,3 @@ class _Phase:
             got = "missing" if found is None else f"{found.dtype} {list(found.shape)}"
             raise InputError(f"{self.graph.path}: {name} is {got} instead of float32 {list(shape)}; export again")
         return found
-
-
-def _distinct(names: Iterator[str]) -> list[str]:
-    return list(dict.fromkeys(names))

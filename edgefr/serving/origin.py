@@ -21,10 +21,10 @@ import numpy.typing as npt
 import torch
 
 from edge.bundle import Bundle
+from edge.catalogue import open_table
 from edge.clients import read_tensors
 from edge.delta import Delta, write_delta
 from edge.learning import Learning
-from edge.tables import open_table
 from export.sign import sealed
 from privacy.errors import InputError
 

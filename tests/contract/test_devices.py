@@ -11,7 +11,7 @@ import torch
 
 from edge.delta import Delta
 from edge.graph_check import check_graph
-from edge.item_vectors import Kept
+from edge.model import Kept
 from edge.ragged import Ragged
 from edge.update import ClientUpdate, read_update
 from edgefr.engine.aggregate import SHORT, Joint, Terms

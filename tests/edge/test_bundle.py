@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import edge.bundle
 from edge import open_bundle
-from edge.runtime import identity, reads, version
+from edge.manifest_check import identity, reads, version
 from privacy.errors import InputError
 from tests.edge.folders import resign
 from tests.export import worlds

@@ -16,8 +16,8 @@ from types import SimpleNamespace
 import pytest
 
 from edge.device import Device
-from edge.interrupt import Watch
-from edge.limits import BEFORE, Limits
+from edge.graph import Watch
+from edge.limited_process import BEFORE, Limits
 from edge.policy import OPEN, Policy
 from privacy.errors import InputError
 from tests.cli.commands import COMMAND, PROGRESS, ROOT, environment, hear_interrupts
@@ -217,7 +217,7 @@ time.sleep(60)
 
 
 def test_training_stops_before_the_system_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from edge import limits
+    from edge import limited_process as limits
 
     now = [100.0]
     monkeypatch.setattr(limits.time, "monotonic", lambda: now[0])

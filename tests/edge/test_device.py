@@ -358,11 +358,11 @@ def test_a_release_is_read_back_and_only_from_its_own_bundle(tmp_path: Path) -> 
         ({"base_digest": "0" * 64}, "is of bundle 000000000000, not of this one"),
         (
             {"rows": {"item": (np.array([ITEMS]), np.zeros((1, 8), np.float32))}},
-            "rows of item that the bundle does not",
+            "the update does not fit: rows.item",
         ),
-        ({"rows": {"other": (np.array([0]), np.zeros((1, 8), np.float32))}}, "rows of other that the bundle does not"),
-        ({"rows": {"item": (np.array([0]), np.zeros((1, 9), np.float32))}}, "rows of item that the bundle does not"),
-        ({"dense": {"adapter": np.zeros(3, np.float32)}, "rows": {}}, "the update has adapter of shape"),
+        ({"rows": {"other": (np.array([0]), np.zeros((1, 8), np.float32))}}, "the update does not fit: rows.other"),
+        ({"rows": {"item": (np.array([0]), np.zeros((1, 9), np.float32))}}, "the update does not fit: rows.item"),
+        ({"dense": {"adapter": np.zeros(3, np.float32)}, "rows": {}}, "the update does not fit: dense.adapter is"),
         ({"rows": {"item": (np.array([0]), np.full((1, 8), np.nan, np.float32))}}, "not finite"),
     ],
 )

@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edge import npy, tensors
+from edge import tensors
 from edge.archive import unpack
 from edge.device import Device
 from edge.policy import OPEN
 from edge.recommender import Recommender
 from edge.records import inside
+from edge.verified_files import mapped_array
 from export.archive import pack
 from privacy.errors import InputError
 from tests.contract import bundles
@@ -161,7 +162,7 @@ def test_arrays_whose_header_lies(bundle: Path, content: bytes) -> None:
 def test_arrays_that_numpy_writes_are_read(tmp_path: Path, dtype: type, shape: tuple[int, ...]) -> None:
     array = np.ones(shape, dtype)
     np.save(tmp_path / "x.npy", array)
-    found = npy.mapped(tmp_path / "x.npy")
+    found = mapped_array(tmp_path / "x.npy")
     assert found.dtype == array.dtype
     np.testing.assert_array_equal(found, array)
 

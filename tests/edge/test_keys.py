@@ -14,10 +14,9 @@ import pytest
 
 from edge.delta import Delta, read_delta, write_delta
 from edge.device import Device
-from edge.keys import KeyChain, KeySet
 from edge.publisher import follow
 from edge.rollback import Seen
-from edge.signature import KeyId
+from edge.signature import KeyChain, KeyId, KeySet
 from export.sign import add_set, generate, sign_bundle, sign_delta, sign_set
 from privacy.errors import InputError
 from tests.contract import bundles

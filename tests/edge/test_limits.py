@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edge import limits
-from edge.limits import Limits
+from edge import limited_process as limits
+from edge.limited_process import Limits
 from privacy.errors import InputError
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from edge.catalogue import Catalogue
 from edge.device import Device
-from edge.migration import Carried
+from edge.enrol import Carried
 from edge.rollback import Seen
 from edge.state import EARLIER, STATE, Store
 from export.archive import pack

@@ -17,9 +17,9 @@ from edge import rollback as seen
 from edge.bundle import open_on
 from edge.delta import Delta, read_delta, write_delta
 from edge.device import Device
-from edge.keys import KeySet
 from edge.manifest_check import Terms
 from edge.rollback import LOCK, MOST_AHEAD, NAME, Seen, note
+from edge.signature import KeySet
 from edge.state import EARLIER, STATE, Store
 from export.sign import generate, sign_delta
 from privacy.errors import InputError
@@ -192,8 +192,8 @@ def test_a_process_that_holds_the_file_is_waited_for_and_no_longer(
 
 
 def test_rounds_under_an_older_bundle_do_not_take_the_place_of_the_newest_ones(tmp_path: Path) -> None:
-    note(tmp_path, 7, reached=("b" * 64, 5))
-    note(tmp_path, 6, reached=("a" * 64, 0))
+    note(tmp_path, serial=7, reached=("b" * 64, 5))
+    note(tmp_path, serial=6, reached=("a" * 64, 0))
     assert Seen.of(tmp_path).round_of("b" * 64) == 5
 
 

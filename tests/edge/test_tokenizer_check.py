@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from edge import Recommender
-from edge.tokenizer_check import MOST_BYTES, checked
+from edge.encoder import MOST_BYTES, checked
 from privacy.errors import InputError
 from tests.edge.folders import edit_json, resign
 from tests.export import worlds
@@ -54,7 +54,7 @@ def test_other_parts_are_refused_before_the_library_sees_them(
     def seen(*arguments: object) -> None:
         raise AssertionError("the library was given the tokenizer")
 
-    monkeypatch.setattr("edge.tokenizer_check.Tokenizer.model_dump_json", seen)
+    monkeypatch.setattr("edge.encoder.Tokenizer.model_dump_json", seen)
     with pytest.raises(InputError, match=r"tokenizer\.json is not a tokenizer of a device") as error:
         device.encode("a" * 40)
     assert "\n" not in str(error.value)

@@ -14,9 +14,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from edge import graph as graphs
-from edge import interrupt as watch
-from edge.graph import Graph
-from edge.interrupt import WATCH, Stopped, Watch
+from edge import graph as watch
+from edge.graph import WATCH, Graph, Stopped, Watch
 from edge.policy import OPEN
 from privacy.errors import InputError
 from tests.contract import bundles

@@ -139,13 +139,12 @@ def stepper(bundle: Bundle, phase: PhaseRecord) -> Callable[[int], tuple[float, 
     """
     import numpy as np
 
-    from edge.catalogue import Catalogue
+    from edge.catalogue import Catalogue, open_table
     from edge.clients import Clients
     from edge.enrol import nothing_kept
     from edge.graph import Graph
     from edge.ragged import Ragged
     from edge.sampling import Sampler
-    from edge.tables import open_table
     from edge.training import Material, Work, train
 
     learning, clients, pool = bundle.config.learning, Clients(bundle), Catalogue(bundle).offered_items
