@@ -30,6 +30,7 @@ from edge.signature import Trusted
 from privacy.errors import InputError
 from privacy.files import beside, settle, sha256_of, write_atomic
 
+ANYBODY = Terms()
 UNPACKED = "bundle"  # folder beside a device's state, for the bundle of a zip
 ENTRIES_LIMIT = MOST_FILES + 2  # and the manifest with its signature
 DIRECTORY_LIMIT = 1 << 17  # bytes of the list of entries
@@ -64,7 +65,7 @@ def kept(path: str | Path, folder: Path, terms: Terms) -> Bundle:
         if not place.is_dir():
             shutil.rmtree(unpacked, ignore_errors=True)
             unpacked.mkdir(mode=0o700, parents=True)
-            _unpacked(Path(path), place, terms)
+            unpack(Path(path), place, terms)
         return open_on(place, terms)
     except OSError as error:
         raise InputError(f"bundle {path}: cannot unpack: {error.strerror or error}; nothing was changed") from error
@@ -74,22 +75,11 @@ def kept(path: str | Path, folder: Path, terms: Terms) -> Bundle:
                 empty.rmdir()
 
 
-def unpack(
-    archive: str | Path,
-    target: str | Path,
-    *,
-    trusted: Trusted = None,
-    now: datetime | None = None,
-    newest: int | None = None,
-) -> Bundle:
-    """Unpack a zip into the new folder `target`, wholly or not at all, and open it. Arguments as `open_bundle`.
+def unpack(archive: Path, target: Path, terms: Terms = ANYBODY) -> Bundle:
+    """Unpack a zip into the new folder `target`, wholly or not at all, and open it.
 
     Raises `InputError` for whatever is wrong with the archive, and when `target` exists.
     """
-    return _unpacked(Path(archive), Path(target), Terms(trusted, now, newest))
-
-
-def _unpacked(archive: Path, target: Path, terms: Terms) -> Bundle:
     if target.exists() or target.is_symlink():
         raise InputError(f"{target} exists; choose another folder")
     with beside(target) as folder:

@@ -98,11 +98,10 @@ def _read(root: Path, name: str, limit: int) -> bytes | None:
     path = root / name
     if path.is_symlink() or not path.is_file():
         return None
-    with path.open("rb") as file:
-        raw = file.read(limit + 1)
-    if len(raw) > limit:
-        raise InputError(f"bundle {root}: {name} has more than {limit:,} bytes; not a bundle")
-    return raw
+    try:
+        return loaded.short(path, limit)
+    except ValueError as error:
+        raise InputError(f"bundle {root}: {name} has {error}; not a bundle") from None
 
 
 def _check_names(root: Path, manifest: Manifest) -> None:

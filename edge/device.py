@@ -18,9 +18,8 @@ from edge import rollback as seen
 from edge import session_state as streams
 from edge.archive import kept
 from edge.bundle import Bundle
-from edge.catalogue import Catalogue
+from edge.catalogue import Catalogue, StartList
 from edge.clients import read_tensors
-from edge.cold_start import StartList
 from edge.delta import Delta, check_fits
 from edge.device_ledger import Spending
 from edge.enrol import Carried, check_follows, first_state, migrated_state, renewed_state

@@ -206,7 +206,6 @@ def _check_private(bundle: Bundle, before: Mapping[str, Floats], after: Mapping[
 
 
 def _personal(learning: Learning | None, personal: Mapping[str, Floats]) -> dict[str, Floats]:
-    """Return what local training made, where all of it still fits; else it is made anew when it is asked for."""
     shapes = {} if learning is None else {tensor.name: list(tensor.shape) for tensor in learning.tensors}
     return dict(personal) if all(shapes.get(n) == list(v.shape) for n, v in personal.items()) else {}
 

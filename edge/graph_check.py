@@ -215,7 +215,6 @@ def _by_shape(shape: Numbers | None) -> int | None:
 
 
 def _expanded(sizes: list[int], numbers: list[Numbers | None]) -> int | None:
-    """Return at most how many values a tensor has in the larger of two shapes."""
     size = _by_shape(numbers[1]) if len(numbers) == 2 else None
     return None if size is None else size * sizes[0]
 

@@ -21,7 +21,7 @@ from edge.replay import PICKS, Replay, Rule, best, ranks
 from edge.round_init import Normal, seed_of
 from edge.sampling import Sampler
 from edge.state import State
-from edge.training import Material, Trained, Work, train
+from edge.training import LearningMaterial, Material, Trained, Work, train
 from edge.update import Change, ClientUpdate, WorkRecord
 from privacy.errors import InputError
 
@@ -138,7 +138,7 @@ class LocalWork:
         trained = train(phases, self.model.steps(learning, "round"), learning, dense, material, self.limits.start())
         private = {name: trained.dense[name] for name in learning.trained("round", "private")}
         examples = len(state.tensors["items.own"])
-        if isinstance(material, streams.LearningMaterial):
+        if isinstance(material, LearningMaterial):
             examples = len(material.sampler.train.values)
         kept, message = exchange.after(learning, self.model.graph, dense, trained, material)
         return Learned(trained, private | kept, examples, message)
@@ -173,7 +173,7 @@ class LocalWork:
             drawn = streams.sampler(state, learning, self.bundle.config.window, pool, items)
             teach, whole = learning.sessions.teach, learning.sessions.whole_catalogue
             taught = None if teach is None else self.model.told(learning, teach, state, "learning")
-            return streams.LearningMaterial(drawn, self.model.rows(state), number, taught, phases, whole)
+            return LearningMaterial(drawn, self.model.rows(state), number, taught, phases, whole)
         own = state.tensors["items.own"]
         if not len(own):
             raise InputError("nothing to learn from: this device has no interactions yet; give some to learn")

@@ -80,7 +80,7 @@ class Model:
     def __init__(self, bundle: Bundle, folder: Path):
         self.bundle, self.folder, self.items = bundle, folder, bundle.manifest.item_count
         self.graphs: dict[str, Graph] = {}
-        self._static: dict[str, Rows] = {table.name: open_table(bundle, table).rows for table in bundle.config.tables}
+        self._static: dict[str, Rows] = {table.name: open_table(bundle, table) for table in bundle.config.tables}
         if (learning := bundle.config.learning) is not None:
             given = dict(self._static)
             for name, path in learning.prepared.items():

@@ -17,9 +17,10 @@ from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from edge.records import Record
+from edge.verified_files import short
 from privacy.errors import InputError
 from privacy.files import write_atomic
 
@@ -41,9 +42,8 @@ class Asked(Record):
     def of(cls, folder: Path) -> Asked | None:
         """Return what is written down; None for nothing, or for what is damaged."""
         try:
-            with open(folder / NAME, "rb") as file:
-                return cls.model_validate_json(file.read(LIMIT))
-        except (OSError, ValidationError):
+            return cls.model_validate_json(short(folder / NAME, LIMIT))
+        except (OSError, ValueError):
             return None
 
 

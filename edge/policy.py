@@ -22,6 +22,7 @@ from edge.learning import PROTOTYPE, ReleaseRecord
 from edge.limited_process import MOST
 from edge.manifest import Promise
 from edge.manifest_check import reason
+from edge.verified_files import short
 from privacy.errors import InputError, unknown
 from privacy.guarantee import Event
 
@@ -283,11 +284,7 @@ def _mapping(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        with open(path, "rb") as file:
-            content = file.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise ValueError(f"it is larger than {MOST_BYTES >> 10} kB")
-        text = content.decode("utf-8")
+        text = short(path, MOST_BYTES).decode("utf-8")
         depth = 0
         for event in yaml.parse(text, Loader=yaml.BaseLoader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

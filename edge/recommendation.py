@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from edge import exchange
 from edge.bundle import Bundle
-from edge.catalogue import Catalogue, top
-from edge.cold_start import Recommendations, StartList, ranked
+from edge.catalogue import Catalogue, Recommendations, StartList, ranked, top
 from edge.explain import Explanation, explained
 from edge.learning import Learning
 from edge.local_work import LocalWork

@@ -7,9 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.bundle import open_bundle
-from edge.catalogue import Catalogue, open_table
+from edge.catalogue import Catalogue, Recommendations, StartList, open_table, ranked
 from edge.clients import Clients, ClientState, read_tensors
-from edge.cold_start import Recommendations, StartList, ranked
 from edge.encoder import TextEncoder, open_encoder
 from edge.explain import Explanation, explained
 from edge.graph import Graph
@@ -89,7 +88,7 @@ class Recommender:
         dense = {f"shared.{name}": tensor for name, tensor in self._shared.items()}
         dense |= {f"private.{name}": tensor for name, tensor in private.items()}
         own = {name: tensor.__getitem__ for name, tensor in private.items()}
-        return dense, context, own | {name: table.rows for name, table in self._tables.items()}
+        return dense, context, own | self._tables
 
     def recommend(
         self,

@@ -140,13 +140,11 @@ class Releaser(Adviser):
         return self._unfit() or Spending.of(state.part("ledger")).may(self._event, int(time.time()), self.policy)
 
     def _unfit(self) -> str | None:
-        """Return why nothing of this bundle may leave by the policy alone, whatever has left before; None: it may."""
         learning, bundle = self.learning, self.bundle
         return self.policy.refuses(learning.release, bundle.manifest.privacy, bundle.signed_by, learning.leaving)
 
     @contextmanager
     def _changed(self) -> Iterator[State]:
-        """Give the state to change, which is written where nothing is raised."""
         with self.store.locked():
             state = self.state
             yield state

@@ -253,7 +253,6 @@ def catch_up(device: Device, task: Task, url: str) -> None:
 
 
 def _values(learning: Learning, names: set[str]) -> int:
-    """Return the bytes of these tensors, whole, with an item number beside every row of a table."""
     found = [t for t in learning.tensors if t.name in names]
     return sum(4 * math.prod(t.shape) + (8 * t.shape[0] if t.kind == "rows" else 0) for t in found)
 

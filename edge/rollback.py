@@ -8,10 +8,6 @@ the file. It has a lock of its own, since whoever only looks at a device notes t
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -22,10 +18,10 @@ from edge.device_ledger import LATEST
 from edge.manifest_check import Terms
 from edge.records import Record, Round, Whole
 from edge.signature import KeySet, Trusted
-from edge.state import SEEN, Store
+from edge.state import SEEN, Store, held
+from edge.verified_files import short
 from privacy.errors import InputError
 from privacy.files import write_atomic
-from privacy.machine import hold
 
 SCHEMA: Literal["edgefr.seen/1"] = "edgefr.seen/1"
 NAME, LOCK = SEEN, "seen.lock"
@@ -57,8 +53,7 @@ class Seen(Record):
         try:
             if not path.exists():
                 return cls(schema_=SCHEMA)
-            with path.open("rb") as file:
-                return cls.model_validate_json(file.read(LIMIT))
+            return cls.model_validate_json(short(path, LIMIT))
         except (OSError, ValueError) as error:
             raise InputError(
                 f"{path} is damaged, so nobody can tell what is older than what this device has seen; restore it, or "
@@ -88,35 +83,12 @@ class Seen(Record):
 
 def note(folder: Path, **found: Any) -> Seen:
     """Add to what a device has seen, on its disk and under a lock; arguments as `Seen.after`."""
-    with _held(folder):
+    with held(folder, LOCK, WAIT_S):
         before = Seen.of(folder)
         after = before.after(**found)
         if after != before:
             write_atomic(folder / NAME, (after.model_dump_json(by_alias=True) + "\n").encode(), mode=0o600)
     return after
-
-
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    until = time.monotonic() + WAIT_S
-    while True:
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle = hold(folder / LOCK)
-            break
-        except BlockingIOError as error:
-            if time.monotonic() > until:
-                raise InputError(f"{folder / LOCK} is held by another process; end it, and try again") from error
-            time.sleep(0.01)
-        except OSError as error:
-            raise InputError(f"cannot use {folder} for state: {error.strerror or error}") from error
-    try:
-        for left in folder.glob(f".{NAME}.*.part"):  # of a process that was killed while it wrote
-            left.unlink(missing_ok=True)
-        yield
-    finally:
-        with suppress(OSError):
-            os.close(handle)
 
 
 def terms(store: Store, trusted: Trusted, now: datetime | None) -> Terms:

@@ -172,5 +172,4 @@ class Participant:
         return shares[:SHARE], shares[SHARE:]
 
     def _between(self, sender: int, receiver: int) -> bytes:
-        """Return what is authenticated with sealed shares: from whom, to whom, and who is in the sum."""
         return sender.to_bytes(8) + receiver.to_bytes(8) + self._named

@@ -165,7 +165,6 @@ class SessionSampler:
         }
 
     def _negatives(self, keys: npt.NDArray[np.uint64], row: Ints, place: Ints, seen: Membership) -> Ints:
-        """Draw [N, n] items of the pool that the clients have not had, for the positions (row, place)."""
         index = place[:, None] * self.negatives + np.arange(self.negatives)
         rows = np.broadcast_to(row[:, None], index.shape).reshape(-1)
         drawn = draw_negatives(self.pool, keys, rows, index.reshape(-1), seen)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from edge.records import Record
+from edge.verified_files import short
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
@@ -168,13 +169,11 @@ def load_public(path: str | Path) -> Ed25519PublicKey:
 def read_pem(path: str | Path) -> bytes:
     """A key file's bytes; `InputError` when it cannot be read or is too large to be one."""
     try:
-        with open(path, "rb") as file:
-            raw = file.read(LIMIT + 1)
+        return short(path, LIMIT)
     except OSError as error:
         raise InputError(f"cannot read key {path}: {error.strerror or error}; check the path") from error
-    if len(raw) > LIMIT:
-        raise InputError(f"{path} is too large for a key file; make a pair with `edgefr bundle keygen`")
-    return raw
+    except ValueError:
+        raise InputError(f"{path} is too large for a key file; make a pair with `edgefr bundle keygen`") from None
 
 
 def key_id(key: Ed25519PublicKey) -> KeyId:
@@ -253,11 +252,7 @@ class KeyChain(Record):
     def read(cls, path: str | Path) -> Self:
         """Read a file of keys. Raises `InputError` for anything else."""
         try:
-            with open(path, "rb") as file:
-                raw = file.read(SETS_LIMIT + 1)
-            if len(raw) > SETS_LIMIT:
-                raise ValueError(f"more than {SETS_LIMIT:,} bytes")
-            return cls.model_validate_json(raw)
+            return cls.model_validate_json(short(path, SETS_LIMIT))
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror or error}; check the path") from error
         except (ValueError, RecursionError) as error:

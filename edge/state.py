@@ -13,8 +13,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -158,25 +159,35 @@ class Store:
         except InputError:
             return False
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Keep other processes from changing this state while inside; `InputError` when one is at it."""
+        return held(self.folder, LOCK)
+
+
+@contextmanager
+def held(folder: Path, lock: str, wait_s: float = 0.0) -> Iterator[None]:
+    """Hold a lock in the folder of a device's state; `InputError` when another process has it for longer."""
+    until = time.monotonic() + wait_s
+    while True:
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle = hold(self.folder / LOCK)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle = hold(folder / lock)
+            break
         except BlockingIOError as error:
-            what = f"{self.folder} is in use by another process"
-            raise InputError(f"{what}; wait for it, or give another --state") from error
+            if time.monotonic() >= until:
+                what = f"{folder / lock} is in use by another process"
+                raise InputError(f"{what}; wait for it, or give another --state") from error
+            time.sleep(0.01)
         except OSError as error:
-            raise InputError(f"cannot use {self.folder} for state: {error.strerror or error}") from error
-        try:
-            for left in self.folder.glob(".*.part"):  # of a process that was killed while it wrote
-                if not left.name.startswith(f".{SEEN}."):  # which others may be writing now
-                    left.unlink(missing_ok=True)
-            yield
-        finally:
-            with suppress(OSError):
-                os.close(handle)
+            raise InputError(f"cannot use {folder} for state: {error.strerror or error}") from error
+    try:
+        for left in folder.glob(".*.part"):  # of a process that was killed while it wrote what this lock is for
+            if left.name.startswith(f".{SEEN}.") == (lock != LOCK):
+                left.unlink(missing_ok=True)
+        yield
+    finally:
+        with suppress(OSError):
+            os.close(handle)
 
 
 def _packed(state: State) -> bytes:
@@ -214,7 +225,6 @@ def _is_of(store: Store, name: str, own: str) -> bool:
 
 
 def _with(before: State, now: State, parts: list[str]) -> None:
-    """Put parts of the state now in place of those before, where no round is begun: nobody knows what became of it."""
     before.facts.pop(BEGUN, None)
     for part in parts:
         before.drop(part)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,8 @@ from edge.learning import LONGEST_CONTEXT, Learning, PhaseRecord
 from edge.optimiser import corrections
 from edge.replay import Replay
 from edge.sampling import Sampler, newest, turns
-from edge.scorer import Rows, history_feeds, rows_of
+from edge.scorer import Rows, history_feeds, rows_of, window_feeds
+from edge.sessions import Draw, SessionSampler
 from edge.steps import Steps, steps_of
 from privacy.errors import InputError
 
@@ -27,32 +29,6 @@ CLIENT = np.zeros(1, np.int64)  # the device's own row in its sampler
 
 Step = tuple[Ints, dict[str, Array]]
 """The items whose rows a step reads, ascending, and what else it is fed."""
-
-
-class Work(Protocol):
-    """A client trains on past positives, rows of the tables that the program reads, and its steps."""
-
-    @property
-    def context(self) -> Ints: ...
-
-    @property
-    def tables(self) -> Mapping[str, Rows]: ...
-
-    def steps(self, phase: PhaseRecord) -> Iterator[Step]:
-        """Yield all steps of a phase, epoch after epoch."""
-        ...
-
-    def read(self, phases: Sequence[PhaseRecord]) -> Ints:
-        """Return all items that the steps of phases read, ascending; none where no phase trains tables."""
-        ...
-
-    def planned(self, phases: Sequence[PhaseRecord]) -> int:
-        """Return how many steps there are."""
-        ...
-
-    def shown(self, graph: Graph, tables: Mapping[str, Rows]) -> dict[str, Array]:
-        """Return a graph's inputs about what the client had last, with these rows of tables."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -88,6 +64,55 @@ class Material:
             raise InputError(f"{graph.path} is shown a context of {length} items, not of 0 to {longest}; export again")
         items, there = newest(self.sampler.train, length)
         return {"pairs.there": there[0], **rows_of(graph, "items", items[0], tables)}
+
+
+@dataclass(frozen=True)
+class LearningMaterial:
+    """This is the work of a client that learns from its session: one window, a step per epoch.
+
+    The rows that any of its `phases` reads take part in all of their steps; of a program that reads the `whole`
+    catalogue these are all rows.
+    """
+
+    sampler: SessionSampler
+    tables: Mapping[str, Rows]
+    round: int
+    taught: Floats | None
+    phases: Sequence[PhaseRecord]
+    whole: bool = False
+    context: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @cached_property
+    def draws(self) -> Mapping[str, Draw]:
+        """Return what all phases learn from, by their purpose."""
+        epochs: dict[str, int] = {}
+        for phase in self.phases:
+            epochs[phase.purpose] = max(phase.epochs, epochs.get(phase.purpose, 0))
+        return self.sampler.draws(CLIENT, epochs, self.round, self.whole)
+
+    def steps(self, phase: PhaseRecord) -> Iterator[Step]:
+        draw = self.draws[phase.purpose]
+        real = draw.real[0]
+        given: dict[str, Array] = {"label": real, "weight": (real / max(real.sum(), 1.0)).astype(np.float32)}
+        given |= {"window.times": draw.times[0], "window.inputs": draw.inputs[0], "window.positives": draw.positives[0]}
+        if self.taught is not None:
+            given["window.taught"] = self.taught
+        for epoch in range(phase.epochs if self.planned([phase]) else 0):
+            yield draw.touched, {**given, "window.negatives": draw.negatives[epoch, 0]}
+
+    def shown(self, graph: Graph, tables: Mapping[str, Rows]) -> dict[str, Array]:
+        return window_feeds(graph, self.sampler.window(CLIENT), tables)
+
+    def read(self, phases: Sequence[PhaseRecord]) -> Ints:
+        drawn = [self.draws[phase.purpose].touched for phase in phases]
+        return np.unique(np.concatenate([np.empty(0, np.int64), *drawn]))
+
+    def planned(self, phases: Sequence[PhaseRecord]) -> int:
+        return sum(phase.epochs for phase in phases) * int(self.sampler.steps(CLIENT)[0])
+
+
+Work = Material | LearningMaterial
+"""What a client trains on."""
 
 
 def _pairs(steps: Steps, number: int) -> dict[str, Array]:

@@ -39,6 +39,15 @@ def read(path: Path, entry: File | None = None, most: int | None = None) -> byte
     return content
 
 
+def short(path: str | Path, most: int) -> bytes:
+    """Return a file's bytes. Raises ValueError for more than `most`; OSError."""
+    with open(path, "rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"more than {most:,} bytes")
+    return content
+
+
 def mapped(path: Path, entry: File | None = None) -> bytes | mmap.mmap:
     """Map a file, whose bytes are read as they are used; InputError as `read`.
 

@@ -12,9 +12,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from edge import limited_process
 from edge.device import Device
 from edge.graph import Watch
 from edge.limited_process import BEFORE, Limits
@@ -74,6 +76,13 @@ def measured(command: list[str], cache: Path) -> subprocess.CompletedProcess[str
     return subprocess.run(whole, cwd=ROOT, env=surroundings, capture_output=True, text=True, timeout=200)
 
 
+def run(script: str, *given: str, **how: Any) -> subprocess.CompletedProcess[str]:
+    """Run a script of Python in a process of its own."""
+    surroundings = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    whole = [sys.executable, "-c", script, *given]
+    return subprocess.run(whole, cwd=ROOT, env=surroundings, capture_output=True, text=True, timeout=100, **how)
+
+
 @pytest.mark.parametrize("name", [*HOSTILE, *(pytest.param(name, marks=pytest.mark.slow) for name in LARGER)])
 def test_a_small_bundle_takes_no_more_than_its_limits(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -125,15 +134,7 @@ if (sent := signal.Signals(int(sys.argv[1]))) != signal.SIGCHLD:
     os.kill(os.getpid(), sent)
 print("done")
 """
-    command, surroundings = [sys.executable, "-c", script, str(int(ignored))], os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        command,
-        env=surroundings,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        preexec_fn=lambda: signal.signal(ignored, signal.SIG_IGN),
-    )
+    done = run(script, str(int(ignored)), preexec_fn=lambda: signal.signal(ignored, signal.SIG_IGN))
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
@@ -185,9 +186,7 @@ def test_a_round_that_a_limit_ended_is_released_as_noise_by_the_next_child(tmp_p
     bundle = shutil.copytree(bundles.promising("fedmf", 4.0, 10), tmp_path / "bundle")
     SLOW(bundle)
     resign(bundle)
-    command = [sys.executable, "-c", ROUND, str(bundle), str(tmp_path / "state")]
-    surroundings = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=surroundings, capture_output=True, text=True, timeout=100)
+    done = run(ROUND, str(bundle), str(tmp_path / "state"))
     assert done.stdout == f"{bundles.ROUND} its training was cut off before it ended\n", done
 
 
@@ -217,16 +216,33 @@ time.sleep(60)
 
 
 def test_training_stops_before_the_system_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from edge import limited_process as limits
-
     now = [100.0]
-    monkeypatch.setattr(limits.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(limits, "NOW", limits.NOW.__class__(seconds=10, until=110))
+    monkeypatch.setattr(limited_process.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(limited_process, "NOW", limited_process.NOW.__class__(seconds=10, until=110))
     ask = Limits(seconds=30).start()
     now[0] = 100 + 10 * BEFORE - 0.1
     assert ask() is None
     now[0] = 100 + 10 * BEFORE + 0.1
     assert ask() == "time"
+
+
+def test_time_is_up_after_its_seconds_and_not_at_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(limited_process.time, "monotonic", lambda: now[0])
+    exceeded = Limits(seconds=5).start()
+    for later, expected in ((0.0, None), (5.0, None), (5.5, "time")):
+        now[0] = 100.0 + later
+        assert exceeded() == expected
+
+
+def test_memory_is_exceeded_above_its_megabytes_and_not_at_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = [40.0]
+    monkeypatch.setattr(limited_process, "resident_mb", lambda: used[0])
+    exceeded = Limits(ram_mb=50).start()
+    for megabytes, expected in ((40.0, None), (50.0, None), (50.5, "memory")):
+        used[0] = megabytes
+        assert exceeded() == expected
+    assert Limits().start()() is None
 
 
 def test_in_process_tables_that_cannot_be_are_refused_and_fields_are_counted(tmp_path: Path) -> None:
@@ -260,9 +276,7 @@ try:
 except InputError as error:
     print(error)
 """
-    command = [sys.executable, "-c", script]
-    surroundings = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=60)
+    done = run(script)
     ended = "ended: it took longer than --max-seconds 3 allows; what was finished is kept, nothing is half written"
     assert done.stdout.splitlines() == ["waited", ended], done
 
@@ -279,8 +293,6 @@ print("begun" if begun.exists() else "new", flush=True)
 begun.write_text("round 1")
 sys.exit(2)
 """
-    surroundings = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", script]
     for expected in (["new", "begun"], ["begun"]):
-        done = subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=60)
+        done = run(script)
         assert (done.returncode, done.stdout.split()) == (2, expected), done

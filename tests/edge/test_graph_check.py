@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from cloud.pooling import POOLINGS
 from edge.graph import Graph
-from edge.graph_check import OPERATORS, check_graph
+from edge.graph_check import check_graph
 from export.encoders import Reading, stage_encoders
 from export.staged_files import Staging
 from privacy.errors import InputError
@@ -145,19 +145,3 @@ def test_every_encoder_that_is_exported_is_on_the_list(pooling: str, tmp_path: P
     assert {path.name for path in paths} >= {f"encoder.{form}.onnx" for form in ("f32", "f16", "i8", "i4")}
     for path in paths:
         check_graph(path.read_bytes(), f"{path.name}.data")
-
-
-def test_nothing_on_the_list_has_graphs_within_it() -> None:
-    names = {name for operators in OPERATORS.values() for name in operators}
-    assert not names & {
-        "If",
-        "Loop",
-        "Scan",
-        "SequenceMap",
-        "Optional",
-        "StringConcat",
-        "ImageDecoder",
-        "Tile",
-        "Resize",
-    }
-    assert set(OPERATORS) == {"", "com.microsoft"}

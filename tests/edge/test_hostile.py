@@ -98,6 +98,19 @@ ENTRY = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
         {"x": ENTRY, "y": ENTRY},  # two names for the same bytes
         {"x": ENTRY | {"data_offsets": [4, 20]}},
         {"\x1b[2J": ENTRY},
+        *(
+            {"x": ENTRY | odd}
+            for odd in ({"shape": [5]}, {"shape": [-2, -2]}, {"data_offsets": [16, 0]}, {"dtype": None})
+        ),
+        *({"x": ENTRY | {"shape": [n], "data_offsets": [0, 4 * n]}} for n in (3, 5)),  # bytes too many, too few
+        *(
+            [],
+            {},
+            {"x": 3},
+            {"__metadata__": []},
+            {"__metadata__": {"k": 1}},
+            b'{"__metadata__": {}, "__metadata__": {}}',
+        ),
         {"x" * 500: ENTRY},
         {f"x{n}": ENTRY | {"shape": [0], "data_offsets": [0, 0]} for n in range(20_000)},
         b'{"x": 1, "x": 2}',
@@ -183,6 +196,7 @@ ELSEWHERE = [
     "\u212a",
 ]
 ELSEWHERE += ["./x", "a/./b", "a/../b", "~", "a\u202eb", "x" * 101, "a/" * 20 + "b", "-\t", "", "a//b", "/a", "\\a"]
+ELSEWHERE += ["../x", "a/../../x", "//x", "..", ".", "folder/", "..\\x", "C:/x", "c:x", "x\ny", "a?", "Manifest.json"]
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)

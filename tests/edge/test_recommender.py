@@ -1,7 +1,9 @@
 """Recommending and encoding from bundles, and bundles whose parts do not fit together."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,116 +122,75 @@ def test_a_bundle_of_cached_vectors_says_who_can_encode() -> None:
         Recommender(worlds.exported("fedmf")[0] / "laptop").encode("x")
 
 
-def test_a_tokenizer_that_is_none_is_named(tmp_path: Path) -> None:
-    folder = shutil.copytree(worlds.exported("transfr")[0] / "phone", tmp_path / "phone")
-    (folder / "tokenizer.json").write_text("{}")
-    resign(folder)
-    with pytest.raises(InputError, match=r"tokenizer\.json is not a tokenizer of a device"):
-        Recommender(folder).encode("x")
-
-
 def widen(bundle: Path) -> None:
     np.save(bundle / "index" / "text.i8.npy", np.zeros((worlds.ITEMS, worlds.WIDTH + 1), np.int8))
     edit_json(bundle / "config.json", lambda c: c["tables"][0].update(width=worlds.WIDTH + 1))
 
 
-USERS = Path("private", "users.safetensors")
+USERS, SHARED = Path("private", "users.safetensors"), Path("adapters", "shared.safetensors")
+
+
+def edited(path: str, change: Callable[[Any], object]) -> Callable[[Path], object]:
+    return lambda bundle: edit_json(bundle / path, change)
+
+
+def config(change: Callable[[Any], object]) -> Callable[[Path], object]:
+    return edited("config.json", change)
+
+
+def ids(change: Callable[[Any], object]) -> Callable[[Path], object]:
+    return edited("index/ids.json", change)
+
+
+def tensors(path: Path, change: Callable[[Any], object]) -> Callable[[Path], object]:
+    return lambda bundle: edit_tensors(bundle / path, change)
+
+
+def saved(name: str, array: np.ndarray, **how: bool) -> Callable[[Path], object]:
+    return lambda bundle: np.save(bundle / "index" / name, array, **how)
+
+
+def written(path: Path | str, raw: bytes) -> Callable[[Path], object]:
+    return lambda bundle: (bundle / path).write_bytes(raw)
+
+
+def sign(key: str, odd: str) -> tuple[Callable[[Path], object], str]:
+    return ids(lambda c: c[key].append(c[key].pop(0) + odd)), f"entry 59 of '{key}' has signs that cannot be shown"
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda b: np.save(b / "index" / "text.i8.npy", np.zeros((59, 48), np.int8)),
-            r"int8 \[59, 48\] instead of",
-        ),
-        (lambda b: np.save(b / "index" / "text.i8.npy", np.zeros((60, 48))), "float64 .* instead of int8"),
-        (
-            lambda b: np.save(b / "index" / "text.scale.npy", np.zeros(59, np.float32)),
-            r"text\.scale\.npy is float32",
-        ),
-        (
-            lambda b: (b / "index" / "text.i8.npy").write_bytes(b"\x93NUMPY"),
-            r"text\.i8\.npy is not a \.npy array",
-        ),
-        (
-            lambda b: np.save(b / "index" / "text.i8.npy", np.array([{}]), allow_pickle=True),
-            r"text\.i8\.npy is not a \.npy array",
-        ),
+        (saved("text.i8.npy", np.zeros((59, 48), np.int8)), r"int8 \[59, 48\] instead of"),
+        (saved("text.i8.npy", np.zeros((60, 48))), "float64 .* instead of int8"),
+        (saved("text.scale.npy", np.zeros(59, np.float32)), r"text\.scale\.npy is float32"),
+        (written("index/text.i8.npy", b"\x93NUMPY"), r"text\.i8\.npy is not a \.npy array"),
+        (saved("text.i8.npy", np.array([{}]), allow_pickle=True), r"text\.i8\.npy is not a \.npy array"),
         (widen, r"items\.text is float32 .* instead of"),
-        (
-            lambda b: edit_json(b / "config.json", lambda c: c["tables"].clear()),
-            "reads table 'text', which the bundle",
-        ),
-        (
-            lambda b: edit_json(b / "config.json", lambda c: c["tables"][0].update(scale=None)),
-            "has no scale file",
-        ),
-        (
-            lambda b: edit_json(b / "config.json", lambda c: c.update(score="onnx/other.onnx")),
-            r"other\.onnx is missing",
-        ),
-        (
-            lambda b: edit_json(b / "config.json", lambda c: c.update(score="../x")),
-            r"config\.json is not a bundle config",
-        ),
-        (
-            lambda b: edit_json(b / "index" / "ids.json", lambda c: c["ids"].pop()),
-            "'ids' has 59 entries instead of 60",
-        ),
-        (
-            lambda b: edit_json(b / "index" / "ids.json", lambda c: c.pop("titles")),
-            "JSON object with 'titles'",
-        ),
+        (config(lambda c: c["tables"].clear()), "reads table 'text', which the bundle"),
+        (config(lambda c: c["tables"][0].update(scale=None)), "has no scale file"),
+        (config(lambda c: c.update(score="onnx/other.onnx")), r"other\.onnx is missing"),
+        (config(lambda c: c.update(score="../x")), r"config\.json is not a bundle config"),
+        (ids(lambda c: c["ids"].pop()), "'ids' has 59 entries instead of 60"),
+        (ids(lambda c: c.pop("titles")), "JSON object with 'titles'"),
         *(
-            (
-                lambda b, key=key, sign=sign: edit_json(
-                    b / "index" / "ids.json", lambda c: c[key].append(c[key].pop(0) + sign)
-                ),
-                f"entry 59 of '{key}' has signs that cannot be shown",
-            )
-            for key, sign in (("titles", "\x1b]0;a\x07"), ("titles", "\ud800"), ("titles", "\u202e"), ("ids", "\n"))
+            sign(*odd)
+            for odd in (("titles", "\x1b]0;a\x07"), ("titles", "\ud800"), ("titles", "\u202e"), ("ids", "\n"))
         ),
+        (ids(lambda c: c["ids"].append(c["ids"].pop(0) and c["ids"][3])), "ids repeat"),
+        (edited("private/users.json", lambda c: c["users"].append(4)), "not a list of strings"),
         (
-            lambda b: edit_json(b / "index" / "ids.json", lambda c: c["ids"].append(c["ids"].pop(0) and c["ids"][3])),
-            "ids repeat",
-        ),
-        (
-            lambda b: edit_json(b / "private" / "users.json", lambda c: c["users"].append(4)),
-            "not a list of strings",
-        ),
-        (
-            lambda b: edit_json(
-                b / "private" / "users.json", lambda c: (c["users"].append("v"), c["numbers"].append(9))
-            ),
+            edited("private/users.json", lambda c: (c["users"].append("v"), c["numbers"].append(9))),
             "do not cut .* into 4 users",
         ),
-        (
-            lambda b: (b / "onnx" / "score.onnx").write_bytes(b""),
-            r"score\.onnx does not load in onnxruntime",
-        ),
-        (
-            lambda b: (b / "adapters" / "shared.safetensors").write_bytes(b""),
-            r"shared\.safetensors is not a safetensors",
-        ),
-        (lambda b: (b / USERS).write_bytes(b"\xff" * 20), r"users\.safetensors is not a safetensors"),
-        (
-            lambda b: edit_tensors(b / "adapters" / "shared.safetensors", lambda t: t.pop("adapter.0.bias")),
-            r"needs input shared\.adapter\.0\.bias",
-        ),
-        (
-            lambda b: edit_tensors(b / "adapters" / "shared.safetensors", lambda t: t["adapter.0.bias"].fill(np.nan)),
-            "not finite",
-        ),
-        (
-            lambda b: edit_tensors(b / USERS, lambda t: t["seen.values"].fill(60)),
-            "seen of user 'u7' has items outside",
-        ),
-        (
-            lambda b: edit_tensors(b / USERS, lambda t: t.pop("history.offsets")),
-            r"history\.offsets is missing",
-        ),
-        (lambda b: edit_tensors(b / USERS, lambda t: t["seen.offsets"].fill(2)), r"seen\.offsets do not cut"),
+        (written("onnx/score.onnx", b""), r"score\.onnx does not load in onnxruntime"),
+        (written(SHARED, b""), r"shared\.safetensors is not a safetensors"),
+        (written(USERS, b"\xff" * 20), r"users\.safetensors is not a safetensors"),
+        (tensors(SHARED, lambda t: t.pop("adapter.0.bias")), r"needs input shared\.adapter\.0\.bias"),
+        (tensors(SHARED, lambda t: t["adapter.0.bias"].fill(np.nan)), "not finite"),
+        (tensors(USERS, lambda t: t["seen.values"].fill(60)), "seen of user 'u7' has items outside"),
+        (tensors(USERS, lambda t: t.pop("history.offsets")), r"history\.offsets is missing"),
+        (tensors(USERS, lambda t: t["seen.offsets"].fill(2)), r"seen\.offsets do not cut"),
     ],
 )
 def test_parts_that_do_not_fit_together_are_named(change, message: str, bundle: Path) -> None:

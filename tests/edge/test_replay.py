@@ -53,13 +53,6 @@ def test_draws_are_without_replacement_and_keyed() -> None:
     assert (alone[0] == drawn[17]).all(), "a client's draw depends on the others"
 
 
-def test_weights_make_items_likelier() -> None:
-    lists = np.tile(np.arange(3, dtype=np.int32), (4000, 1))
-    keys = keyed.fold(keyed.key(5, "replay", 1), np.arange(4000))
-    one = without_replacement(keys, lists, np.ones(4000, np.int64), np.tile([1.0, 2.0, 5.0], (4000, 1)))
-    assert np.allclose(one.mean(0), [1 / 8, 2 / 8, 5 / 8], atol=0.03)
-
-
 def rule(picks: str, size: int, weight: float = 0.5, reduction: str = "mean") -> Rule:
     return Rule(picks, size, 0.006, weight, reduction, seed=11)
 

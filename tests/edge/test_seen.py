@@ -185,7 +185,7 @@ def test_a_process_that_holds_the_file_is_waited_for_and_no_longer(
 ) -> None:
     monkeypatch.setattr(seen, "WAIT_S", 0.05)
     handle = hold(tmp_path / LOCK)
-    with pytest.raises(InputError, match=r"seen\.lock is held by another process"):
+    with pytest.raises(InputError, match=r"seen\.lock is in use by another process"):
         note(tmp_path, serial=1)
     os.close(handle)
     assert note(tmp_path, serial=1).serial == 1

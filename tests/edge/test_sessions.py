@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.ragged import Ragged
-from edge.sessions import SessionSampler, Windows, windows
+from edge.sessions import SessionSampler, windows
 from privacy.errors import InputError
 
 ITEMS = 12
@@ -134,14 +134,6 @@ def negatives(draws: SessionSampler, clients: list[int], *path) -> np.ndarray:
     return draw.touched[draw.negatives]
 
 
-def test_a_device_draws_with_its_number_among_all() -> None:
-    fleet = sampler_of(LONG, [0, 1, 2])
-    device = sampler_of([LONG[2]], [0], ids=np.array([2]))
-    assert (negatives(device, [0], "round", 5, 3) == negatives(fleet, [2], "round", 5, 3)).all()
-    stranger = sampler_of([LONG[2]], [0], ids=np.array([1]))
-    assert (negatives(stranger, [0], "round", 5, 3) != negatives(fleet, [2], "round", 5, 3)).any()
-
-
 def test_every_part_of_the_key_changes_the_negatives() -> None:
     base = negatives(sampler_of(LONG, [0, 2]), [0, 1], "round", 1, 2)
     others = [
@@ -188,22 +180,9 @@ def test_negatives_are_uniform_over_the_pool_without_what_was_had() -> None:
     assert ((counts[allowed] - expected) ** 2 / expected).sum() < 27.9  # chi-squared, 9 degrees of freedom, p = 0.001
 
 
-def test_the_last_item_that_was_not_had_is_found() -> None:
-    had, pool = Ragged.from_lists([list(range(39))]), np.arange(40)
-    draws = SessionSampler(Ragged.from_lists([[0, 1, 2]]), clocks([[0, 0, 0]]), np.array([0]), had, pool, 40, 3, 8, 0)
-    assert (negatives(draws, [0], "x", 1, 2)[:, :, 1:] == 39).all()
-
-
 def test_who_has_had_everything_is_refused() -> None:
     had = Ragged.from_lists([[0], [0, 1, 2]])
     given = (Ragged.from_lists([[0, 1]]), clocks([[0, 1]]), np.array([0, -1]), had, np.arange(3), 3, 2)
     with pytest.raises(InputError, match=r"client 1 has had 3 of 3 items.*negatives=0"):
         SessionSampler(*given, 1, 0)
     assert SessionSampler(*given, 0, 0).draw(np.array([0]), "x", 1, 1).negatives.shape == (1, 1, 2, 0)
-
-
-def test_windows_of_no_session_at_all() -> None:
-    nothing = windows(Ragged.empty(0), Ragged.empty(0, np.int64), np.array([-1, -1]), 3)
-    assert isinstance(nothing, Windows)
-    assert not nothing.real.any()
-    assert nothing.items.shape == nothing.times.shape == (2, 3)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from edge.cold_start import Recommendations, StartList, ranked
-from edge.manifest import Config
+from edge.catalogue import Recommendations, StartList, ranked
 from edge.recommender import Recommender
 from privacy.errors import InputError
 from tests.contract import bundles
@@ -83,16 +80,6 @@ def test_a_bundle_recommends_to_somebody_new(kind: str, basis: str) -> None:
         device.recommend(3, exclude=range(worlds.ITEMS))
 
 
-def test_a_history_makes_the_model_rank(tmp_path: Path) -> None:
-    device = Recommender(worlds.exported("mean")[0] / "laptop")
-    found = device.recommend(5, history=["i3", "i7"])
-    scores = device.scores(history=["i3", "i7"])
-    assert found.basis == "model"
-    assert [item for item, *_ in found] == [f"i{n}" for n in np.argsort(-scores, kind="stable")[:5]]
-    assert device.recommend(5, user="u4").basis == "model"
-    assert device.recommend(5, history=[]).basis == "mean"
-
-
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of pfedrec, whose items are ranked by people; it is read only."""
@@ -124,29 +111,6 @@ def test_a_device_of_a_bundle_without_a_list_says_that_there_is_no_ranking(tmp_p
     assert (device.recommend(4).basis, len(device.recommend(4))) == ("model", 4)
 
 
-def changed(source: Path, out: Path, change: Callable[[Path], object]) -> Path:
-    copy = shutil.copytree(source, out)
-    change(copy)
-    resign(copy)
-    return copy
-
-
-def without_list(bundle: Path) -> None:
-    """Make a bundle one of before there were lists."""
-    edit_json(bundle / "config.json", lambda config: config.pop("start"))
-
-
-def test_a_bundle_of_before_has_no_ranking_yet(counted: Path, tmp_path: Path) -> None:
-    found = Recommender(changed(counted, tmp_path / "old", without_list)).recommend(5)
-    assert (found.basis, found.said) == ("none", f"no ranking yet, since {NEW}")
-
-
-def test_a_bundle_without_a_list_reads_as_it_did_before() -> None:
-    text = (worlds.exported("fedmf")[0] / "laptop" / "config.json").read_text()
-    assert "start" not in json.loads(text)
-    assert Config.model_validate_json(text).start is None
-
-
 @pytest.mark.parametrize(
     ("items", "message"),
     [
@@ -162,7 +126,9 @@ def test_a_list_that_is_none_is_refused(items: np.ndarray, message: str, counted
         np.save(bundle / "index" / "start.npy", items)
         edit_json(bundle / "config.json", lambda config: config["start"].update(count=2))
 
-    bundle = changed(counted, tmp_path / "bundle", spoil)
+    bundle = shutil.copytree(counted, tmp_path / "bundle")
+    spoil(bundle)
+    resign(bundle)
     for opened in (lambda: Recommender(bundle), lambda: open_device(bundle, tmp_path / "state")):
         with pytest.raises(InputError, match=message):
             opened()

@@ -78,11 +78,6 @@ def test_learned_words_by_hand(words: list[str]) -> None:
     assert_same(found, [normal(expected) if any(expected) else expected])
 
 
-def test_a_number_is_the_signed_first_half_of_a_digest() -> None:
-    assert (numbers_of("Red wool").view(np.uint64) == [number("red"), number("wool")]).all()
-    assert numbers_of("").tolist() == []
-
-
 @given(st.text())
 def test_any_text_gives_a_vector_of_length_one_or_none(text: str) -> None:
     (found,) = WordEncoder(8, pairs=True).encode([text])

@@ -88,8 +88,8 @@ FAULTS = (
     Fault(
         "a device's state is open to whoever the umask lets",
         "edge/state.py",
-        "self.folder.mkdir(mode=0o700, ",
-        "self.folder.mkdir(",
+        "folder.mkdir(mode=0o700, ",
+        "folder.mkdir(",
         "tests/remote/test_masks.py::test_a_devices_state_is_its_owners_alone",
     ),
     # --- bundles from a server
@@ -687,8 +687,8 @@ FAULTS = (
     Fault(
         "two processes of a device put back what one of them has seen",
         "edge/rollback.py",
-        "handle = hold(folder / LOCK)",
-        "handle = os.open(os.devnull, os.O_RDONLY)",
+        "with held(folder, LOCK, WAIT_S):",
+        "if True:",
         "tests/edge/test_seen.py::test_what_two_processes_note_at_once_is_all_there",
     ),
     Fault(
