@@ -79,16 +79,6 @@ def test_what_is_written_is_the_documented_file(tmp_path: Path) -> None:
     assert (items.tolist(), values.tolist()) == ([1, 4], [[0.5, -1.0], [2.0, 0.0]])
 
 
-def test_tensors_that_are_views_are_written_as_they_look(tmp_path: Path) -> None:
-    whole = np.arange(12, dtype=np.float32).reshape(3, 4)
-    items = np.array([9, 7, 5, 3, 1])[::-2]
-    delta = Delta(BASE, 0, 1, {"x": whole.T[1:]}, {"item": (items, whole[:, ::2])})
-    found = read_delta(write_delta(tmp_path / "update", delta))
-    assert found.dense["x"].tolist() == [[1, 5, 9], [2, 6, 10], [3, 7, 11]]
-    assert found.rows["item"][0].tolist() == [1, 5, 9]
-    assert found.rows["item"][1].tolist() == [[0, 2], [4, 6], [8, 10]]
-
-
 shapes = hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
 floats = st.floats(-1e6, 1e6, width=32)
 names = st.text("ab._0", min_size=1, max_size=8)

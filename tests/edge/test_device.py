@@ -403,12 +403,6 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
         device.learn(interactions()[CLIENT])
 
 
-def test_a_new_device_learns_under_a_number_of_its_own(tmp_path: Path) -> None:
-    one, other = (open_device(bundles.bundle("fedmf"), tmp_path / name) for name in ("a", "b"))
-    assert one.state.facts["number"] != other.state.facts["number"]
-    assert one.learn(["i3", "i9"]).rows["item"][0].tolist() != other.learn(["i3", "i9"]).rows["item"][0].tolist()
-
-
 def live(folder: Path, rounds: int) -> None:
     """A device's life from wherever it is, in a process that may be killed at any moment."""
     device = made(folder)

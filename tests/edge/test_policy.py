@@ -8,7 +8,6 @@ from edge.manifest import Promise
 from edge.policy import Policy, event_of
 from edgefr.simulation.bundles import NOISED, promise_of
 from privacy.errors import InputError
-from privacy.guarantee import Event
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
 
@@ -189,19 +188,6 @@ def test_nobody_is_trusted_with_the_noise_who_has_not_signed():
     for policy in (Policy(trust="central"), Policy(trust="central", signed=False)):
         found = refused(policy, release(noised="server"), promise(**CENTRAL), signed_by=None)
         assert found.startswith("policy signed" if policy.signed else "policy trust: only a signed bundle")
-
-
-def test_a_promise_of_less_than_is_done_is_believed():
-    assert refused(terms=release(scale=80.0), says=promise()) is None
-    assert refused(terms=release(clip=0.5, step=2.0**-11), says=promise(multiplier=8.0)) is None
-
-
-def test_the_defaults_are_strict_and_every_key_says_what_it_is():
-    policy = Policy()
-    assert (policy.trust, policy.unprotected, policy.signed) == ("local", False, True)
-    assert (policy.epsilon, policy.delta, policy.least_noise) == (10.0, 1e-5, 0.1)
-    assert Event("laplace", "l1", policy.least_noise).pure == policy.epsilon  # one release alone
-    assert all(field.description for field in Policy.model_fields.values())
 
 
 def test_a_policy_is_read_as_it_is_written(tmp_path):

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import edge.signature
 from edge import Recommender, open_bundle
 from edge.signature import END, NAMES, TRAILER, Signature, check, load_public, opened_seal, statement, verify
 from export.sign import generate, load_private, sealed, sign_bundle, signature_of
@@ -214,17 +213,6 @@ def test_a_malformed_signature_is_refused_with_and_without_trust(content: bytes,
     for trusted in (None, [keys / "mine" / "public.pem"]):
         with pytest.raises(InputError, match=r"speaker: its signature is not an edgefr\.signature/3 file"):
             open_bundle(bundle, trusted=trusted)
-
-
-def test_a_signature_that_is_large_or_a_link_is_refused(bundle: Path, tmp_path: Path) -> None:
-    path = bundle / "manifest.sig.json"
-    path.write_bytes(json.dumps(GOOD).encode() + b" " * edge.signature.LIMIT)
-    with pytest.raises(InputError, match=r"manifest\.sig\.json has more than 4,096 bytes"):
-        open_bundle(bundle)
-    path.rename(tmp_path / "elsewhere")
-    path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match=r"manifest\.sig\.json is a symbolic link"):
-        open_bundle(bundle)
 
 
 def other_keys(folder: Path) -> dict[str, bytes]:

@@ -66,13 +66,6 @@ def test_a_graph_without_end_is_ended_when_asked(tmp_path: Path) -> None:
     assert time.monotonic() - began < 2
 
 
-def test_a_graph_without_end_is_ended_where_nobody_set_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "LONGEST_S", 0.2)
-    monkeypatch.setattr(graphs, "LONGEST_S", 0.2)
-    with pytest.raises(Stopped, match=r"was ended: time above 0\.2 s"):
-        Graph(slow(tmp_path / "m.onnx")).run({"x": np.ones((300, 300), np.float32)})
-
-
 def test_training_hears_its_limit_within_a_step(tmp_path: Path) -> None:
     """A step that is ended leaves nothing behind: the device releases what was there before it."""
     bundle = shutil.copytree(bundles.bundle("fedmf"), tmp_path / "bundle")

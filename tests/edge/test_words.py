@@ -78,13 +78,6 @@ def test_learned_words_by_hand(words: list[str]) -> None:
     assert_same(found, [normal(expected) if any(expected) else expected])
 
 
-@given(st.text())
-def test_any_text_gives_a_vector_of_length_one_or_none(text: str) -> None:
-    (found,) = WordEncoder(8, pairs=True).encode([text])
-    length = float(np.linalg.norm(found))
-    assert length == pytest.approx(1.0, abs=1e-5) or not found.any()
-
-
 @pytest.mark.parametrize(
     "text",
     [

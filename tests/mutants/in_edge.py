@@ -3,7 +3,7 @@
 from tests.mutants.planted import Fault
 
 UPDATE = "tests/edge/test_update.py"
-ANEW = "tests/edge/test_anew.py"
+ANEW = "tests/edge/test_sampling.py"
 DEVICE = "tests/edge/test_device.py"
 POLICY = "tests/edge/test_policy.py"
 SPENDING = "tests/edge/test_spending.py"
@@ -465,7 +465,7 @@ FAULTS = (
         "edge/pacing.py",
         "self._sock.settimeout(self._deadline.left())",
         "self._sock.settimeout(SILENCE_S)",
-        "tests/edge/test_deadline.py::test_no_answer_takes_longer_than_a_request_may",
+        "tests/edge/test_pacing.py::test_no_answer_takes_longer_than_a_request_may",
     ),
     # --- the device's ledger
     Fault(
