@@ -132,7 +132,7 @@ def check_fits(delta: Delta, learning: Learning) -> None:
         for name, tensor in delta.dense.items():
             _check_floats(name, tensor)
         for table, (items, values) in delta.rows.items():
-            _check_rows(table, items, values)
+            check_rows(table, items, values)
         _compare(delta.dense, delta.rows, learning)
     except ValueError as error:
         raise InputError(f"the update does not fit: {error}; nothing was changed") from error
@@ -171,11 +171,12 @@ def _parts(tensors: Mapping[str, npt.NDArray[Any]]) -> tuple[dict[str, Floats], 
         else:
             raise ValueError(f"it has {name!r}, which is no part of a delta")
     for table, (items, values) in rows.items():
-        _check_rows(table, items, values)
+        check_rows(table, items, values)
     return dense, rows
 
 
-def _check_rows(table: str, items: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:
+def check_rows(table: str, items: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:
+    """Check items that ascend and their rows of finite numbers; ValueError."""
     _check_floats(f"rows.{table}.values", values)
     if items.dtype != np.int64 or items.ndim != 1:
         raise ValueError(f"rows.{table}.items is {items.dtype} {list(items.shape)} instead of int64 [n]")

@@ -2,7 +2,7 @@
 
 No control flow, no graphs within graphs, no functions, no sequences, no domains but the two below, no operator or
 attribute that is not listed, and no tensor in another file than the one that it is given. What a listed operator costs
-while the graph runs, `edge.graph` bounds by memory and `edge.graph` by time. While a graph loads neither is heard,
+while the graph runs, `edge.graph` bounds by memory and by time. While a graph loads neither is heard,
 since onnxruntime then computes what depends on no input: that is bounded here.
 """
 

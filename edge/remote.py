@@ -170,7 +170,6 @@ def join(
             progress(f"round {after}", 1, 1, "sat out, the budget is spent; waiting for the next")
             continue
         counts.bytes_down += len(task.content)
-        check_bundle(device, task, url)
         catch_up(device, task, url)
         if task.done:
             return counts
@@ -217,19 +216,14 @@ def _sent(device: Device, server: Server, task: Task, release: ClientUpdate, cou
     return taken
 
 
-def check_bundle(device: Device, task: Task, url: str) -> None:
-    """Raise `InputError` where a server takes the device to hold another bundle: nothing is learned for it then."""
-    own = device.bundle.manifest.bundle_id
+def catch_up(device: Device, task: Task, url: str) -> None:
+    """Take a task's update unless the device has it; `InputError`, untaken, for one that leads elsewhere."""
+    own, starts = device.bundle.manifest.bundle_id, task.round if task.done else task.round - 1
     if task.bundle not in (None, own):
         raise InputError(
             f"{url} takes this device to hold bundle {str(task.bundle)[:12]}, and it holds {own[:12]}: go on under "
             "that one with `edgefr device update --from` (nothing was learned)"
         )
-
-
-def catch_up(device: Device, task: Task, url: str) -> None:
-    """Take a task's update unless the device has it; `InputError`, untaken, for one that leads elsewhere."""
-    starts = task.round if task.done else task.round - 1
     if task.content:
         content, signature = opened_seal(task.content)
         path = write_atomic(device.store.folder / UPDATE, content, mode=0o600)

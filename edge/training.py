@@ -268,8 +268,8 @@ class _Phase:
 
     def _after(self, out: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> Array:
         """Return an output of the step; `InputError` when it is not there, or not as what it takes the place of."""
-        found = out.get(name)
-        if found is None or found.shape != shape or found.dtype != np.float32:
-            got = "missing" if found is None else f"{found.dtype} {list(found.shape)}"
+        found = out[name]
+        if found.shape != shape or found.dtype != np.float32:
+            got = f"{found.dtype} {list(found.shape)}"
             raise InputError(f"{self.graph.path}: {name} is {got} instead of float32 {list(shape)}; export again")
         return found

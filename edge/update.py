@@ -11,13 +11,13 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, TypeAdapter
 
+from edge.delta import check_rows
 from edge.learning import Learning, ReleaseRecord
 from edge.manifest_check import reason
 from edge.records import MOST_ROUNDS, Record
@@ -31,8 +31,7 @@ from privacy.grid import to_grid
 
 SCHEMA: Literal["edgefr.release/2"] = "edgefr.release/2"
 LARGEST = 1e6  # joint norm above which an update has diverged: it is not sent
-LIMIT = 1 << 30  # bytes of a release file
-HEADER_LIMIT = 1 << 20  # bytes of its header
+HEADER_LIMIT = 1 << 20  # bytes of a release's header
 WIDEST = np.iinfo(np.int32)
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -259,16 +258,12 @@ def whole_steps(update: ClientUpdate, learning: Learning) -> npt.NDArray[np.int3
     return (to_grid(vector, terms.grid) / terms.grid).astype(np.int32)
 
 
-def read_update(content: bytes | Path, learning: Learning, bundle: str) -> ClientUpdate:
-    """A device's upload, checked against what a device of this bundle may send.
+def read_update(content: bytes, learning: Learning, bundle: str) -> ClientUpdate:
+    """Return a device's upload, checked against what a device of this bundle may send.
 
-    Raises `InputError` for a file over 1 GiB, another format or bundle, tensors of other shapes or types, items that do
-    not ascend or are not in the catalogue, and values that are not finite.
+    Raises `InputError` for another format or bundle, tensors of other shapes or types, items that do not ascend or are
+    not in the catalogue, and values that are not finite.
     """
-    if isinstance(content, Path):
-        if content.stat().st_size > LIMIT:
-            raise InputError(f"{content} is larger than {LIMIT >> 20} MiB: not a release")
-        content = content.read_bytes()
     try:
         file = parse(content, HEADER_LIMIT)
         facts = RELEASE_FACTS.validate_json(file.metadata["release"])
@@ -301,14 +296,11 @@ def _check_open(found: ClientUpdate, tables: Mapping[str, list[int]], learning: 
     if set(found.rows) != set(tables):
         raise ValueError(f"it changes tables {sorted(found.rows)} instead of {sorted(tables)}")
     for name, (items, values) in found.rows.items():
-        if items.dtype != np.int64 or items.ndim != 1 or values.dtype != np.float32:
-            raise ValueError(f"rows of {name} are {items.dtype} and {values.dtype}")
-        if values.shape != (len(items), tables[name][1]):
-            raise ValueError(f"rows of {name} are {list(values.shape)} for {len(items)} items")
-        if len(items) and not (items[0] >= 0 and items[-1] < tables[name][0] and (np.diff(items) > 0).all()):
-            raise ValueError(f"items of {name} do not ascend within the catalogue")
+        check_rows(name, items, values)
+        if values.shape[1] != tables[name][1] or (len(items) and items[-1] >= tables[name][0]):
+            raise ValueError(f"rows of {name} are not of the catalogue")
     _check_prototype(found.prototype, learning)
-    if not all(np.isfinite(array).all() for array in (found.update, *(values for _, values in found.rows.values()))):
+    if not np.isfinite(found.update).all():
         raise ValueError("it has values that are not finite")
 
 

@@ -40,9 +40,7 @@ print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6,
 """
 SAYS = {
     "16 M empty nodes": "it has more than 400,000 fields",
-    "8 M inputs of a node": "it has more than 400,000 fields",
     "a table of 60 x 800,000": "more memory is needed than --max-ram-mb 400 allows",
-    "a table of 60 x 450,000": "more memory is needed than --max-ram-mb 400 allows",
     "a table of 60 x 2,000,000": "its trained tables take 480 MB, more than max_ram_mb 400 allows",
     "a sequence of 4 M": "it has the operator 'SplitToSequence', which no graph of a device has",
     "a product of 12000^2": "fails in onnxruntime under --max-ram-mb 400",
@@ -50,7 +48,6 @@ SAYS = {
     "ids with 60 MB of space": "ids.json has 62,915,641 bytes, more than the",
     "a config with 100 MB of space": "bytes, more than the 1,048,576 that such a file may have",
     "300 empty files": "lists more files than a bundle has",
-    "9,900 empty files": "lists more files than a bundle has",
 }
 
 
@@ -111,15 +108,6 @@ def test_an_honest_device_learns_and_recommends_within_its_limits(tmp_path: Path
         done = measured(learn(bundles.bundle("fedmf"), tmp_path, *limits), tmp_path / "cache")
         assert done.stdout.split()[-3] == "0", done
         assert "3 of 3" in done.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("megabytes", [50, 70, 80, 90, 95, 105, 110, 115, 120, 125, 130])
-def test_every_limit_is_enough_or_said_to_be_too_little(megabytes: int, tmp_path: Path) -> None:
-    done = measured(learn(bundles.bundle("fedmf"), tmp_path, "--max-ram-mb", str(megabytes)), tmp_path / "cache")
-    lines = PROGRESS.sub("", done.stderr).splitlines()
-    assert done.stdout.split()[-3] in ("0", "2"), done
-    assert done.stdout.split()[-3] == "0" or ((len(lines) == 1 and "memory" in lines[0]) or "MB" in lines[0]), done
 
 
 @pytest.mark.parametrize("ignored", [signal.SIGHUP, signal.SIGINT, signal.SIGCHLD])

@@ -17,7 +17,6 @@ from edge.device import Device
 from edge.policy import OPEN
 from edge.recommender import Recommender
 from edge.records import inside
-from edge.verified_files import mapped_array
 from export.archive import pack
 from privacy.errors import InputError
 from tests.contract import bundles
@@ -168,16 +167,6 @@ def test_arrays_whose_header_lies(bundle: Path, content: bytes) -> None:
     table = next((bundle / "index").glob("*.npy"))
     table.write_bytes(content)
     refused(bundle, r"is not a \.npy array")
-
-
-@pytest.mark.parametrize("dtype", [np.int8, np.float16, np.float32, np.int32])
-@pytest.mark.parametrize("shape", [(5,), (5, 3), (0, 3), (123456, 1)])
-def test_arrays_that_numpy_writes_are_read(tmp_path: Path, dtype: type, shape: tuple[int, ...]) -> None:
-    array = np.ones(shape, dtype)
-    np.save(tmp_path / "x.npy", array)
-    found = mapped_array(tmp_path / "x.npy")
-    assert found.dtype == array.dtype
-    np.testing.assert_array_equal(found, array)
 
 
 ELSEWHERE = [

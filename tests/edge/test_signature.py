@@ -96,24 +96,6 @@ def test_the_bytes_alone_are_never_what_is_signed(bundle: Path, keys: Path) -> N
             open_bundle(bundle, trusted=trusted)
 
 
-def test_a_key_pair(tmp_path: Path) -> None:
-    name = generate(tmp_path / "keys")
-    private, public = tmp_path / "keys" / "private.pem", tmp_path / "keys" / "public.pem"
-    assert private.stat().st_mode & 0o777 == 0o600
-    assert private.read_text().startswith("-----BEGIN PRIVATE KEY-----\n")
-    assert public.read_text().startswith("-----BEGIN PUBLIC KEY-----\n")
-    assert name == hashlib.sha256(load_public(public).public_bytes_raw()).hexdigest()
-    assert load_private(private).public_key() == load_public(public)
-    before = private.read_bytes()
-    with pytest.raises(InputError, match=r"private\.pem exists; choose another folder"):
-        generate(tmp_path / "keys")
-    private.unlink()
-    with pytest.raises(InputError, match=r"public\.pem exists"):
-        generate(tmp_path / "keys")
-    assert generate(tmp_path / "more") != name
-    assert (tmp_path / "more" / "private.pem").read_bytes() != before
-
-
 def test_a_private_key_is_never_readable_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even between being written and being renamed."""
     modes, replace = [], os.replace
