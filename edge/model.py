@@ -154,26 +154,17 @@ class Model:
         vectors = kept.of(shared)
         if vectors is None or len(vectors) != self.items:
             graph = self.graph(path, learning.vectors_data)
-            vectors = read_vectors(graph, shared, self._static, self.items)
+            dense = {f"shared.{name}": value for name, value in shared.items()}
+            parts = [slice(at, min(at + TITLES, self.items)) for at in range(0, self.items, TITLES)]
+            vectors = np.concatenate([graph.run(dense | rows_of(graph, "items", part, self._static)) for part in parts])
+            if len(vectors) != self.items or not np.isfinite(vectors).all():
+                what = "gives vectors that are not finite numbers, one row per item"
+                raise InputError(f"{graph.path} {what}; undo the update")
             kept.keep(shared, vectors)
         return vectors
 
 
 TITLES = 64  # read at once: bounds memory whatever the catalogue's size
-
-
-def read_vectors(graph: Graph, shared: Mapping[str, Floats], tables: Mapping[str, Rows], items: int) -> Floats:
-    """Return vectors of the catalogue, float32 [items, d], by shared tensors; `InputError` if they are not finite."""
-    dense = {f"shared.{name}": value for name, value in shared.items()}
-    wanted = [name.removeprefix("items.") for name in graph.inputs if name.startswith("items.")]
-    parts = []
-    for start in range(0, items, TITLES):
-        part = slice(start, min(start + TITLES, items))
-        parts.append(graph.run(dense | {f"items.{name}": tables[name](part) for name in wanted}))
-    vectors = np.concatenate(parts)
-    if len(vectors) != items or not np.isfinite(vectors).all():
-        raise InputError(f"{graph.path} gives vectors that are not finite numbers, one row per item; undo the update")
-    return vectors
 
 
 class Kept:
