@@ -30,6 +30,7 @@ from edge.signature import Trusted
 from privacy.errors import InputError
 from privacy.files import beside, settle, sha256_of, write_atomic
 
+ANYBODY = Terms()
 UNPACKED = "bundle"  # folder beside a device's state, for the bundle of a zip
 ENTRIES_LIMIT = MOST_FILES + 2  # and the manifest with its signature
 DIRECTORY_LIMIT = 1 << 17  # bytes of the list of entries
@@ -38,18 +39,13 @@ FLAGS = 0x080E  # deflate's level, sizes behind the data, names in UTF-8
 FAULTS = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 
 
-def is_archive(path: str | Path) -> bool:
-    """Say whether a bundle is one file rather than a folder."""
-    return Path(path).is_file()
-
-
 @contextmanager
 def opened(
     path: str | Path, *, trusted: Trusted = None, now: datetime | None = None, newest: int | None = None
 ) -> Iterator[Bundle]:
     """Open and check a bundle, folder or zip, as `open_bundle`; a zip lies in a temporary folder until the end."""
     terms = Terms(trusted, now, newest)
-    if not is_archive(path):
+    if not Path(path).is_file():
         yield open_on(path, terms)
         return
     with tempfile.TemporaryDirectory(prefix="edgefr-bundle-") as scratch:
@@ -61,7 +57,7 @@ def kept(path: str | Path, folder: Path, terms: Terms) -> Bundle:
 
     It is checked again whenever it is opened, and replaces what another zip left there.
     """
-    if not is_archive(path):
+    if not Path(path).is_file():
         return open_on(path, terms)
     unpacked = folder / UNPACKED
     try:
@@ -69,7 +65,7 @@ def kept(path: str | Path, folder: Path, terms: Terms) -> Bundle:
         if not place.is_dir():
             shutil.rmtree(unpacked, ignore_errors=True)
             unpacked.mkdir(mode=0o700, parents=True)
-            _unpacked(Path(path), place, terms)
+            unpack(Path(path), place, terms)
         return open_on(place, terms)
     except OSError as error:
         raise InputError(f"bundle {path}: cannot unpack: {error.strerror or error}; nothing was changed") from error
@@ -79,22 +75,11 @@ def kept(path: str | Path, folder: Path, terms: Terms) -> Bundle:
                 empty.rmdir()
 
 
-def unpack(
-    archive: str | Path,
-    target: str | Path,
-    *,
-    trusted: Trusted = None,
-    now: datetime | None = None,
-    newest: int | None = None,
-) -> Bundle:
-    """Unpack a zip into the new folder `target`, wholly or not at all, and open it. Arguments as `open_bundle`.
+def unpack(archive: Path, target: Path, terms: Terms = ANYBODY) -> Bundle:
+    """Unpack a zip into the new folder `target`, wholly or not at all, and open it.
 
     Raises `InputError` for whatever is wrong with the archive, and when `target` exists.
     """
-    return _unpacked(Path(archive), Path(target), Terms(trusted, now, newest))
-
-
-def _unpacked(archive: Path, target: Path, terms: Terms) -> Bundle:
     if target.exists() or target.is_symlink():
         raise InputError(f"{target} exists; choose another folder")
     with beside(target) as folder:
@@ -107,7 +92,7 @@ def _into(archive: Path, folder: Path, terms: Terms) -> Bundle:
     where = f"bundle {archive}"
     try:
         with archive.open("rb") as file:
-            _check_plain(where, file.seek(0, 2), _tail(file))
+            _check_plain(where, file)
             with zipfile.ZipFile(file) as packed:
                 _unpack(where, packed, folder, terms)
     except InputError:
@@ -123,19 +108,15 @@ def _into(archive: Path, folder: Path, terms: Terms) -> Bundle:
         raise InputError(str(error).replace(str(folder), str(archive))) from error
 
 
-def _tail(file: BinaryIO) -> bytes:
-    """Return the last 42 bytes of a file, fewer if it is shorter: where a zip says how it ends."""
-    size = file.seek(0, 2)
-    file.seek(max(0, size - 42))
-    return file.read()
-
-
-def _check_plain(where: str, size: int, tail: bytes) -> None:
+def _check_plain(where: str, file: BinaryIO) -> None:
     """Check that the file is one directory of entries behind their data, and nothing else.
 
     The end of a zip: PK 5 6, four counts (disks, entries), size and offset of the directory, length of the comment. A
     zip64 locator, PK 6 7, would lie right before it.
     """
+    size = file.seek(0, 2)
+    file.seek(max(0, size - 42))
+    tail = file.read()
     end = struct.unpack("<4s4H2LH", tail[-22:]) if len(tail) >= 22 else (b"",)
     if end[0] != b"PK\x05\x06":
         raise InputError(f"{where} is not a plain zip; pack it with `edgefr export --zip`")

@@ -58,8 +58,7 @@ def open_bundle(
     """Check a bundle folder and read its manifest and config.
 
     `trusted`: public keys, one of which must have signed the bundle; with None a signature must be right where there is
-    one, by the key that it brings. `now`: decides on expiry (None: the clock's). `newest`: highest serial the device
-    has seen.
+    one. `now`: decides on expiry (None: the clock's). `newest`: highest serial the device has seen.
 
     Checked, in order: the manifest's size, signature, schema, own digest, listed names and total size, serial, expiry
     and needed onnxruntime; no links, special or unlisted files; every listed file's size and sha256. Raises
@@ -99,11 +98,10 @@ def _read(root: Path, name: str, limit: int) -> bytes | None:
     path = root / name
     if path.is_symlink() or not path.is_file():
         return None
-    with path.open("rb") as file:
-        raw = file.read(limit + 1)
-    if len(raw) > limit:
-        raise InputError(f"bundle {root}: {name} has more than {limit:,} bytes; not a bundle")
-    return raw
+    try:
+        return loaded.short(path, limit)
+    except ValueError as error:
+        raise InputError(f"bundle {root}: {name} has {error}; not a bundle") from None
 
 
 def _check_names(root: Path, manifest: Manifest) -> None:

@@ -158,14 +158,19 @@ def read_json(bundle: Bundle, path: str) -> Any:
     return json.loads(bundle.read(path, min(NAMES + NAME * count, ALL_NAMES)))
 
 
-def read_strings(bundle: Bundle, path: str, key: str, count: int | None = None) -> list[str]:
-    """Read a list of strings under `key` in a JSON file, of `count` entries, each of which can be shown on one line."""
+def _read_key(bundle: Bundle, path: str, key: str, *default: Any) -> Any:
     try:
-        value = read_json(bundle, path)[key]
+        record = read_json(bundle, path)
+        return record.get(key, *default) if default else record[key]
     except InputError:
         raise
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"bundle {bundle.root}: {path} is not a JSON object with '{key}'; export again") from error
+
+
+def read_strings(bundle: Bundle, path: str, key: str, count: int | None = None) -> list[str]:
+    """Read a list of strings under `key` in a JSON file, of `count` entries, each of which can be shown on one line."""
+    value = _read_key(bundle, path, key)
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
         raise InputError(f"bundle {bundle.root}: {path}: '{key}' is not a list of strings; export again")
     odd = next((number for number, entry in enumerate(value) if not entry.isprintable()), None)
@@ -179,16 +184,8 @@ def read_strings(bundle: Bundle, path: str, key: str, count: int | None = None) 
 
 def read_numbers(bundle: Bundle, path: str, key: str, count: int) -> list[int]:
     """Read a list of `count` whole numbers of at least 0 under `key` in a JSON file; 0, 1, ... where there is none."""
-    try:
-        value = read_json(bundle, path).get(key, list(range(count)))
-    except InputError:
-        raise
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise InputError(f"bundle {bundle.root}: {path} is not a JSON object; export again") from error
-    if (
-        not isinstance(value, list)
-        or len(value) != count
-        or not all(type(n) is int and 0 <= n < 1 << 62 for n in value)
-    ):
+    value = _read_key(bundle, path, key, list(range(count)))
+    whole = isinstance(value, list) and all(type(n) is int and 0 <= n < 1 << 62 for n in value)
+    if not whole or len(value) != count:
         raise InputError(f"bundle {bundle.root}: {path}: '{key}' is not a list of {count} numbers; export again")
     return value

@@ -20,19 +20,17 @@ import hashlib
 import http.client
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
-from edge.deadline import Deadline
 from edge.identity import Identity, opened_code
-from edge.messages import Code, Known
-from edge.pacing import Pace
-from edge.records import MOST_ROUNDS
+from edge.pacing import Deadline, Pace
+from edge.records import MOST_ROUNDS, Record
 from edge.sum_messages import Seat, Step
 from privacy.errors import InputError
 
@@ -61,8 +59,7 @@ class Patience:
     """This says how long a device bears with a server.
 
     `tries` of a request that fails, with pauses that double from `pause_s` up to `longest_s`; `request_s`: all of one
-    request; `idle_s`: without any work, after which the device gives up, as after `fruitless` rounds in a row of which
-    nothing was taken.
+    request; `idle_s` without work, and `fruitless` rounds in a row of which nothing was taken, after which it gives up.
     """
 
     tries: int = 8
@@ -97,6 +94,18 @@ class Session:
     name: str = ""
     nonce: int = field(default_factory=time.time_ns)
     pace: Pace = field(default_factory=Pace)
+
+
+class Code(Record):
+    """This is the body of a request that enrols: the secret of a one-time code."""
+
+    code: str = Field(pattern="^[0-9a-f]{32}$", description="what stands before the dot of a one-time code")
+
+
+class Known(Record):
+    """The answer to it says whom the key of the request stands for from now on."""
+
+    user: str = Field(description="name that the server knows the device by")
 
 
 @dataclass(frozen=True)
@@ -149,73 +158,64 @@ class Server:
 
     def task(self, after: int, limit: int) -> Task | None:
         """Return the round above `after` that is open, None if there is none yet. `limit`: bytes of the answer."""
-        answer = self._ask("GET", f"{TASK}?after={after}", b"", limit)
+        answer = self._ask("GET", f"{TASK}?after={after}", (OK, DONE, WAIT), limit=limit)
         if answer.status == WAIT:
             return None if answer.round is None else Task(answer.round, b"", done=False, rest=True)
-        if answer.status not in (OK, DONE) or answer.round is None:
+        if answer.round is None:
             raise self._refused(answer)
         return Task(answer.round, answer.body, answer.status == DONE, seat=answer.seat, bundle=answer.bundle)
 
-    def send(self, number: int, content: bytes) -> bool:
-        """Send a round's release; whether it was taken. False: the round has closed."""
-        answer = self._ask("POST", f"{RELEASE}?round={number}", content, CHUNK)
-        if answer.status not in (OK, CONFLICT):
-            raise self._refused(answer)
-        return answer.status == OK
+    def send(self, number: int, content: bytes, again: bool = False) -> bool:
+        """Send a round's release; whether it was taken. False: the round has closed.
 
-    def send_again(self, number: int, content: bytes) -> bool:
-        """Send a release whose answer never came; whether it is taken now, or was. False: nobody waits for it."""
-        answer = self._ask("POST", f"{RELEASE}?round={number}", content, CHUNK)
-        if answer.status not in (OK, CONFLICT, BAD):
-            raise self._refused(answer)
-        return answer.status == OK
+        `again`: the answer to it never came; False then says that nobody waits for it.
+        """
+        taken = (OK, CONFLICT, BAD) if again else (OK, CONFLICT)
+        return self._ask("POST", f"{RELEASE}?round={number}", taken, content).status == OK
 
     def tell(self, step: Step, number: int, content: bytes) -> bool:
         """Send what a step of a round's secure sum asks for. False: the sum goes on without this device."""
-        answer = self._ask("POST", f"{SUMS}/{step}?round={number}", content, CHUNK)
-        if answer.status not in (OK, CONFLICT):
-            raise self._refused(answer)
-        return answer.status == OK
+        return self._ask("POST", f"{SUMS}/{step}?round={number}", (OK, CONFLICT), content).status == OK
 
     def told(self, step: Step, number: int, limit: int) -> bytes | None:
         """Wait for the end of a step, and return what it came to; None: the sum goes on without this device."""
         until = time.monotonic() + self.patience.idle_s
         while time.monotonic() < until:
-            answer = self._ask("GET", f"{SUMS}/{step}?round={number}", b"", limit)
-            if answer.status in (OK, CONFLICT):
-                return answer.body if answer.status == OK else None
+            answer = self._ask("GET", f"{SUMS}/{step}?round={number}", (OK, CONFLICT, WAIT), limit=limit)
             if answer.status != WAIT:
-                raise self._refused(answer)
+                return answer.body if answer.status == OK else None
         return None
 
     def manifest(self, limit: int) -> bytes:
         """Return the manifest of the bundle that the server has for this device, its signature behind it."""
-        answer = self._ask("GET", MANIFEST, b"", limit)
-        if answer.status != OK:
-            raise self._refused(answer)
-        return answer.body
+        return self._ask("GET", MANIFEST, (OK,), limit=limit).body
 
     def piece(self, sha256: str, start: int, stop: int) -> bytes:
         """Return the bytes from `start` to `stop` of a file of that bundle, which is known by its digest."""
-        answer = self._ask("GET", f"{FILES}/{sha256}", b"", stop - start, {"Range": f"bytes={start}-{stop - 1}"})
-        if answer.status != PART:
-            raise self._refused(answer)
+        wanted = {"Range": f"bytes={start}-{stop - 1}"}
+        answer = self._ask("GET", f"{FILES}/{sha256}", (PART,), limit=stop - start, headers=wanted)
         if len(answer.body) != stop - start:
             raise InputError(f"{self.url} answers with {len(answer.body):,} bytes in place of {stop - start:,}")
         return answer.body
 
     def enrol(self, secret: str) -> str:
         """Enrol the identity's key with a code's secret; the name of the user it stands for."""
-        answer = self._ask("POST", ENROL, Code(code=secret).model_dump_json().encode(), CHUNK)
-        if answer.status != OK:
-            raise self._refused(answer)
+        answer = self._ask("POST", ENROL, (OK,), Code(code=secret).model_dump_json().encode())
         try:
             return Known.model_validate_json(answer.body).user
         except ValidationError:
             raise InputError(f"{self.url} does not say who this device is: not a server of edgefr") from None
 
-    def _ask(self, method: Method, path: str, body: bytes, limit: int, headers: Headers = NO_HEADERS) -> Answer:
-        """Ask until there is an answer: a server that cannot be reached, or is out of order, is asked again."""
+    def _ask(
+        self,
+        method: Method,
+        path: str,
+        taken: Sequence[int],
+        body: bytes = b"",
+        limit: int = CHUNK,
+        headers: Headers = NO_HEADERS,
+    ) -> Answer:
+        """Ask until there is an answer, which must be one of those `taken`; a server that is out of order again."""
         problem, pause, pace = "", self.patience.pause_s, self.session.pace
         pace.wait(self.patience.pause_s, self.patience.longest_s)
         for attempt in range(self.patience.tries):
@@ -239,6 +239,8 @@ class Server:
                 continue
             if answer.status < 500 and answer.status != TOO_MANY:
                 pace.empty = pace.empty + 1 if answer.status == WAIT else 0
+                if answer.status not in taken:
+                    raise self._refused(answer)
                 return answer
             problem = f"it answers {answer.status}"
         raise InputError(
@@ -294,7 +296,11 @@ class Server:
             plain.connect()
             return plain
         context = ssl.create_default_context(cafile=self.ca)
-        self._show(context)
+        if self.shown is not None:
+            try:
+                context.load_cert_chain(*self.shown)
+            except (OSError, ValueError) as error:
+                raise InputError(f"cannot use {self.shown[0]} and {self.shown[1]} for TLS: {error}") from error
         if pin is not None:  # the one key that will do, whatever names and dates a certificate gives it
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         connection = http.client.HTTPSConnection(self.host, parts.port, timeout=deadline.left(), context=context)
@@ -306,14 +312,6 @@ class Server:
                 "if the server has a new one"
             )
         return connection
-
-    def _show(self, context: ssl.SSLContext) -> None:
-        if self.shown is None:
-            return
-        try:
-            context.load_cert_chain(*self.shown)
-        except (OSError, ValueError) as error:
-            raise InputError(f"cannot use {self.shown[0]} and {self.shown[1]} for TLS: {error}") from error
 
     def _refused(self, answer: Answer) -> InputError:
         line = " ".join(answer.body[:LINE].decode("utf-8", "replace").split())

@@ -100,10 +100,8 @@ def read_delta(
     """Read and check a delta.
 
     `learning`: the bundle's, whose shared tensors and shapes it must have; None: not compared. `trusted`: public key
-    files, one of which must have signed the file in <path>.sig.json. `limit`: bytes; a larger file is not read.
-
-    Raises `InputError` for a file that is too large, wrongly signed, not a delta, or has other tensors, types or
-    shapes, items that do not ascend, or values that are not finite.
+    files, one of which must have signed the file in <path>.sig.json. `limit`: bytes; a larger file is not read. Raises
+    `InputError` for a file that is too large, wrongly signed, not a delta, or has other tensors or values.
     """
     path = Path(path)
     where = f"update {path}"
@@ -112,8 +110,11 @@ def read_delta(
         if content is None:
             raise InputError(f"{where} is not there; check the path")
         signed_by = check("delta", where, content, _read(place(path), SIGNATURE_LIMIT), trusted)
-        facts, tensors = _open(content)
-        dense, rows = _parts(tensors)
+        found = parse(content, HEADER_LIMIT, ("F32", "I64"))
+        if list(found.metadata) != ["delta"]:
+            raise ValueError("its metadata is not a delta's")
+        facts = Facts.model_validate_json(found.metadata["delta"])
+        dense, rows = _parts(found.copied())
         if learning is not None:
             _compare(dense, rows, learning)
     except OSError as error:
@@ -125,18 +126,16 @@ def read_delta(
     return Delta(facts.base_digest, facts.from_round, facts.to_round, dense, rows, facts.kind, signed_by)
 
 
-def check_fits(delta: Delta, learning: Learning, tables: Mapping[str, Floats]) -> None:
-    """Check that a delta changes what the bundle has, in its shapes, to numbers; `tables` are the trained ones."""
-    values = [*delta.dense.values(), *(values for _, values in delta.rows.values())]
-    if not all(np.isfinite(value).all() for value in values):
-        raise InputError("the update has values that are not finite; nothing was changed")
-    shapes = {t.name: tuple(t.shape) for t in learning.tensors if t.place == "shared" and t.kind == "dense"}
-    for name, value in delta.dense.items():
-        if shapes.get(name) != value.shape:
-            raise InputError(f"the update has {name} of shape {list(value.shape)}, the bundle {shapes.get(name)}")
-    for name, (items, rows) in delta.rows.items():
-        if name not in tables or rows.shape[1:] != tables[name].shape[1:] or (items >= len(tables[name])).any():
-            raise InputError(f"the update changes rows of {name} that the bundle does not have")
+def check_fits(delta: Delta, learning: Learning) -> None:
+    """Check that a delta changes what the bundle has, in its shapes, to numbers. Raises `InputError`."""
+    try:
+        for name, tensor in delta.dense.items():
+            _check_floats(name, tensor)
+        for table, (items, values) in delta.rows.items():
+            check_rows(table, items, values)
+        _compare(delta.dense, delta.rows, learning)
+    except ValueError as error:
+        raise InputError(f"the update does not fit: {error}; nothing was changed") from error
 
 
 def _read(path: Path, limit: int) -> bytes | None:
@@ -149,13 +148,6 @@ def _read(path: Path, limit: int) -> bytes | None:
             raise InputError(f"{path} has {size:,} bytes, more than {limit:,} allowed; it was not read")
         file.seek(0)
         return file.read(size)
-
-
-def _open(content: bytes) -> tuple[Facts, dict[str, npt.NDArray[Any]]]:
-    found = parse(content, HEADER_LIMIT, ("F32", "I64"))
-    if list(found.metadata) != ["delta"]:
-        raise ValueError("its metadata is not a delta's")
-    return Facts.model_validate_json(found.metadata["delta"]), found.copied()
 
 
 def _parts(tensors: Mapping[str, npt.NDArray[Any]]) -> tuple[dict[str, Floats], dict[str, tuple[Ints, Floats]]]:
@@ -179,11 +171,12 @@ def _parts(tensors: Mapping[str, npt.NDArray[Any]]) -> tuple[dict[str, Floats], 
         else:
             raise ValueError(f"it has {name!r}, which is no part of a delta")
     for table, (items, values) in rows.items():
-        _check_rows(table, items, values)
+        check_rows(table, items, values)
     return dense, rows
 
 
-def _check_rows(table: str, items: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:
+def check_rows(table: str, items: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:
+    """Check items that ascend and their rows of finite numbers; ValueError."""
     _check_floats(f"rows.{table}.values", values)
     if items.dtype != np.int64 or items.ndim != 1:
         raise ValueError(f"rows.{table}.items is {items.dtype} {list(items.shape)} instead of int64 [n]")

@@ -1,4 +1,4 @@
-"""A device and the server exchange messages beside updates, and some private tensors are kept from round to round.
+"""Messages pass between a device and the server beside updates, and some private tensors are kept from round to round.
 
 trained model, what the client had last → message → noise of the device's own → beside the update
 the server's reply → a private tensor, which the next rounds and recommendations read
@@ -66,7 +66,7 @@ def noised(message: Floats, scale: float) -> Floats:
 
 
 def _rows(items: Ints, values: Floats, before: Rows) -> Rows:
-    """Return a function that gives rows by item: those that training changed, and of all others those before it."""
+    """Return rows by item: those that training changed, and of all others those before it."""
 
     def found(wanted: Ints) -> Floats:
         rows = np.array(before(wanted), np.float32)

@@ -1,8 +1,8 @@
 """A device fetches a bundle from its server: the manifest first, then the files that it lacks, piece by piece.
 
-Nothing of a file is asked for before the manifest is one that the device would open: signature, publisher, serial,
-expiry. Files lie under their digests in a hidden folder beside the target, where a fetch that was cut off goes on; all
-are checked as any bundle is, and renamed into place.
+Nothing of a file is asked for before the manifest is one that the device would open. Files lie under their digests in a
+hidden folder beside the target, where a fetch that was cut off goes on; all are checked as any bundle is, and renamed
+into place.
 """
 
 from __future__ import annotations
@@ -49,9 +49,8 @@ def fetch(
     """Fetch the bundle that a server has for this device to the new folder `target`; None: it is `earlier`.
 
     Files of `earlier` that the bundle has too are taken from there. The bundle must be on the terms of the device whose
-    identity the server is asked with: of its publisher, not older than it has seen, not expired, by one of `trusted`
-    where any are given. Called again after it was cut off, it goes on. Raises `InputError` for a bundle that the device
-    would not open, a server that sends other bytes than the manifest says, and a folder that holds something else.
+    identity the server is asked with. Called again after it was cut off, it goes on. Raises `InputError` for a bundle
+    that the device would not open, other bytes than the manifest says, and a folder that holds something else.
     """
     target, store, where = Path(target), Store(server.identity.folder), f"the bundle of {server.url}"
     terms = seen.terms(store, trusted, now)
@@ -60,9 +59,17 @@ def fetch(
     publisher.check_key(where, signed_by, store, Policy.of(store.folder))
     if earlier is not None and earlier.manifest.bundle_id == manifest.bundle_id:
         return None
-    _check_size(manifest.files, server)
+    size = sum(one.size for one in manifest.files)
+    if size > MOST:
+        raise InputError(
+            f"the bundle of {server.url} has {size:,} bytes, and no more than {MOST:,} are fetched; copy it here by "
+            "other means if it is wanted"
+        )
     if target.exists():
-        return Fetched(_there(target, manifest.bundle_id, terms), 0)
+        found = open_on(target, terms)
+        if found.manifest.bundle_id != manifest.bundle_id:
+            raise InputError(f"{target} holds another bundle than the server has now; give another folder")
+        return Fetched(found, 0)
     parts = target.with_name(f".{target.name}.fetched")
     try:
         if parts.is_symlink():
@@ -81,22 +88,6 @@ def fetch(
     except OSError as error:
         raise InputError(f"cannot write {target}: {error.strerror or error}; fetch again to go on") from error
     return Fetched(Bundle(target, bundle.manifest, bundle.config, bundle.signed_by), received)
-
-
-def _check_size(files: list[File], server: Server) -> None:
-    size = sum(one.size for one in files)
-    if size > MOST:
-        raise InputError(
-            f"the bundle of {server.url} has {size:,} bytes, and no more than {MOST:,} are fetched; copy it here by "
-            "other means if it is wanted"
-        )
-
-
-def _there(target: Path, bundle_id: str, terms: Terms) -> Bundle:
-    found = open_on(target, terms)
-    if found.manifest.bundle_id != bundle_id:
-        raise InputError(f"{target} holds another bundle than the server has now; give another folder")
-    return found
 
 
 def _part(server: Server, entry: File, parts: Path, had: dict[str, Path]) -> int:
@@ -121,7 +112,6 @@ def _part(server: Server, entry: File, parts: Path, had: dict[str, Path]) -> int
 
 
 def _laid_out(files: list[File], parts: Path, folder: Path) -> None:
-    """Put the files where their bundle has them; the same bytes may stand under several names."""
     for entry in files:
         place = folder / entry.path
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -12,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.graph_check import check_graph
-from edge.interrupt import LONGEST_S, WATCH, Stop, Stopped
 from edge.limited_process import under
 from edge.verified_files import mapped, read
 from privacy.errors import InputError
@@ -21,7 +23,6 @@ from privacy.machine import memory_bytes
 if TYPE_CHECKING:
     from edge.manifest import File
 
-THREADS = 1
 MEMORY = 2 << 30
 """Bytes that all graphs of a process may take together, at most; half of the machine's memory where that is less."""
 
@@ -65,7 +66,7 @@ class Graph:
                 raise
             raise InputError(f"{path} is no graph for a device: {error}; export again, or do not use it") from error
         options = ort.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = THREADS
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4  # what it complains of is in the one error that is raised
         if bounded():
             options.add_session_config_entry("session.use_env_allocators", "1")
@@ -127,10 +128,7 @@ class Graph:
 
 @cache
 def bounded() -> bool:
-    """Give graphs one allocator for all, with an end; say whether this onnxruntime can.
-
-    What onnxruntime computes while it loads a graph is not taken from there: `edge.graph_check` bounds that.
-    """
+    """Give graphs one allocator for all, with an end; say whether this onnxruntime can."""
     from edge.ort import ort
 
     with suppress(Exception):  # onnxruntime's errors have no common class of their own
@@ -145,3 +143,96 @@ def bounded() -> bool:
 def _line(error: Exception) -> str:
     said = (str(error).splitlines() or ["?"])[0][:LINE]
     return "".join(c if c.isprintable() else "?" for c in said)
+
+
+EVERY_S = 0.05
+LONGEST_S = 600.0
+"""Seconds that one call of a graph may take where nobody has set a limit."""
+
+IDLE = 20  # looks at nothing before the thread sleeps
+Stop = Callable[[], str | None]
+"""Says why work should end now ("time", "memory"), or None."""
+
+
+class Stopped(InputError):
+    """A graph was ended while it ran. `reason`: what was exceeded, "time" or "memory"."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Run:
+    """This is one call of a graph: the options that onnxruntime is given, and why it was ended, if it was."""
+
+    __slots__ = ("began", "options", "reason", "stop")
+
+    def __init__(self, options: Any, stop: Stop | None) -> None:
+        self.options, self.stop = options, stop
+        self.began = time.monotonic()
+        self.reason: str | None = None
+
+    def look(self, now: float) -> None:
+        """End the run if it has taken too long or what it was given says so."""
+        reason = "time" if now - self.began > LONGEST_S else None if self.stop is None else self.stop()
+        if reason is not None:
+            self.reason = reason
+            self.options.terminate = True
+
+
+class Watch:
+    """This is the one thread, and the runs that it looks at every 50 ms; it sleeps while no graph runs.
+
+    A graph that never ends has no step after it, so what ends a run is `RunOptions.terminate`, which onnxruntime looks
+    at before every node.
+    """
+
+    def __init__(self) -> None:
+        self._runs: set[Run] = set()
+        self._awake, self._starting = threading.Event(), threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, options: Any, stop: Stop | None = None) -> Run:
+        """Look at a run from now on, by its `RunOptions` and what may end it; it must be handed to `end`."""
+        self.start()
+        run = Run(options, stop)
+        self._runs.add(run)
+        if not self._awake.is_set():
+            self._awake.set()
+        return run
+
+    def end(self, run: Run) -> None:
+        """Look at a run no longer."""
+        self._runs.discard(run)
+
+    def start(self) -> None:
+        """Start the thread that looks, where there is none: under a limit of memory, before anything is charged."""
+        if self._thread is not None:
+            return
+        with self._starting:
+            if self._thread is None:
+                thread = threading.Thread(target=self._look, name="edgefr-watch", daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def _look(self) -> None:
+        idle = 0
+        while True:
+            self._awake.wait()
+            time.sleep(EVERY_S)
+            runs, now = self._runs.copy(), time.monotonic()
+            for run in runs:
+                try:
+                    run.look(now)
+                except Exception:  # who runs the graph asks again between steps, and is told there
+                    self._runs.discard(run)
+            idle = 0 if runs else idle + 1
+            if idle > IDLE:
+                self._awake.clear()
+                if self._runs:  # one came between
+                    self._awake.set()
+
+
+WATCH = Watch()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=WATCH.__init__)  # type: ignore[misc]  # no thread lives on in a child

@@ -2,7 +2,7 @@
 
 No control flow, no graphs within graphs, no functions, no sequences, no domains but the two below, no operator or
 attribute that is not listed, and no tensor in another file than the one that it is given. What a listed operator costs
-while the graph runs, `edge.graph` bounds by memory and `edge.interrupt` by time. While a graph loads neither is heard,
+while the graph runs, `edge.graph` bounds by memory and by time. While a graph loads neither is heard,
 since onnxruntime then computes what depends on no input: that is bounded here.
 """
 
@@ -107,7 +107,6 @@ class Loading:
 
     @property
     def small(self) -> bool:
-        """Say whether that is so."""
         return self.bounded and self.total <= MOST_FOLDED
 
 
@@ -216,7 +215,6 @@ def _by_shape(shape: Numbers | None) -> int | None:
 
 
 def _expanded(sizes: list[int], numbers: list[Numbers | None]) -> int | None:
-    """Return at most how many values a tensor has in the larger of two shapes."""
     size = _by_shape(numbers[1]) if len(numbers) == 2 else None
     return None if size is None else size * sizes[0]
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field
 
 from edge.records import Record
+from edge.verified_files import short
 from privacy.errors import InputError
 from privacy.files import write_json
 
@@ -136,11 +137,7 @@ class Identity:
         """Read it. Raises `InputError` where there is none, and for a file that is no identity."""
         path = folder / NAME
         try:
-            with open(path, "rb") as file:
-                raw = file.read(LIMIT + 1)
-            if len(raw) > LIMIT:
-                raise ValueError("it is too long")
-            return cls(folder, IdentityRecord.model_validate_json(raw))
+            return cls(folder, IdentityRecord.model_validate_json(short(path, LIMIT)))
         except FileNotFoundError:
             raise InputError(
                 f"{folder} has no key for a server yet; enrol it with `edgefr device enrol` and a code"

@@ -8,11 +8,10 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from edge.alternation import turns
 from edge.optimiser import BETA_2
 from edge.records import Grown, Inside, Plain, Record, Round
 from edge.replay import PICKS
-from edge.sampling import EVERYTHING, Selection
+from edge.sampling import EVERYTHING, Selection, turns
 from privacy.errors import InputError
 from privacy.grid import LONGEST_SCALE, step_for
 from privacy.mechanism import Noise, law_of
@@ -157,10 +156,7 @@ class ReleaseRecord(Grown):
 
     @property
     def grid(self) -> float | None:
-        """Return the step of the grid on which uploads can be summed as whole numbers; None without a clip.
-
-        Where nothing is promised there is no other use for one.
-        """
+        """Return the step of the grid on which uploads can be summed as whole numbers; None without a clip."""
         return self.step or (None if self.clip is None else step_for(self.clip))
 
     @property

@@ -1,10 +1,9 @@
 """A process is held to limits by its system, in a child: whatever runs there, however long it hears nothing, ends.
 
-Python cannot end what runs in a library, and learns too late of memory that a library takes. So the work goes on in a
-child: the kernel bounds its memory and ends it by the alarm's signal; the parent waits, and says which limit it was.
-Time counts while a bundle is worked with, not while a device waits for its server.
-
-Linux bounds memory, macOS time alone, Windows neither: there only training stops by itself (`edge.limits`).
+Python cannot end what runs in a library. So the work goes on in a child: the kernel bounds its memory and ends it by
+the alarm's signal; the parent waits, and says which limit it was. Time counts while a bundle is worked with, not while
+a device waits for its server. Linux bounds memory, macOS time alone, Windows neither: there only training stops by
+itself, at `Limits` that are asked about between steps and within them.
 """
 
 from __future__ import annotations
@@ -100,8 +99,8 @@ def confine(
 
     `ready` is called in the child before limits begin: it imports what takes memory and time of itself. `again`: asked
     before, and when a limit or a failure has ended the child; another begins where it answers with something new.
-    Raises `InputError` in this process where a limit ended the child, and in the child for a memory that it has taken
-    already. Where the system has no children of this kind, nothing happens.
+    Raises `InputError` where a limit ended the child, and in the child for a memory that it has taken already. Where
+    the system has no children of this kind, nothing happens.
     """
     if not hasattr(os, "fork"):
         return
@@ -126,10 +125,7 @@ def confine(
 
 
 def _begin(parent: int, ram_mb: float | None, seconds: float | None, ready: Callable[[], object]) -> None:
-    """Take up the child's part: signals as a process of its own has them, and limits once everything is there.
-
-    What is ignored stays so (`nohup`), and so does a terminal that lets no background process write.
-    """
+    """Take up the child's part: signals as a process of its own has them, and limits once everything is there."""
     os.setpgid(0, 0)
     end_with_parent()
     if os.getppid() != parent:
@@ -168,7 +164,6 @@ def _waited(child: int) -> int:
 
 
 def _passed_on() -> list[signal.Signals]:
-    """Return the signals that the parent hands on: those that it does not ignore."""
     found = [signal.Signals[name] for name in PASSED_ON]
     return [number for number in found if signal.getsignal(number) != signal.SIG_IGN]
 
@@ -187,3 +182,51 @@ def _end(code: int) -> NoReturn:
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     raise SystemExit(code)
+
+
+MOST = 1e9
+"""MB or seconds that can be asked for, at most: more is no limit, and no system counts it."""
+
+BEFORE = 0.85
+"""Part of what is left of a limit at which training stops, where the system ends the process at the whole."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Training may take `ram_mb`, resident memory of the process, MB (10^6 bytes), and `seconds` of one call.
+
+    None: no limit.
+
+    >>> Limits(seconds=60).start()() is None
+    True
+    """
+
+    ram_mb: float | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("max_ram_mb", self.ram_mb), ("max_seconds", self.seconds)):
+            if value is not None and not 0 < value <= MOST:
+                raise InputError(f"{name} must be above 0 and at most {MOST:,.0f}, got {value}; leave it out for none")
+        if self.ram_mb is not None and resident_mb() is None:
+            raise InputError("max_ram_mb cannot be kept: this system does not tell how much memory a process has")
+
+    def check_room(self, what: str, megabytes: float) -> None:
+        """Raise `InputError` where something takes more memory than is allowed."""
+        if self.ram_mb is not None and megabytes > self.ram_mb:
+            raise InputError(f"{what} take {megabytes:,.0f} MB, more than max_ram_mb {self.ram_mb:g} allows")
+
+    def start(self) -> Callable[[], str | None]:
+        """Start from now, and return a function that says what is exceeded ("memory", "time"), or None."""
+        began, left = time.monotonic(), NOW.left_s
+        seconds = self.seconds if left is None else min(self.seconds or left, BEFORE * left)
+        ram_mb = self.ram_mb if NOW.ram_mb is None else BEFORE * NOW.ram_mb
+
+        def exceeded() -> str | None:
+            if seconds is not None and time.monotonic() - began > seconds:
+                return "time"
+            if ram_mb is not None and (resident_mb() or 0.0) > ram_mb:
+                return "memory"
+            return None
+
+        return exceeded

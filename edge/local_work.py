@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -14,15 +14,14 @@ from edge import update as outgoing
 from edge.bundle import Bundle
 from edge.catalogue import Catalogue
 from edge.learning import Learning, PhaseRecord
-from edge.learning_check import check_work
-from edge.limits import Limits
+from edge.limited_process import Limits
 from edge.model import Model
 from edge.ragged import Ragged
 from edge.replay import PICKS, Replay, Rule, best, ranks
 from edge.round_init import Normal, seed_of
 from edge.sampling import Sampler
 from edge.state import State
-from edge.training import Material, Trained, Work, train
+from edge.training import LearningMaterial, Material, Trained, Work, train
 from edge.update import Change, ClientUpdate, WorkRecord
 from privacy.errors import InputError
 
@@ -34,7 +33,7 @@ LINE = 300  # characters of what has failed that a device keeps
 
 @dataclass(frozen=True)
 class Learned:
-    """A round's training ends with this: `private` tensors beside what was `trained`, of so many `examples`.
+    """A round's training ends with this: what was `trained`, of so many `examples`, and `private` tensors beside it.
 
     `prototype`: what goes with the update where a method sends one after training (None: nothing).
     """
@@ -66,8 +65,8 @@ class LocalWork:
     def release(self, learning: Learning, state: State, number: int) -> ClientUpdate:
         """Train a round as `round` does, and make its release.
 
-        Where a run promises something a release leaves in every case: a client that has nothing to learn from, or whose
-        training fails, sends noise on zeros, since nobody may see which it was.
+        Where a run promises something a release leaves in every case, with noise on zeros for a client that has nothing
+        to learn from or whose training fails, since nobody may see which it was.
         """
         if not learning.release.promises:
             return self._released(learning, state, number)
@@ -83,7 +82,7 @@ class LocalWork:
         """Make the release of a round that came to nothing, noise on zeros; `why` stays in the work's record here."""
         bundle, none = self.bundle.manifest.bundle_id, Change.none(learning)
         made, record = outgoing.make(learning, bundle, none, NO_WORK, 0, number)
-        state.facts["work"] = {**record.facts(), "dropped": True, "failed": why[:LINE]}
+        state.facts["work"] = {**asdict(record), "dropped": True, "failed": why[:LINE]}
         return made
 
     def _released(self, learning: Learning, state: State, number: int) -> ClientUpdate:
@@ -94,7 +93,7 @@ class LocalWork:
         made, record = outgoing.make(
             learning, bundle, change, learned.trained, learned.examples, number, learned.prototype
         )
-        state.facts["work"] = {**record.facts(), "dropped": record.dropped or not learned.sound}
+        state.facts["work"] = {**asdict(record), "dropped": record.dropped or not learned.sound}
         return made
 
     def round(self, learning: Learning, state: State, number: int) -> Learned:
@@ -110,7 +109,7 @@ class LocalWork:
             state.drop("personal")
         trained = learned.trained
         record = WorkRecord(trained.steps, trained.planned, trained.stopped, clipped=False, dropped=not learned.sound)
-        state.facts["work"] = record.facts()
+        state.facts["work"] = asdict(record)
         return learned
 
     def personal(self, learning: Learning, state: State) -> None:
@@ -139,7 +138,7 @@ class LocalWork:
         trained = train(phases, self.model.steps(learning, "round"), learning, dense, material, self.limits.start())
         private = {name: trained.dense[name] for name in learning.trained("round", "private")}
         examples = len(state.tensors["items.own"])
-        if isinstance(material, streams.LearningMaterial):
+        if isinstance(material, LearningMaterial):
             examples = len(material.sampler.train.values)
         kept, message = exchange.after(learning, self.model.graph, dense, trained, material)
         return Learned(trained, private | kept, examples, message)
@@ -153,8 +152,7 @@ class LocalWork:
     def remember(self, size: int, learning: Learning, state: State) -> None:
         """Remember the `size` best items and their predictions, by the model as it is, in place of those before.
 
-        Where something is promised and the graph fails, those before stay: a device that could not go on would tell
-        what the graph met.
+        Where something is promised and the graph fails, those before stay: a failure would tell what the graph met.
         """
         pool = self.catalogue.offered_items
         try:
@@ -175,7 +173,7 @@ class LocalWork:
             drawn = streams.sampler(state, learning, self.bundle.config.window, pool, items)
             teach, whole = learning.sessions.teach, learning.sessions.whole_catalogue
             taught = None if teach is None else self.model.told(learning, teach, state, "learning")
-            return streams.LearningMaterial(drawn, self.model.rows(state), number, taught, phases, whole)
+            return LearningMaterial(drawn, self.model.rows(state), number, taught, phases, whole)
         own = state.tensors["items.own"]
         if not len(own):
             raise InputError("nothing to learn from: this device has no interactions yet; give some to learn")
@@ -201,6 +199,26 @@ class LocalWork:
     def scores(self, learning: Learning, state: State) -> Floats:
         """Scores by the tensors that rounds train."""
         return self.model.scores(learning.score, state, state.part("private"))
+
+
+MOST_EXAMPLES = 1 << 25  # of one round, all epochs
+MOST_STEPS = 10**6  # of one round
+
+
+def check_work(learning: Learning, positives: int) -> None:
+    """Check that a round of `positives` interactions fits a device. Raises `InputError` with what to change."""
+    group, each = 1 + learning.negatives, positives * (1 + learning.negatives)
+    of_pairs = max(learning.batch_size // group, 1) * group  # a batch of pairs parts none
+    epochs = steps = 0
+    for when in ("round", "final"):
+        phases = [phase for phase in learning.phases if phase.when == when]
+        epochs = max(epochs, sum(p.epochs for p in phases))
+        steps = max(steps, sum(p.epochs * -(-each // (of_pairs if p.pairs else learning.batch_size)) for p in phases))
+    if epochs * each > MOST_EXAMPLES or steps > MOST_STEPS:
+        raise InputError(
+            f"{positives:,} interactions with {learning.negatives:,} negatives each, {epochs:,} times over, are more "
+            f"than the {MOST_EXAMPLES:,} examples and {MOST_STEPS:,} steps of a device's round; give fewer interactions"
+        )
 
 
 def _finite(tensors: Mapping[str, Floats]) -> bool:

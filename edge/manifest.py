@@ -139,12 +139,10 @@ class Words(Record):
 
     @property
     def kind(self) -> Literal["hash", "tfidf"]:
-        """Return what it is called in an experiment."""
         return "hash" if self.table is None else "tfidf"
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Return the files it is made of: none where words are hashed."""
         return () if self.table is None else (self.table.numbers, self.table.weights)
 
 

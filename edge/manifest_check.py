@@ -4,12 +4,13 @@ import json
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import PurePosixPath
 
 from pydantic import ValidationError
 
-from edge.manifest import MANIFEST, SCHEMA, Manifest, canonical, identify
-from edge.runtime import check_runtime
+from edge.limited_process import NOW
+from edge.manifest import MANIFEST, SCHEMA, Manifest, Onnx, canonical, identify
 from edge.signature import KeyId, Trusted, check
 from privacy.errors import InputError
 
@@ -112,3 +113,58 @@ def _check_listing(where: str, manifest: Manifest) -> None:
     total = sum(entry.size for entry in manifest.files)
     if total > TOTAL_LIMIT:
         raise InputError(f"{where}: {MANIFEST} lists {total:,} bytes, more than {TOTAL_LIMIT:,} allowed")
+
+
+def check_runtime(where: str, onnx: Onnx) -> None:
+    """Raise `InputError` when the installed onnxruntime is older than `min_ort` or cannot read `opset` and `ir`.
+
+    >>> check_runtime("bundle x", Onnx(opset=18, ir=8, min_ort="1.17"))
+    """
+    from edge.ort import ort
+
+    if version(ort.__version__) < version(onnx.min_ort):
+        raise InputError(
+            f"{where} needs onnxruntime {onnx.min_ort} or newer, installed is {ort.__version__}; update onnxruntime"
+        )
+    if not reads(onnx.ir, onnx.opset):
+        raise InputError(
+            f"{where} has graphs of opset {onnx.opset} and IR {onnx.ir}, which onnxruntime {ort.__version__} does not "
+            "read; update onnxruntime, or export for an older one"
+        )
+
+
+def version(text: str) -> tuple[int, ...]:
+    """Return the first three numbers of a version, missing ones 0.
+
+    >>> version("1.17") < version("1.17.1") < version("1.31.0.dev2")
+    True
+    """
+    found = [int(number) for number in re.findall(r"\d+", text)[:3]]
+    return tuple(found + [0] * (3 - len(found)))
+
+
+@cache
+def reads(ir: int, opset: int) -> bool:
+    """Say whether the installed onnxruntime loads the smallest graph of this file format and operator set."""
+    from edge.ort import ort
+
+    if max(ir, opset) > 127:
+        return False
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    try:
+        ort.InferenceSession(identity(ir, opset), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's errors have no common class of their own
+        if NOW.ram_mb is not None and not any(words in str(error) for words in ("opset", "IR version")):
+            raise MemoryError from error
+        return False
+    return True
+
+
+def identity(ir: int, opset: int) -> bytes:
+    """Return y = x as an ONNX file: a protobuf of few fields (onnx.proto: ModelProto, GraphProto, NodeProto)."""
+    kind = b"\x12\x0a\x0a\x08\x08\x01\x12\x04\x0a\x02\x10\x01"  # tensor(float) of shape [1]
+    node = b"\x0a\x10" + b"\x0a\x01x" + b"\x12\x01y" + b"\x22\x08Identity"
+    graph = node + b"\x12\x05probe" + b"\x5a\x0f\x0a\x01x" + kind + b"\x62\x0f\x0a\x01y" + kind
+    return bytes([8, ir, 58, len(graph)]) + graph + bytes([66, 2, 16, opset])

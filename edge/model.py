@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,15 +14,16 @@ import numpy.typing as npt
 
 from edge import session_state as streams
 from edge.bundle import Bundle
+from edge.catalogue import open_table
 from edge.exchange import named
 from edge.graph import Graph
-from edge.item_vectors import Kept, read_vectors
 from edge.learning import Learning
-from edge.scorer import Rows, Scorer, rows_of, window_feeds
+from edge.scorer import Rows, rows_of, scores, window_feeds
 from edge.sessions import Windows, window_of
 from edge.state import State
-from edge.tables import open_table
+from edge.verified_files import mapped_array
 from privacy.errors import InputError
+from privacy.files import write_atomic
 
 Floats = npt.NDArray[np.float32]
 TOGETHER = 16  # items made at once: bounds memory
@@ -46,33 +50,26 @@ class Prepared:
         missing = [item for item in dict.fromkeys(wanted) if item not in found]
         for start in range(0, len(missing), TOGETHER):
             some = missing[start : start + TOGETHER]
-            for item, row in zip(some, self._made(np.array(some)), strict=True):
-                found[item] = row
-                self._keep(item, row)
+            graph = self._open()
+            rows = graph.run(rows_of(graph, "items", np.array(some), self._tables))
+            if rows.ndim != 2 or len(rows) != len(some) or not np.isfinite(rows).all():
+                raise InputError(f"{graph.path} gives no row of finite numbers for each item; export again")
+            found |= dict(zip(some, rows, strict=True))
+            for item, row in zip(some, rows, strict=True):
+                if row.nbytes <= self._left:
+                    self._kept[item], self._left = row.copy(), self._left - row.nbytes
         return np.stack([found[item] for item in wanted])
 
-    def _made(self, items: npt.NDArray[np.int64]) -> Floats:
-        graph = self._open()
-        rows = graph.run(rows_of(graph, "items", items, self._tables))
-        if rows.ndim != 2 or len(rows) != len(items) or not np.isfinite(rows).all():
-            raise InputError(f"{graph.path} gives no row of finite numbers for each item; export again")
-        return rows
 
-    def _keep(self, item: int, row: Floats) -> None:
-        if row.nbytes <= self._left:
-            self._kept[item] = row.copy()
-            self._left -= row.nbytes
-
-
-def trained_tables(learning: Learning) -> list[str]:
+def trained_tables(learning: Learning | None) -> list[str]:
     """Name the tables that everybody trains, of which a device has a copy of its own."""
-    return [tensor.name for tensor in learning.tensors if tensor.kind == "rows" and tensor.place == "shared"]
+    tensors = [] if learning is None else learning.tensors
+    return [tensor.name for tensor in tensors if tensor.kind == "rows" and tensor.place == "shared"]
 
 
 def trained_mb(bundle: Bundle) -> float:
     """Return the memory that one copy of a bundle's trained tables takes, MB (10^6 bytes)."""
-    learning = bundle.config.learning
-    trained = [] if learning is None else trained_tables(learning)
+    trained = trained_tables(bundle.config.learning)
     widths = [table.width for table in bundle.config.tables if table.name in trained]
     return sum(widths) * bundle.manifest.item_count * 4e-6
 
@@ -83,9 +80,12 @@ class Model:
     def __init__(self, bundle: Bundle, folder: Path):
         self.bundle, self.folder, self.items = bundle, folder, bundle.manifest.item_count
         self.graphs: dict[str, Graph] = {}
-        self._static: dict[str, Rows] = {table.name: open_table(bundle, table).rows for table in bundle.config.tables}
-        if bundle.config.learning is not None:
-            self._static |= self._prepared(bundle.config.learning, dict(self._static))
+        self._static: dict[str, Rows] = {table.name: open_table(bundle, table) for table in bundle.config.tables}
+        if (learning := bundle.config.learning) is not None:
+            given = dict(self._static)
+            for name, path in learning.prepared.items():
+                opened = partial(self.graph, path, learning.vectors_data)
+                self._static[name] = Prepared(opened, given, self.items).rows
 
     def graph(self, path: str, data: str | None = None) -> Graph:
         """Return a graph of the bundle; `data` is the file of its large tensors."""
@@ -102,7 +102,7 @@ class Model:
         """Return scores of every item, float32 [items], by a score graph and these private tensors."""
         dense = {f"shared.{name}": value for name, value in state.part("shared").items()}
         dense |= {f"private.{name}": value for name, value in private.items()}
-        return Scorer(self.graph(path), self.items).scores(dense, self.context(state), self.rows(state))
+        return scores(self.graph(path), self.items, dense, self.context(state), self.rows(state))
 
     def context(self, state: State) -> npt.NDArray[np.int64] | Windows:
         """Return what scores read of the client's own items: its past positives, the newest of them, or its session."""
@@ -115,11 +115,8 @@ class Model:
     def told(self, learning: Learning, path: str, state: State, before: streams.Before) -> Floats:
         """Return what a graph computes of the tensors in `state` and of its session's window."""
         assert self.bundle.config.window is not None
-        dense, seen = (
-            state.part("shared") | state.part("private"),
-            streams.window(state, self.bundle.config.window, before),
-        )
-        graph = self.graph(path)
+        graph, dense = self.graph(path), state.part("shared") | state.part("private")
+        seen = streams.window(state, self.bundle.config.window, before)
         return graph.run({**named(learning, dense), **window_feeds(graph, seen, self.rows(state))})
 
     def rows(self, state: State) -> dict[str, Rows]:
@@ -133,8 +130,7 @@ class Model:
     def compared(self, state: State) -> Rows:
         """Return the rows by which items are alike: their vectors, or else the first table of values.
 
-        Neither numbers of tokens are such, nor rows that a graph makes for training. Raises `InputError` where there
-        are no others.
+        Rows that a graph makes for training are not such. Raises `InputError` where there are no others.
         """
         learning, tables = self.bundle.config.learning, self.rows(state)
         made = set() if learning is None else set(learning.prepared)
@@ -143,9 +139,9 @@ class Model:
                 return tables[name]
         raise InputError(f"bundle {self.bundle.root} has no rows of items to compare; nothing says which are near")
 
-    def tables(self, learning: Learning) -> dict[str, Floats]:
-        """The trained tables as the bundle brought them; `InputError` for one that it does not bring."""
-        trained = trained_tables(learning)
+    def tables(self) -> dict[str, Floats]:
+        """Return the trained tables as the bundle brought them; `InputError` for one that it does not bring."""
+        trained = trained_tables(self.bundle.config.learning)
         for name in trained:
             if name not in self._static:
                 raise InputError(
@@ -153,17 +149,56 @@ class Model:
                 )
         return {name: np.asarray(self._static[name](slice(None)), np.float32) for name in trained}
 
-    def _prepared(self, learning: Learning, tables: Mapping[str, Rows]) -> dict[str, Rows]:
-        def opened(path: str) -> Callable[[], Graph]:
-            return lambda: self.graph(path, learning.vectors_data)
-
-        return {name: Prepared(opened(path), tables, self.items).rows for name, path in learning.prepared.items()}
-
     def _vectors(self, learning: Learning, path: str, state: State) -> Floats:
         shared, kept = state.part("shared"), Kept(self.folder, self.bundle.manifest.bundle_id)
         vectors = kept.of(shared)
         if vectors is None or len(vectors) != self.items:
             graph = self.graph(path, learning.vectors_data)
-            vectors = read_vectors(graph, shared, self._static, self.items)
+            dense = {f"shared.{name}": value for name, value in shared.items()}
+            parts = [slice(at, min(at + TITLES, self.items)) for at in range(0, self.items, TITLES)]
+            vectors = np.concatenate([graph.run(dense | rows_of(graph, "items", part, self._static)) for part in parts])
+            if len(vectors) != self.items or not np.isfinite(vectors).all():
+                what = "gives vectors that are not finite numbers, one row per item"
+                raise InputError(f"{graph.path} {what}; undo the update")
             kept.keep(shared, vectors)
         return vectors
+
+
+TITLES = 64  # read at once: bounds memory whatever the catalogue's size
+
+
+class Kept:
+    """These are vectors on disk under the digest of their bundle and its tensors; damaged ones are made again."""
+
+    def __init__(self, folder: Path, bundle_id: str) -> None:
+        self._folder, self._bundle_id = folder, bundle_id
+
+    def of(self, shared: Mapping[str, Floats]) -> Floats | None:
+        """Return the vectors of these tensors; None when they are not there."""
+        for path in self._folder.glob(f"{self._start(shared)}*.npy"):
+            with suppress(OSError, ValueError):
+                found: Floats = mapped_array(path)
+                if found.dtype == np.float32 and found.ndim == 2 and path.stem.endswith(_digest(found)):
+                    return found
+        return None
+
+    def keep(self, shared: Mapping[str, Floats], vectors: Floats) -> None:
+        """Keep them in place of all others. Where they cannot be written they are made again the next time."""
+        path = self._folder / f"{self._start(shared)}{_digest(vectors)}.npy"
+        with suppress(InputError, OSError):
+            write_atomic(path, lambda file: np.save(file, vectors, allow_pickle=False), mode=0o600)
+            for other in self._folder.glob("vectors-*.npy"):
+                if other != path:
+                    other.unlink(missing_ok=True)
+
+    def _start(self, shared: Mapping[str, Floats]) -> str:
+        """Return how names of files with these tensors' vectors start; they end with a digest of the vectors."""
+        whole = hashlib.sha256(self._bundle_id.encode())
+        for name in sorted(shared):
+            whole.update(name.encode())
+            whole.update(np.asarray(shared[name], order="C").tobytes())
+        return f"vectors-{whole.hexdigest()[:16]}-"
+
+
+def _digest(vectors: Floats) -> str:
+    return hashlib.sha256(np.asarray(vectors, order="C").data).hexdigest()[:16]

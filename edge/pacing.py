@@ -1,22 +1,26 @@
-"""A device asks a server no faster than makes sense, and no more often in a day than any honest one has it ask.
+"""A device asks a server no faster than makes sense, no more often in a day than an honest one has it, nor for ever.
 
     asked.json      beside the device's state: requests of the day, of which some are written down before they are made
 
-Only requests on an open connection count: a server that is down uses up nothing of the day.
-
-After each answer without work a device waits longer than after the one before; an honest server holds such a request
-longer by itself. A process that is started again goes on counting, and a clock that is set back begins no new day.
+Only requests on an open connection count. After each answer without work a device waits longer than after the one
+before. A process that is started again goes on counting, and a clock that is set back begins no new day.
 """
 
 from __future__ import annotations
 
+import io
+import socket
 import time
 from dataclasses import dataclass
+from functools import partial
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from edge.records import Record
+from edge.verified_files import short
 from privacy.errors import InputError
 from privacy.files import write_atomic
 
@@ -38,9 +42,8 @@ class Asked(Record):
     def of(cls, folder: Path) -> Asked | None:
         """Return what is written down; None for nothing, or for what is damaged."""
         try:
-            with open(folder / NAME, "rb") as file:
-                return cls.model_validate_json(file.read(LIMIT))
-        except (OSError, ValidationError):
+            return cls.model_validate_json(short(folder / NAME, LIMIT))
+        except (OSError, ValueError):
             return None
 
 
@@ -77,3 +80,57 @@ class Pace:
             self.written = self.made + AHEAD - 1
             said = Asked(day=self.day, requests=self.written).model_dump_json()
             write_atomic(folder / NAME, f"{said}\n".encode(), mode=0o600)
+
+
+SILENCE_S = 60.0
+"""Longest that a server may say nothing."""
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """This is the moment until which a request may take, `seconds` from when it was made."""
+
+    until: float
+    seconds: float
+
+    @classmethod
+    def after(cls, seconds: float) -> Deadline:
+        return cls(time.monotonic() + seconds, seconds)
+
+    def left(self) -> float:
+        """Return the seconds that a socket may wait now, above 0. Raises `TimeoutError` where no time is left."""
+        left = self.until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"an answer took more than {self.seconds:g} s")
+        return min(left, SILENCE_S)
+
+    def bind(self, connection: HTTPConnection) -> None:
+        """Have an open connection send and answer until then."""
+        connection.sock.settimeout(self.left())
+        connection.response_class = partial(_Answer, deadline=self)  # type: ignore[assignment]
+
+
+class _Answer(HTTPResponse):
+    def __init__(self, sock: socket.socket, *given: Any, deadline: Deadline, **named: Any) -> None:
+        super().__init__(sock, *given, **named)
+        self.fp = io.BufferedReader(_Timed(self.fp.detach(), sock, deadline))  # type: ignore[attr-defined]
+
+
+class _Timed(io.RawIOBase):
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, deadline: Deadline) -> None:
+        self._raw, self._sock, self._deadline = raw, sock, deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._sock.settimeout(self._deadline.left())
+        try:
+            return self._raw.readinto(buffer)  # type: ignore[attr-defined,no-any-return]
+        except TimeoutError:
+            self._deadline.left()  # says so where it has passed
+            raise
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()

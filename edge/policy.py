@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from edge.learning import PROTOTYPE, ReleaseRecord
-from edge.limits import MOST
+from edge.limited_process import MOST
 from edge.manifest import Promise
 from edge.manifest_check import reason
+from edge.verified_files import short
 from privacy.errors import InputError, unknown
 from privacy.guarantee import Event
 
@@ -190,10 +190,7 @@ class Policy(BaseModel):
             yield _refused("largest_clip", f"updates are clipped to {clip:g}", f"largest_clip: {enough}")
 
     def too_few(self, promise: Promise | None, seen: int) -> bool:
-        """Say whether a secure sum of so many clients, as the device sees them, is opened of too few.
-
-        Only the device's own noise makes it no matter how many there are.
-        """
+        """Say whether a secure sum of so many clients, as the device sees them, is opened of too few."""
         return seen < self.least_cohort and not (promise is not None and promise.trust == "local")
 
     def _beyond(self, promise: Promise) -> Iterator[Refusal]:
@@ -271,10 +268,7 @@ def _broken(release: ReleaseRecord, promise: Promise) -> Iterator[str]:
 
 
 def _too_quiet(release: ReleaseRecord, promise: Promise, sensitivity: float) -> Iterator[str]:
-    """Compare the noise that is added with the noise that is promised.
-
-    On a grid the sensitivity is a whole number of steps in L1, and noise of whole steps is counted over that.
-    """
+    """Compare the noise that is added with what is promised; on a grid, in whole steps of it."""
     if release.step is not None:
         steps = max(1, math.floor(sensitivity / release.step * NEAR))
         if promise.steps not in (0, steps):
@@ -289,36 +283,29 @@ def _mapping(path: Path) -> dict[str, Any]:
     """Return a YAML file's keys and values as they are written: texts and lists of texts, whatever they look like."""
     import yaml
 
-    class Loader(yaml.BaseLoader):
-        """This loader makes nothing but texts, lists and mappings, and refuses aliases, depth and repeated keys."""
-
-        depth = 0
-
-        def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-            self.depth += 1
-            if self.depth > DEEPEST or self.check_event(yaml.AliasEvent):
-                raise ValueError("aliases and deep nesting are not read; write plain keys and values")
-            node = super().compose_node(parent, index)
-            self.depth -= 1
-            if isinstance(node, yaml.MappingNode):
-                keys = sorted(str(key.value) for key, _ in node.value)
-                for one, other in pairwise(keys):
-                    if one == other:
-                        raise ValueError(f"key {one} is given twice; keep one")
-            return node
-
     try:
-        with open(path, "rb") as file:
-            content = file.read(MOST_BYTES + 1)
-        if len(content) > MOST_BYTES:
-            raise ValueError(f"it is larger than {MOST_BYTES >> 10} kB")
-        found = yaml.load(content.decode("utf-8"), Loader=Loader)  # noqa: S506  # makes texts alone
+        text = short(path, MOST_BYTES).decode("utf-8")
+        depth = 0
+        for event in yaml.parse(text, Loader=yaml.BaseLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST or isinstance(event, yaml.AliasEvent):
+                raise ValueError("aliases and deep nesting are not read; write plain keys and values")
+        node = yaml.compose(text, Loader=yaml.BaseLoader)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a policy: {reason(error)}") from error
-    if found in (None, ""):
+    if node is None or node.value == "":
         return {}
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
-        raise InputError(f"{path} is not a policy: write keys and values, such as epsilon: 4")
+    found: dict[str, Any] = {}
+    wrong = InputError(f"{path} is not a policy: write keys and values, such as epsilon: 4")
+    if not isinstance(node, yaml.MappingNode):
+        raise wrong
+    for key, value in node.value:
+        several = isinstance(value, yaml.SequenceNode)
+        if not all(isinstance(one, yaml.ScalarNode) for one in (key, *(value.value if several else [value]))):
+            raise wrong
+        if key.value in found:
+            raise InputError(f"{path} is not a policy: key {key.value} is given twice; keep one")
+        found[key.value] = [one.value for one in value.value] if several else value.value
     return found

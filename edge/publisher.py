@@ -1,7 +1,7 @@
 """A device trusts the key that signed its first bundle, remembers it, and takes nothing from anybody else.
 
 Where the publisher has shown it a set of keys that follows from that one (`follow`), it takes what any of the set has
-signed, and nothing of a key that is no longer in it.
+signed.
 """
 
 from __future__ import annotations
@@ -12,20 +12,14 @@ from pathlib import Path
 
 from edge.bundle import Bundle
 from edge.delta import Delta
-from edge.keys import KeyChain, KeySet
 from edge.policy import NAME, Policy
 from edge.rollback import Seen, note
-from edge.signature import KeyId, Trusted, keys_in
+from edge.signature import KeyChain, KeyId, KeySet, Trusted, keys_in
 from edge.state import PREVIOUS, STATE, Damaged, Store
 from privacy.errors import InputError
 
 FACT = "publisher"
 """Of a device's state: the id of the key that it remembers; null: it was let to take what nobody signed."""
-
-
-def check(bundle: Bundle, store: Store, policy: Policy) -> None:
-    """Compare a bundle's key with those that a device takes bundles of; arguments else and errors as `check_key`."""
-    check_key(f"bundle {bundle.root}", bundle.signed_by, store, policy)
 
 
 def check_key(where: str, signed_by: KeyId | None, store: Store, policy: Policy) -> None:
@@ -35,12 +29,14 @@ def check_key(where: str, signed_by: KeyId | None, store: Store, policy: Policy)
     that nobody signed, unless the device's policy allows it.
     """
     shown, remembered = Seen.of(store.folder).keys, _remembered(store)
-    if shown is not None:
-        _check_shown(where, signed_by, shown)
-    elif remembered is not None and signed_by != remembered:
-        by = "nobody" if signed_by is None else f"key {signed_by[:16]}..."
+    if shown is not None and signed_by not in shown.ids:
         raise InputError(
-            f"{where} is signed by {by}, but {store.folder} has trusted key {str(remembered)[:16]}... "
+            f"{where} is signed by {_by(signed_by)}, which is not among its publisher's keys (set "
+            f"{shown.version}): it is revoked, or another's; get the bundle again"
+        )
+    if shown is None and remembered is not None and signed_by != remembered:
+        raise InputError(
+            f"{where} is signed by {_by(signed_by)}, but {store.folder} has trusted key {str(remembered)[:16]}... "
             "since its first use; get the bundle from whom it came from, or start afresh with another --state"
         )
     if signed_by is None and policy.signed:
@@ -50,13 +46,8 @@ def check_key(where: str, signed_by: KeyId | None, store: Store, policy: Policy)
         )
 
 
-def _check_shown(where: str, signed_by: KeyId | None, shown: KeySet) -> None:
-    if signed_by not in shown.ids:
-        by = "nobody" if signed_by is None else f"key {signed_by[:16]}..."
-        raise InputError(
-            f"{where} is signed by {by}, which is not among its publisher's keys (set "
-            f"{shown.version}): it is revoked, or another's; get the bundle again"
-        )
+def _by(key: str | None) -> str:
+    return "nobody" if key is None else f"key {key[:16]}..."
 
 
 def keys_of(bundle: Bundle, store: Store) -> list[KeyId] | None:
@@ -88,10 +79,9 @@ def follow(state: str | Path, path: str | Path, trusted: Trusted = None) -> KeyS
 def check_update(delta: Delta, keys: Sequence[KeyId] | None) -> None:
     """Raise `InputError` for an update that none of these keys has signed; None: nobody's signature is asked for."""
     if keys is not None and delta.signed_by not in keys:
-        by = "nobody" if delta.signed_by is None else f"key {delta.signed_by[:16]}..."
         raise InputError(
-            f"the update is signed by {by}, and this device takes its publisher's alone; get it from there, or sign it "
-            "with `export.sign.sign_delta`; nothing was changed"
+            f"the update is signed by {_by(delta.signed_by)}, and this device takes its publisher's alone; get it from "
+            "there, or sign it with `export.sign.sign_delta`; nothing was changed"
         )
 
 

@@ -34,10 +34,7 @@ class Ragged:
 
     @cached_property
     def counts(self) -> npt.NDArray[np.int64]:
-        """Return the length of every row, int64 [n], read-only.
-
-        Counted once, since a round asks again for every shard.
-        """
+        """Return the length of every row, int64 [n], read-only."""
         out = np.diff(self.offsets)
         out.flags.writeable = False
         return out

@@ -2,54 +2,56 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from edge import exchange
-from edge.catalogue import top
-from edge.cold_start import Recommendations, StartList, ranked
+from edge.bundle import Bundle
+from edge.catalogue import Catalogue, Recommendations, StartList, ranked, top
 from edge.explain import Explanation, explained
+from edge.learning import Learning
+from edge.local_work import LocalWork
+from edge.model import Model
+from edge.state import State, Store
 from privacy.errors import InputError
-
-if TYPE_CHECKING:
-    from edge.bundle import Bundle
-    from edge.catalogue import Catalogue
-    from edge.learning import Learning
-    from edge.local_work import LocalWork
-    from edge.model import Model
-    from edge.state import State
 
 Floats = npt.NDArray[np.float32]
 
 
-class Adviser(ABC):
+class Adviser:
     """This is the part of a device that recommends, by its state as it is on the disk."""
 
     bundle: Bundle
+    store: Store
     catalogue: Catalogue
     _model: Model
     _work: LocalWork
     _first: StartList | None
 
     @property
-    @abstractmethod
     def learning(self) -> Learning:
-        """Return what the bundle says about learning."""
+        """Return what the bundle says about learning; `InputError` when it can only recommend."""
+        if self.bundle.config.learning is None:
+            raise InputError(f"bundle {self.bundle.root} only recommends: it was exported without step graphs")
+        return self.bundle.config.learning
 
     @property
-    @abstractmethod
     def state(self) -> State:
-        """Return the state as it is on the disk."""
+        """Return the state as it is on the disk; `InputError` when it belongs to another bundle."""
+        found = self.store.read()
+        own = self.bundle.manifest.bundle_id
+        if found.facts.get("bundle") != own:
+            other = str(found.facts.get("bundle"))[:12]
+            raise InputError(
+                f"{self.store.folder} is the state of bundle {other}, not of {own[:12]}: go on under this one with "
+                "`edgefr device update` or --renew, or give another --state"
+            )
+        return found
 
     def scores(self, reply: Floats | None = None) -> Floats:
-        """Return the device's own score (logit) of every item, float32 [items].
-
-        `reply`: in place of the one it keeps.
-        """
+        """Return the device's own score (logit) of every item, float32 [items]; `reply`: in place of the one kept."""
         state = self.state
         if reply is not None:
             state.put("private", exchange.reply_of(reply, self.learning, state))
@@ -68,8 +70,8 @@ class Adviser(ABC):
         """Return the k best items, as (id, title, score), best first; ties in the catalogue's order.
 
         What the user has had is left out, but not where sessions are read, which may repeat themselves. `reply`: the
-        server's to the prototype of the session, for this once; None: the last one the device has kept. Who has had
-        nothing yet is shown the bundle's own list, or nothing: the `basis` says so.
+        server's to the prototype of the session, for this once. Who has had nothing yet is shown the bundle's own list,
+        or nothing: the `basis` says so.
         """
         left_out, state = self.catalogue.numbers(exclude), self.state
         had = np.concatenate([state.tensors[f"items.{name}"] for name in ("own", "past", "seen")])
@@ -102,9 +104,6 @@ class Adviser(ABC):
 
         `items`: ids or numbers (None: the `k` best). Raises `InputError` for a method that says nothing of the kind,
         and where the user has had nothing.
-
-        >>> device.explain()[0].leans[-1].weight  # doctest: +SKIP
-        0.41
         """
         state, asked = self.state, items
         if asked is None:

@@ -7,16 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.bundle import open_bundle
-from edge.catalogue import Catalogue
+from edge.catalogue import Catalogue, Recommendations, StartList, open_table, ranked
 from edge.clients import Clients, ClientState, read_tensors
-from edge.cold_start import Recommendations, StartList, ranked
 from edge.encoder import TextEncoder, open_encoder
 from edge.explain import Explanation, explained
 from edge.graph import Graph
-from edge.scorer import Rows, Scorer
+from edge.scorer import Rows, scores
 from edge.sessions import Windows, window_of
 from edge.signature import Trusted
-from edge.tables import open_table
 from edge.word_vectors import WordEncoder
 from privacy.errors import InputError
 
@@ -35,12 +33,12 @@ class Recommender:
 
     def __init__(self, bundle: str | Path, *, trusted: Trusted = None) -> None:
         self.bundle = open_bundle(bundle, trusted=trusted)
-        manifest, config = self.bundle.manifest, self.bundle.config
+        config = self.bundle.config
         self.catalogue = Catalogue(self.bundle)
         self._clients = Clients(self.bundle)
         self._tables = {table.name: open_table(self.bundle, table) for table in config.tables}
         self._shared = read_tensors(self.bundle, config.shared)
-        self._scorer = Scorer(Graph(self.bundle.file(config.score), entry=self.bundle.entry), manifest.item_count)
+        self._score = Graph(self.bundle.file(config.score), entry=self.bundle.entry)
         self._start = StartList.of(self.bundle)
         self._encoder: TextEncoder | WordEncoder | None = None
 
@@ -55,7 +53,7 @@ class Recommender:
 
     def scores(self, user: str | ClientState | None = None, history: Iterable[str | int] | None = None) -> Floats:
         """Return a user's score (logit) of every item, float32 [items]. Arguments as in `recommend`."""
-        return self._scorer.scores(*self._read(user, history))
+        return scores(self._score, self.items, *self._read(user, history))
 
     def explain(
         self,
@@ -83,14 +81,14 @@ class Recommender:
             past = self.catalogue.numbers(history)
             times = np.zeros(len(past), np.int64)
         context: Ints | Windows = past
-        if self.bundle.config.window is not None:
-            context = window_of(past, times, self.bundle.config.window)
-        elif self.bundle.config.last is not None:
-            context = window_of(past, np.zeros(len(past), np.int64), self.bundle.config.last)
+        config = self.bundle.config
+        if config.window is not None or config.last is not None:
+            times = times if config.window is not None else np.zeros(len(past), np.int64)
+            context = window_of(past, times, config.window or config.last or 0)
         dense = {f"shared.{name}": tensor for name, tensor in self._shared.items()}
         dense |= {f"private.{name}": tensor for name, tensor in private.items()}
         own = {name: tensor.__getitem__ for name, tensor in private.items()}
-        return dense, context, own | {name: table.rows for name, table in self._tables.items()}
+        return dense, context, own | self._tables
 
     def recommend(
         self,
@@ -101,12 +99,11 @@ class Recommender:
     ) -> Recommendations:
         """Return the k best items as (id, title, score), best first; ties in the catalogue's order.
 
-        `user`: one of `users`, or the state of a client that the bundle does not carry; None: a new device with the
-        initial private tensors. Items the user has seen are left out, and those in `exclude` (ids or numbers).
-        `history` replaces the user's past positives in methods that read them; where these are a session it is in
-        order, at one moment, and only `exclude` is left out. Fewer than k come back when fewer are left. A user without
-        history is shown the bundle's own list, or nothing: the `basis` says so. Raises `InputError` for k < 1, unknown
-        users or items, and when nothing is left.
+        `user`: one of `users`, or the state of a client that the bundle does not carry; None: a new device. Items the
+        user has seen are left out, and those in `exclude` (ids or numbers). `history` replaces the user's past
+        positives; where these are a session it is in order, at one moment, and only `exclude` is left out. A user
+        without history is shown the bundle's own list, or nothing: the `basis` says so. Raises `InputError` for k < 1,
+        unknown users or items, and when nothing is left.
         """
         client, left_out = self._client(user), self.catalogue.numbers(exclude)
         given = None if history is None else self.catalogue.numbers(history).tolist()

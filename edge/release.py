@@ -12,25 +12,22 @@ charged always ends in a release, since a missing one would tell a bit that no n
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
+import numpy as np
+
+from edge import rollback as seen
+from edge import session_state as streams
 from edge.device_ledger import Spending
-from edge.policy import event_of
+from edge.learning import Learning
+from edge.policy import Policy, event_of
+from edge.recommendation import Adviser
+from edge.state import BEGUN, State
 from edge.update import ClientUpdate
 from privacy.errors import InputError
+from privacy.guarantee import Event
 
-if TYPE_CHECKING:
-    from edge.bundle import Bundle
-    from edge.learning import Learning
-    from edge.local_work import LocalWork
-    from edge.policy import Policy
-    from edge.state import State, Store
-    from privacy.guarantee import Event
-
-BEGUN = "begun"
-"""Fact of a state: the round that was charged and whose release is not there yet."""
 CUT_OFF = "its training was cut off before it ended"
 
 
@@ -44,31 +41,10 @@ def may_be_clear(state: State) -> bool:
     return bool(state.facts.get("clear")) and state.facts.get("masked") != number
 
 
-class Releaser(ABC):
+class Releaser(Adviser):
     """This is the part of a device that lets its updates leave."""
 
-    bundle: Bundle
     policy: Policy
-    store: Store
-    _work: LocalWork
-
-    @property
-    @abstractmethod
-    def learning(self) -> Learning:
-        """Return what the bundle says about learning."""
-
-    @property
-    @abstractmethod
-    def state(self) -> State:
-        """Return the state as it is on the disk."""
-
-    @abstractmethod
-    def _add(self, state: State, interactions: Iterable[str | int], times: Iterable[int] | None) -> None:
-        """Add new interactions to a state."""
-
-    @abstractmethod
-    def _settle(self) -> None:
-        """Note that the device has learned under its bundle."""
 
     def learn(
         self, interactions: Iterable[str | int] = (), times: Iterable[int] | None = None, *, masked: bool = False
@@ -76,14 +52,14 @@ class Releaser(ABC):
         """Add interactions (item ids or numbers), do the local work of the next round, and release the update.
 
         `times`: when each of them was, unix seconds, for methods that read sessions (None: now). `masked`: it is going
-        to leave under the masks of a secure sum (`edge.sealed_round`).
+        to leave under the masks of a secure sum (`edge.remote`).
 
-        Asked again before the server's next update, it hands out the same release: nothing is released twice. It is in
-        the device's own ledger before it is handed out, and where anything is promised before training begins; then
-        whatever becomes of training, a release comes (`work` says why it is noise alone). Raises `InputError` for
-        unknown items, for a release that the device's policy or ledger refuses, for one in the clear that was made for
-        a secure sum, and for a round that was released before an update was undone; where nothing is promised also when
-        there is nothing to learn from, and for training that fails or diverges.
+        Asked again before the server's next update, it hands out the same release. It is in the device's own ledger
+        before it is handed out, and where anything is promised before training begins; then a release comes whatever
+        becomes of training (`work` says why it is noise alone). Raises `InputError` for unknown items, for a release
+        that the device's policy or ledger refuses, for one in the clear that was made for a secure sum, and for a round
+        that was released before an update was undone; where nothing is promised also when there is nothing to learn
+        from, and for training that fails or diverges.
         """
         learning = self.learning
         with self.store.locked():
@@ -91,9 +67,13 @@ class Releaser(ABC):
             self._add(state, interactions, times)
             number = state.facts["round"] + 1
             if not masked:
-                self._stays_sealed()
-            if number in (state.facts["learned"], state.facts.get(BEGUN)):
-                self._keeps_its_masks(state, number, masked)
+                self._allowed(self.policy.refuses_in_the_clear())
+            begun = number in (state.facts["learned"], state.facts.get(BEGUN))
+            if begun and not masked and not may_be_clear(state):
+                raise Withheld(
+                    f"the update of round {number} was made for a secure sum, and leaves under masks alone; "
+                    "take the server's next update first"
+                )
             if state.facts["learned"] == number:
                 self.store.write(state)
                 return ClientUpdate.of(state.facts["release"], state.part("outbox"))
@@ -115,24 +95,19 @@ class Releaser(ABC):
 
         Two totals that differ by one device would be its update.
         """
-        with self.store.locked():
-            state = self.state
+        with self._changed() as state:
             if state.facts.get("masked") == number:
                 raise Withheld(f"the update of round {number} has left in a secure sum, and leaves in no other")
             state.facts["masked"] = number
-            self.store.write(state)
 
     def refuses(self) -> str | None:
         """Return why no update may leave this device now, in one line, by its own policy and ledger; None: one may."""
         return self._refuses(self.state)
 
-    # --- parts ----------------------------------------------------------------------------------------------------
-
     def _made(self, learning: Learning, state: State, number: int, masked: bool) -> ClientUpdate:
         """Make the release of a round, charged in `state`; of a promise the charge is on the disk before training.
 
-        A round that was charged and cut off is not trained again: what stopped it would stop it for ever. It is
-        released as noise on zeros, and nothing of it has left before.
+        A round that was charged and cut off is not trained again: what stopped it would stop it for ever.
         """
         if state.facts.get(BEGUN) == number:
             self._allowed(self._unfit())
@@ -157,18 +132,6 @@ class Releaser(ABC):
         spent = Spending.of(state.part("ledger")).after(number, self._event, learning.release.clip, int(time.time()))
         state.put("ledger", spent.arrays())
 
-    def _keeps_its_masks(self, state: State, number: int, masked: bool) -> None:
-        """Raise `Withheld` where a release that was made for a secure sum would leave in the clear."""
-        if not (masked or may_be_clear(state)):
-            raise Withheld(
-                f"the update of round {number} was made for a secure sum, and leaves under masks alone; "
-                "take the server's next update first"
-            )
-
-    def _stays_sealed(self) -> None:
-        """Raise `Withheld` where nothing may leave but under the masks of a secure sum."""
-        self._allowed(self.policy.refuses_in_the_clear())
-
     def _allowed(self, why: str | None) -> None:
         if why is not None:
             raise Withheld(f"nothing leaves this device: {why}")
@@ -177,9 +140,36 @@ class Releaser(ABC):
         return self._unfit() or Spending.of(state.part("ledger")).may(self._event, int(time.time()), self.policy)
 
     def _unfit(self) -> str | None:
-        """Return why nothing of this bundle may leave, whatever has left before, by the policy alone; None: it may."""
         learning, bundle = self.learning, self.bundle
         return self.policy.refuses(learning.release, bundle.manifest.privacy, bundle.signed_by, learning.leaving)
+
+    @contextmanager
+    def _changed(self) -> Iterator[State]:
+        with self.store.locked():
+            state = self.state
+            yield state
+            self.store.write(state)
+
+    def _take(self) -> None:
+        manifest = self.bundle.manifest
+        seen.note(self.store.folder, serial=manifest.serial, reached=(manifest.bundle_id, 0))
+
+    def _settle(self) -> None:
+        """Take no older bundle from now on, and drop the state under the one before; the caller holds the lock."""
+        self._take()
+        self.store.settle()
+
+    def _add(self, state: State, interactions: Iterable[str | int], times: Iterable[int] | None) -> None:
+        """Add new interactions to those of the block, where what is there changes nothing, and to the session."""
+        items, own = self.catalogue.numbers(interactions), state.tensors["items.own"]
+        known = set(own.tolist())
+        new = [item for item in dict.fromkeys(items.tolist()) if item not in known]
+        state.tensors["items.own"] = np.concatenate([own, np.array(new, np.int64)])
+        config = self.bundle.config
+        if config.window is not None:
+            how = None if config.learning is None else config.learning.sessions
+            moments = streams.moments(state, len(items), times, int(time.time()))
+            streams.extend(state, items, moments, streams.GAP_S if how is None else how.gap_s, config.window)
 
     @property
     def _event(self) -> Event:

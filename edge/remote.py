@@ -6,6 +6,7 @@ behind it, empty where those are the bundle's own; that of the end is the server
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -20,11 +21,24 @@ from edge.device import Device
 from edge.identity import Identity
 from edge.learning import Learning
 from edge.limited_process import NOW, timed
+from edge.records import Record
 from edge.release import Withheld, may_be_clear
-from edge.sealed_round import Sealing
-from edge.secure_sum import SumRefused
+from edge.secure_sum import Participant, SumRefused
 from edge.signature import opened_seal, place
-from edge.update import ClientUpdate
+from edge.sum_messages import (
+    LIMIT,
+    Agreed,
+    Agreeing,
+    Asked,
+    KeysMessage,
+    Message,
+    Neighbours,
+    Opening,
+    Shares,
+    Step,
+    opened,
+)
+from edge.update import ClientUpdate, whole_steps
 from privacy.errors import InputError
 from privacy.files import write_atomic
 
@@ -34,12 +48,12 @@ HEADERS = 1 << 20  # bytes of a file of tensors that are not values
 
 @dataclass
 class TrafficCounts:
-    """This counts what a device did for a server.
+    """This counts what a device did for a server: bytes of bodies, and rounds by what became of them.
 
-    Rounds whose release was taken, those that had closed, those it was told to sit out since its privacy budget is
-    spent, those whose secure sum the device refused (`refused`: why, the last time), those whose training failed, which
-    were answered with noise alone (`failure`: how, the last time), bytes of bodies. `stopped`: why the device let no
-    more leave (None: it did to the end). `fruitless`: rounds in a row, up to now, of which nothing was taken.
+    Those whose release was taken, that had closed (`late`), that it sat out since its privacy budget is spent
+    (`rested`), whose secure sum it refused (`unsafe`; `refused`: why, the last time), whose training failed (`failure`:
+    how, the last time). `stopped`: why the device let no more leave. `fruitless`: rounds in a row, up to now, of which
+    nothing was taken.
     """
 
     taken: int = 0
@@ -59,25 +73,12 @@ class TrafficCounts:
         """Return whether the server had a round for this device at all."""
         return bool(self.taken + self.late + self.rested + self.unsafe) or self.stopped is not None
 
-    def failing(self, failure: str | None) -> None:
-        """Count a round whose training failed, and how (None: it did not)."""
-        if failure is not None:
-            self.failed, self.failure = self.failed + 1, failure
-
-    def ended(self, taken: bool) -> None:
-        """Count a round whose release was taken, or came too late."""
-        if taken:
-            self.taken, self.fruitless = self.taken + 1, 0
-        else:
-            self.late += 1
-
 
 Tell = Callable[[str, int, int, str], None]
 """Hears of a device's round by name, whether it is over for the device (1 of 1), and how it stands in words."""
 
 
-def _silent(stage: str, done: int, total: int, note: str) -> None:
-    """Tell nobody."""
+def _silent(stage: str, done: int, total: int, note: str) -> None: ...
 
 
 def update_limit(learning: Learning) -> int:
@@ -134,15 +135,11 @@ def join(
 ) -> TrafficCounts:
     """Work for the server at `url` until it has no more rounds, then take its last update.
 
-    A device that was stopped at any moment goes on where it was when it joins again: what it has learned of a round is
-    sent first, not learned again. It has to be enrolled there (`edge.connection.enrol`). It ends by itself where its
-    own policy or ledger lets nothing more leave. `times`: when each interaction was, unix seconds, for methods that
-    read sessions: each round meets the next session (None: all are of the newest). `progress` hears how each round
-    stands.
-
-    Raises `InputError` for a device that is not enrolled or lets nothing leave at all, a server that cannot be reached
-    or refuses the device, one of another bundle, one whose rounds are not those that the device's state has come to,
-    and as `Device.learn`.
+    A device that was stopped goes on where it was: what it has learned of a round is sent first. It has to be enrolled
+    there (`edge.connection.enrol`). It ends by itself where its own policy or ledger lets nothing more leave. `times`:
+    when each interaction was, unix seconds, for methods that read sessions: each round meets the next session (None:
+    all are of the newest). Raises `InputError` for a device that is not enrolled or lets nothing leave at all, a server
+    that cannot be reached or refuses the device, one of another bundle or of other rounds, and as `Device.learn`.
 
     >>> join(Device("bundles/phone_sd680", "state"), "http://127.0.0.1:8080", ["318"]).taken  # doctest: +SKIP
     3
@@ -154,7 +151,7 @@ def join(
         raise Withheld(f"nothing would leave this device: {why}")
     limit = update_limit(device.learning)
     counts, after = TrafficCounts(), 0
-    if (waiting := unanswered(device)) is not None and server.send_again(waiting.round, waiting.to_bytes()):
+    if (waiting := unanswered(device)) is not None and server.send(waiting.round, waiting.to_bytes(), again=True):
         counts.taken, after = 1, waiting.round
         progress(f"round {after}", 1, 1, "answered, waiting for the next")
     own = Own(list(interactions), None if times is None else list(times))
@@ -173,7 +170,6 @@ def join(
             progress(f"round {after}", 1, 1, "sat out, the budget is spent; waiting for the next")
             continue
         counts.bytes_down += len(task.content)
-        check_bundle(device, task, url)
         catch_up(device, task, url)
         if task.done:
             return counts
@@ -182,9 +178,11 @@ def join(
             with timed():
                 release = device.learn(*own.of_round(device, task.round), masked=task.seat is not None)
             after = task.round
-            counts.failing(device.work.get("failed"))
+            if (failure := device.work.get("failed")) is not None:
+                counts.failed, counts.failure = counts.failed + 1, failure
             taken = _sent(device, server, task, release, counts)
-            counts.ended(taken)
+            counts.taken, counts.late = counts.taken + taken, counts.late + (not taken)
+            counts.fruitless = 0 if taken else counts.fruitless
             progress(f"round {after}", 1, 1, f"{'answered' if taken else 'too late'}, waiting for the next")
         except SumRefused as refused:
             counts.unsafe, counts.refused = counts.unsafe + 1, str(refused)
@@ -197,8 +195,7 @@ def join(
 def unanswered(device: Device) -> ClientUpdate | None:
     """Return the release of the round that the device is in, made to leave in the clear; None where there is none.
 
-    Rounds may have gone on without it, and it is still of the one that it was made for: a server that waits for nobody
-    in particular takes it, though it would not hand out that round again.
+    A server that waits for nobody in particular takes it, though its rounds have gone on.
     """
     state = device.state
     may = may_be_clear(state) and device.policy.refuses_in_the_clear() is None
@@ -211,35 +208,22 @@ def unanswered(device: Device) -> ClientUpdate | None:
 
 def _sent(device: Device, server: Server, task: Task, release: ClientUpdate, counts: TrafficCounts) -> bool:
     """Send a round's release, under masks where its task has a seat in a secure sum; whether it was taken."""
-    if task.seat is None:
-        content = release.to_bytes()
-        taken = server.send(task.round, content)
-        counts.bytes_up += len(content) if taken else 0
-        return taken
-    sealing = Sealing(device, server, task)
-    try:
-        return sealing.sent(release)
-    finally:
-        counts.bytes_up += sealing.traffic.up
-        counts.bytes_down += sealing.traffic.down
+    if task.seat is not None:
+        return Sealing(device, server, task, counts).sent(release)
+    content = release.to_bytes()
+    taken = server.send(task.round, content)
+    counts.bytes_up += len(content) if taken else 0
+    return taken
 
 
-def check_bundle(device: Device, task: Task, url: str) -> None:
-    """Raise `InputError` where a server takes the device to hold another bundle: nothing is learned for it then."""
-    own = device.bundle.manifest.bundle_id
+def catch_up(device: Device, task: Task, url: str) -> None:
+    """Take a task's update unless the device has it; `InputError`, untaken, for one that leads elsewhere."""
+    own, starts = device.bundle.manifest.bundle_id, task.round if task.done else task.round - 1
     if task.bundle not in (None, own):
         raise InputError(
             f"{url} takes this device to hold bundle {str(task.bundle)[:12]}, and it holds {own[:12]}: go on under "
             "that one with `edgefr device update --from` (nothing was learned)"
         )
-
-
-def catch_up(device: Device, task: Task, url: str) -> None:
-    """Take a task's update unless the device has it; `InputError` when it then is not where the task starts.
-
-    An update that leads anywhere else is not taken: a number out of the air would be the device's round for good.
-    """
-    starts = task.round if task.done else task.round - 1
     if task.content:
         content, signature = opened_seal(task.content)
         path = write_atomic(device.store.folder / UPDATE, content, mode=0o600)
@@ -263,12 +247,75 @@ def catch_up(device: Device, task: Task, url: str) -> None:
 
 
 def _values(learning: Learning, names: set[str]) -> int:
-    """Return the bytes of these tensors, whole, with an item number beside every row of a table."""
-    size = 0
-    for tensor in learning.tensors:
-        if tensor.name in names:
-            count = 4
-            for extent in tensor.shape:
-                count *= extent
-            size += count + (8 * tensor.shape[0] if tensor.kind == "rows" else 0)
-    return size
+    found = [t for t in learning.tensors if t.name in names]
+    return sum(4 * math.prod(t.shape) + (8 * t.shape[0] if t.kind == "rows" else 0) for t in found)
+
+
+@dataclass
+class Sealing:
+    """This is a device in the sum of one round: its update leaves under masks, and the server learns the total alone.
+
+    Its secrets live as long as the call. Before its vector leaves, its state says so, and no vector of a round leaves
+    in two sums: two totals that differ by one device would be its update. A device that is stopped within a sum is out
+    of it; what it spent stays counted.
+    """
+
+    device: Device
+    server: Server
+    task: Task
+    counts: TrafficCounts
+
+    def sent(self, update: ClientUpdate) -> bool:
+        """Send an update under masks, and what opens the sum; whether all of it was taken.
+
+        False: the sum went on without this device, or is given up. Raises `SumRefused` where the device refuses what
+        it is told, and for a round in which it sees fewer others than its policy asks for.
+        """
+        device, seat = self.device, self.task.seat
+        assert seat is not None
+        if device.has_left_masked(self.task.round):
+            return False
+        vector = whole_steps(update, device.learning)
+        part = Participant(seat.session(update.bundle, self.task.round), seat.number)
+        if (near := self._told(Neighbours, "keys", KeysMessage.of(part.keys))) is None:
+            return False
+        self._enough(len(near.keys))
+        shares = part.share(near.near, near.signers, near.threshold)
+        if (inbox := self._told(Shares, "shares", Shares.of(shares))) is None:
+            return False
+        masked = part.masked(vector, inbox.contents)
+        device.leave_masked(self.task.round)
+        if (asked := self._told(Asked, "vector", masked.astype("<u4").tobytes())) is None:
+            return False
+        self._enough(len(near.keys.keys() & set(asked.arrived)))
+        signature = part.agree(set(asked.sent), set(asked.arrived))
+        if (agreed := self._told(Agreed, "agree", Agreeing(signature=signature.hex()))) is None:
+            return False
+        return self._sent("opening", Opening.of(part.reveal(agreed.contents)))
+
+    def _told(self, kind: type[Message], step: Step, said: Record | bytes) -> Message | None:
+        """Send what a step asks for and wait until it has ended; None: it goes on without this device."""
+        answer = self.server.told(step, self.task.round, LIMIT) if self._sent(step, said) else None
+        if answer is None:
+            return None
+        self.counts.bytes_down += len(answer)
+        return opened(kind, answer)
+
+    def _sent(self, step: Step, said: Record | bytes) -> bool:
+        content = said if isinstance(said, bytes) else said.model_dump_json().encode()
+        taken = self.server.tell(step, self.task.round, content)
+        self.counts.bytes_up += len(content) if taken else 0
+        return taken
+
+    def _enough(self, others: int) -> None:
+        """Raise `SumRefused` where this device sees fewer others in the sum than its policy asks for.
+
+        It sees its neighbours alone, and takes nobody's word for the rest.
+        """
+        policy = self.device.policy
+        if policy.too_few(self.device.bundle.manifest.privacy, others + 1):
+            raise SumRefused(
+                f"policy least_cohort: this device sees {others} others in the sum of round {self.task.round}, and "
+                f"{policy.least_cohort - 1} are asked for; more devices may be there next time, or allow it with "
+                f"least_cohort: {others + 1}"
+            )

@@ -35,9 +35,7 @@ class Replay:
 
 
 def ranks(scores: npt.NDArray[np.float32], places: Ints) -> Ints:
-    """Return ranks (1 is best) among all of some items:
-
-    `scores` [C, n]; `places` [C, N] their columns, -1 for none (rank 0).
+    """Return ranks (1 is best) by `scores` [C, n] of their columns `places` [C, N], -1 for none (rank 0).
 
     Of equal scores the one in the earlier column is better, so every client's ranks differ.
 

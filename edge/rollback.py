@@ -2,32 +2,26 @@
 
     seen.json       highest serial of a bundle, highest round of this bundle, latest time of the clock, newest keys
 
-It is not in the state, so going back to an earlier state (`Device.undo`) takes nothing out of it. What is older than it
-is refused, and what has expired by its time has expired, whatever the clock says now; whoever had the clock wrong
-removes the file. It has a lock of its own, since whoever only looks at a device notes the time too.
+It is not in the state, so going back to an earlier state takes nothing out of it. Whoever had the clock wrong removes
+the file. It has a lock of its own, since whoever only looks at a device notes the time too.
 """
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
 from edge.device_ledger import LATEST
-from edge.keys import KeySet
 from edge.manifest_check import Terms
 from edge.records import Record, Round, Whole
-from edge.signature import Trusted
-from edge.state import SEEN, Store
+from edge.signature import KeySet, Trusted
+from edge.state import SEEN, Store, held
+from edge.verified_files import short
 from privacy.errors import InputError
 from privacy.files import write_atomic
-from privacy.machine import hold
 
 SCHEMA: Literal["edgefr.seen/1"] = "edgefr.seen/1"
 NAME, LOCK = SEEN, "seen.lock"
@@ -59,18 +53,12 @@ class Seen(Record):
         try:
             if not path.exists():
                 return cls(schema_=SCHEMA)
-            with path.open("rb") as file:
-                return cls.model_validate_json(file.read(LIMIT))
+            return cls.model_validate_json(short(path, LIMIT))
         except (OSError, ValueError) as error:
             raise InputError(
                 f"{path} is damaged, so nobody can tell what is older than what this device has seen; restore it, or "
                 "remove it to begin anew"
             ) from error
-
-    @property
-    def moment(self) -> datetime:
-        """Return the latest time of the clock."""
-        return datetime.fromtimestamp(self.seconds, UTC)
 
     def round_of(self, bundle: str) -> int:
         """Return the highest round that was seen under a bundle."""
@@ -93,43 +81,14 @@ class Seen(Record):
         return self.model_copy(update={**newest, "bundle": bundle, "round": highest, "keys": keys})
 
 
-def note(
-    folder: Path,
-    serial: int = 0,
-    seconds: int = 0,
-    reached: tuple[str, int] | None = None,
-    keys: KeySet | None = None,
-) -> Seen:
+def note(folder: Path, **found: Any) -> Seen:
     """Add to what a device has seen, on its disk and under a lock; arguments as `Seen.after`."""
-    with _held(folder):
+    with held(folder, LOCK, WAIT_S):
         before = Seen.of(folder)
-        found = before.after(serial, seconds, reached, keys)
-        if found != before:
-            write_atomic(folder / NAME, (found.model_dump_json(by_alias=True) + "\n").encode(), mode=0o600)
-    return found
-
-
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    until = time.monotonic() + WAIT_S
-    while True:
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle = hold(folder / LOCK)
-            break
-        except BlockingIOError as error:
-            if time.monotonic() > until:
-                raise InputError(f"{folder / LOCK} is held by another process; end it, and try again") from error
-            time.sleep(0.01)
-        except OSError as error:
-            raise InputError(f"cannot use {folder} for state: {error.strerror or error}") from error
-    try:
-        for left in folder.glob(f".{NAME}.*.part"):  # of a process that was killed while it wrote
-            left.unlink(missing_ok=True)
-        yield
-    finally:
-        with suppress(OSError):
-            os.close(handle)
+        after = before.after(**found)
+        if after != before:
+            write_atomic(folder / NAME, (after.model_dump_json(by_alias=True) + "\n").encode(), mode=0o600)
+    return after
 
 
 def terms(store: Store, trusted: Trusted, now: datetime | None) -> Terms:
@@ -137,14 +96,13 @@ def terms(store: Store, trusted: Trusted, now: datetime | None) -> Terms:
     before = Seen.of(store.folder)
     if store.exists:  # noted before it is asked about, so what has expired once stays so
         note(store.folder, seconds=unix(now))
-    return Terms(trusted, now, before.serial, before.moment)
+    return Terms(trusted, now, before.serial, datetime.fromtimestamp(before.seconds, UTC))
 
 
 def check_round(folder: Path, bundle: str, to_round: int, newest: int) -> None:
     """Check the round that an update of a bundle goes to, where the device is at round `newest`.
 
-    Raises `InputError` for one that is older than what was seen, and for one so far ahead that the device would wait
-    for ever for the next.
+    Raises `InputError` for one that is older than what was seen, and for one too far ahead.
     """
     highest = Seen.of(folder).round_of(bundle)
     if to_round < highest:

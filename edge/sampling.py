@@ -6,8 +6,10 @@ it is drawn alone, in a shard of ten or on another worker.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from operator import attrgetter
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +19,9 @@ from edge.ragged import Ragged
 from privacy import keyed
 from privacy.errors import InputError
 
-DRAW_BITS = 24
-"""Random bits that decide an example's place in its client's order; equal ones stay in the order they were drawn."""
-
-BITMAP_LIMIT = 1 << 26
-"""Largest clients x items table of one byte per cell used to look an item up; above it a sorted list is searched."""
+DRAW_BITS = 24  # of an example's place in its client's order; equal ones stay in the order they were drawn
+BITMAP_LIMIT = 1 << 26  # clients x items of one byte a cell; above it a sorted list is searched
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Examples:
         return max(batch_size // self.group, 1) * self.group
 
 
-def segments(counts: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def segments(counts: Ints) -> tuple[Ints, Ints]:
     """Return, for rows of the given lengths laid end to end, which row each entry is in, and its place within the row.
 
     >>> row, place = segments(np.array([2, 0, 3]))
@@ -84,7 +84,7 @@ def segments(counts: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.
     return row, np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
-def before(rows: Ragged, at: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int32]:
+def before(rows: Ragged, at: Ints, length: int) -> npt.NDArray[np.int32]:
     """Return the `length` values before each of the places `at` in its own row, the nearest last; -1 for none.
 
     >>> before(Ragged.from_lists([[5, 6, 7], [8, 9]]), np.array([2, 3, 4]), 2).tolist()
@@ -96,10 +96,10 @@ def before(rows: Ragged, at: npt.NDArray[np.int64], length: int) -> npt.NDArray[
     return np.where(wanted >= start[:, None], found, -1).astype(np.int32)
 
 
-def newest(rows: Ragged, length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+def newest(rows: Ragged, length: int) -> tuple[Ints, npt.NDArray[np.float32]]:
     """Return each row's last value with the `length` before it, [rows, 1 + length], and which of these there are.
 
-    Where there is none, and in empty rows, stands the last value again, or 0. `there` [rows, length] is 1 or 0.
+    Where there is none stands the last value again, of empty rows 0; `there` [rows, length] is 0.
 
     >>> newest(Ragged.from_lists([[5, 6, 7], [8], []]), 2)[0].tolist()
     [[7, 5, 6], [8, 8, 8], [0, 0, 0]]
@@ -117,7 +117,7 @@ def newest(rows: Ragged, length: int) -> tuple[npt.NDArray[np.int64], npt.NDArra
 class Membership:
     """This says which (client, item) pairs are among the shard's positives. Exact for any catalogue size."""
 
-    def __init__(self, row: npt.NDArray[np.int64], items: npt.NDArray[np.integer], clients: int, catalogue: int):
+    def __init__(self, row: Ints, items: npt.NDArray[np.integer], clients: int, catalogue: int):
         self.catalogue = catalogue
         self.bitmap: npt.NDArray[np.bool_] | None = None
         codes = row * catalogue + items
@@ -127,7 +127,7 @@ class Membership:
         else:
             self.codes = np.sort(codes)
 
-    def __call__(self, row: npt.NDArray[np.int64], items: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+    def __call__(self, row: Ints, items: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
         codes = row * self.catalogue + items
         if self.bitmap is not None:
             return self.bitmap[codes]
@@ -135,41 +135,52 @@ class Membership:
         return self.codes[np.minimum(place, len(self.codes) - 1)] == codes
 
 
+def draw_negatives(
+    pool: npt.NDArray[Any], keys: npt.NDArray[np.uint64], row: Ints, index: Ints, seen: Membership
+) -> npt.NDArray[np.int32]:
+    """Draw items [N] uniformly over the pool, keyed by row and `index`; one that was seen is drawn again."""
+    drawn: npt.NDArray[np.int32] = pool[keyed.integers(keys[row], index, len(pool))]
+    attempt, unfit = 0, np.flatnonzero(seen(row, drawn)) if len(drawn) else row
+    while len(unfit):
+        attempt += 1
+        again = keyed.bits(keys[row[unfit]], np.uint64(attempt) << np.uint64(32))
+        drawn[unfit] = pool[keyed.integers(again, index[unfit], len(pool))]
+        unfit = unfit[seen(row[unfit], drawn[unfit])]
+    return drawn
+
+
+@dataclass(eq=False)
 class Sampler:
     """The sampler draws the examples of any clients from their positives.
 
     `train`: positives of every client, in the order in which it had them. `pool`: items that may be negatives.
     `catalogue`: number of items in all. `ids` are the clients' numbers, which key their draws, where they are not the
-    rows of `train` (a device: its own). `avoid`: items of each client that are no negatives of it either (None: its
-    positives alone are not).
+    rows of `train` (a device: its own). `avoid`: items of each client that are no negatives of it either.
     """
 
-    def __init__(
-        self,
-        train: Ragged,
-        pool: npt.NDArray[np.integer],
-        catalogue: int,
-        negatives: int,
-        batch_size: int,
-        seed: int,
-        ids: npt.NDArray[np.int64] | None = None,
-        avoid: Ragged | None = None,
-    ):
-        owned = train.counts if avoid is None else train.counts + avoid.counts
-        full = np.flatnonzero(owned >= len(pool)) if negatives else np.empty(0)
+    train: Ragged
+    pool: npt.NDArray[np.integer]
+    catalogue: int
+    negatives: int
+    batch_size: int
+    seed: int
+    ids: Ints | None = None
+    avoid: Ragged | None = None
+
+    def __post_init__(self) -> None:
+        owned = self.train.counts if self.avoid is None else self.train.counts + self.avoid.counts
+        full = np.flatnonzero(owned >= len(self.pool)) if self.negatives else np.empty(0)
         if len(full):
             raise InputError(
-                f"client {full[0]} has {owned[full[0]]} positives of {len(pool)} items, so no negative can be "
+                f"client {full[0]} has {owned[full[0]]} positives of {len(self.pool)} items, so no negative can be "
                 "drawn for it; use a larger catalogue or set negatives=0"
             )
-        self.train, self.pool, self.catalogue = train, np.asarray(pool, np.int32), catalogue
-        self.negatives, self.batch_size, self.seed, self.ids = negatives, batch_size, seed, ids
-        self.avoid = avoid
+        self.pool = np.asarray(self.pool, np.int32)
 
-    def _keys(self, purpose: str, path: tuple[int, ...], clients: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    def _keys(self, purpose: str, path: tuple[int, ...], clients: Ints) -> npt.NDArray[np.uint64]:
         return keyed.fold(keyed.key(self.seed, purpose, *path), clients if self.ids is None else self.ids[clients])
 
-    def steps(self, clients: npt.NDArray[np.int64], which: Selection = EVERYTHING) -> npt.NDArray[np.int64]:
+    def steps(self, clients: Ints, which: Selection = EVERYTHING) -> Ints:
         """Return the optimiser steps of one epoch of these clients."""
         counts = self.counts(clients, which)
         if which.part == "whole":
@@ -178,7 +189,7 @@ class Sampler:
             return -(-counts // max(self.batch_size // (1 + self.negatives), 1))
         return -(-counts * (1 + self.negatives) // self.batch_size)
 
-    def counts(self, clients: npt.NDArray[np.int64], which: Selection = EVERYTHING) -> npt.NDArray[np.int64]:
+    def counts(self, clients: Ints, which: Selection = EVERYTHING) -> Ints:
         """Count the positives of these clients that an epoch has; whoever has more has no fewer of a part."""
         whole = self.train.counts[clients]
         if which.part in ("all", "whole"):
@@ -186,11 +197,11 @@ class Sampler:
         support = np.ceil(whole * which.support).astype(np.int64)
         return support if which.part == "support" else whole - support
 
-    def examples(self, clients: npt.NDArray[np.int64], which: Selection = EVERYTHING) -> npt.NDArray[np.int64]:
+    def examples(self, clients: Ints, which: Selection = EVERYTHING) -> Ints:
         """Count the examples of these clients that an epoch has, negatives among them."""
         return self.counts(clients, which) * (1 if which.part == "whole" else 1 + self.negatives)
 
-    def positives(self, clients: npt.NDArray[np.int64], which: Selection, *path: int) -> Ragged:
+    def positives(self, clients: Ints, which: Selection, *path: int) -> Ragged:
         """Return the positives of these clients that an epoch of a round is about, in the order they were had."""
         whole = self.train.take(clients)
         if which.part in ("all", "whole"):
@@ -198,9 +209,7 @@ class Sampler:
         at = self._places(clients, whole, which, path)
         return Ragged(whole.values[at], np.searchsorted(at, whole.offsets))
 
-    def _places(
-        self, clients: npt.NDArray[np.int64], whole: Ragged, which: Selection, path: tuple[int, ...]
-    ) -> npt.NDArray[np.int64]:
+    def _places(self, clients: Ints, whole: Ragged, which: Selection, path: tuple[int, ...]) -> Ints:
         """Return which values of `whole` an epoch is about; the cut of a round follows from seed, round and client."""
         if which.part == "all":
             return np.arange(len(whole.values))
@@ -211,9 +220,7 @@ class Sampler:
         chosen[order] = place < self.counts(clients, replace(which, part="support"))[row]
         return np.flatnonzero(chosen if which.part == "support" else ~chosen)
 
-    def epoch(
-        self, clients: npt.NDArray[np.int64], purpose: str, *path: int, which: Selection = EVERYTHING
-    ) -> Examples:
+    def epoch(self, clients: Ints, purpose: str, *path: int, which: Selection = EVERYTHING) -> Examples:
         """Draw one epoch: every positive once with `negatives` fresh negatives (the same for any shard)."""
         if which != EVERYTHING:
             return self._selected(clients, purpose, path, which)
@@ -231,13 +238,8 @@ class Sampler:
         items[np.repeat(start + positives.counts, wanted) + index] = drawn
         return self._shuffled(clients, Examples(items, label, counts), purpose, *path)
 
-    def _selected(
-        self, clients: npt.NDArray[np.int64], purpose: str, path: tuple[int, ...], which: Selection
-    ) -> Examples:
-        """Return the examples of one epoch, a positive's negatives after it.
-
-        Order is drawn of whole groups if they stay.
-        """
+    def _selected(self, clients: Ints, purpose: str, path: tuple[int, ...], which: Selection) -> Examples:
+        """Draw one epoch of a part, a positive's negatives after it; of pairs whole groups are put in order."""
         whole, positives = self.train.take(clients), self.counts(clients, which)
         if which.part == "whole":
             items = whole.values.astype(np.int32)
@@ -256,46 +258,28 @@ class Sampler:
             return Examples(items[order].ravel(), label[order].ravel(), positives * group, group, context)
         return self._shuffled(clients, Examples(items.ravel(), label.ravel(), positives * group), purpose, *path)
 
-    def _seen(self, clients: npt.NDArray[np.int64], positives: Ragged) -> Membership:
+    def _seen(self, clients: Ints, positives: Ragged) -> Membership:
         row, items = positives.rows, positives.values
         if self.avoid is not None:
             more = self.avoid.take(clients)
             row, items = np.concatenate([row, more.rows]), np.concatenate([items, more.values])
         return Membership(row, items, len(clients), self.catalogue)
 
-    def _order(
-        self, clients: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], purpose: str, path: tuple[int, ...]
-    ) -> npt.NDArray[np.int64]:
+    def _order(self, clients: Ints, counts: Ints, purpose: str, path: tuple[int, ...]) -> Ints:
         row, place = segments(counts)
         draws = keyed.bits(self._keys(purposes.order(purpose), path, clients)[row], place)
         return np.lexsort((place, draws, row))
 
     def _negatives(
-        self,
-        clients: npt.NDArray[np.int64],
-        row: npt.NDArray[np.int64],
-        index: npt.NDArray[np.int64],
-        seen: Membership,
-        purpose: str,
-        *path: int,
+        self, clients: Ints, row: Ints, index: Ints, seen: Membership, purpose: str, *path: int
     ) -> npt.NDArray[np.int32]:
-        """Draw uniformly over the pool without the client's positives; a draw that hits one is drawn again."""
         keys = self._keys(purposes.negatives(purpose), path, clients)
-        drawn = self.pool[keyed.integers(keys[row], index, len(self.pool))]
-        open_ = np.flatnonzero(seen(row, drawn)) if len(drawn) else row
-        attempt = 0
-        while len(open_):
-            attempt += 1
-            again = keyed.bits(keys[row[open_]], np.uint64(attempt) << np.uint64(32))
-            drawn[open_] = self.pool[keyed.integers(again, index[open_], len(self.pool))]
-            open_ = open_[seen(row[open_], drawn[open_])]
-        return drawn
+        return draw_negatives(self.pool, keys, row, index, seen)
 
-    def _shuffled(self, clients: npt.NDArray[np.int64], examples: Examples, purpose: str, *path: int) -> Examples:
+    def _shuffled(self, clients: Ints, examples: Examples, purpose: str, *path: int) -> Examples:
         """Return the keyed order of the examples of clients with more than one batch; one batch has no order.
 
-        (client, draw, place) is packed into one number: plain numbers are sorted several times faster than an order
-        of them is found.
+        (client, draw, place) is packed into one number, which sorts faster than an order is found.
         """
         long = np.flatnonzero(examples.counts > self.batch_size)
         if not len(long):
@@ -314,3 +298,24 @@ class Sampler:
         items, label = examples.items.copy(), examples.label.copy()
         items[at], label[at] = examples.items[order], examples.label[order]
         return Examples(items, label, examples.counts)
+
+
+P = TypeVar("P")
+
+
+def turns(phases: Iterable[P]) -> list[list[P]]:
+    """Return phases in order, whether a program has them or a bundle, those that take turns step by step together.
+
+    Raises `ValueError` for a phase that alternates with one of other draws, epochs or time.
+    """
+    draws, alternates = attrgetter("purpose", "epochs", "when", "which"), attrgetter("alternates")
+    out: list[list[P]] = []
+    for phase in phases:
+        if not alternates(phase):
+            out.append([phase])
+        elif not out or any(draws(other) != draws(phase) for other in out[-1]):
+            name = attrgetter("name")(phase)
+            raise ValueError(f"phase '{name}' alternates, but not with a phase of the same draws and epochs")
+        else:
+            out[-1].append(phase)
+    return out

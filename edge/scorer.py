@@ -21,33 +21,26 @@ BLOCK = 4096
 """Items scored in one call: bounds memory whatever the catalogue's size."""
 
 
-class Scorer:
-    """A scorer scores with one graph; `tables` are read by name, `items` is the catalogue's size.
+def scores(
+    graph: Graph, items: int, dense: Mapping[str, Floats], context: Ints | Windows, tables: Mapping[str, Rows]
+) -> Floats:
+    """Return a graph's scores (logits) of all `items` of the catalogue, float32 [items].
 
-    Raises `InputError` for a table that the graph reads and nobody has, and for scores that are not finite.
+    `dense`: "shared.X" and "private.X". `context`: the client's past positives, or its window where the graph reads a
+    session. Raises `InputError` for a table that nobody has, and for scores that are not finite.
     """
-
-    def __init__(self, graph: Graph, items: int) -> None:
-        self._graph, self._items = graph, items
-
-    def scores(self, dense: Mapping[str, Floats], context: Ints | Windows, tables: Mapping[str, Rows]) -> Floats:
-        """Return scores (logits) of every item, float32 [items].
-
-        `dense`: "shared.X" and "private.X". `context`: the client's past positives, or its window where the graph reads
-        a session.
-        """
-        out = np.empty(self._items, np.float32)
-        past = window_feeds if isinstance(context, Windows) else history_feeds
-        feeds: dict[str, npt.NDArray[Any]] = {**dense, **past(self._graph, context, tables)}  # type: ignore[arg-type]
-        for start in range(0, self._items, BLOCK):
-            part = slice(start, min(start + BLOCK, self._items))
-            scored = self._graph.run(feeds | rows_of(self._graph, "items", part, tables))
-            if scored.shape != out[part].shape:
-                raise InputError(f"{self._graph.path} gives {scored.shape} scores for {out[part].shape} items")
-            out[part] = scored
-        if not np.isfinite(out).all():
-            raise InputError(f"{self._graph.path} gives scores that are not finite; the exported model has diverged")
-        return out
+    out = np.empty(items, np.float32)
+    past = window_feeds if isinstance(context, Windows) else history_feeds
+    feeds: dict[str, npt.NDArray[Any]] = {**dense, **past(graph, context, tables)}  # type: ignore[arg-type]
+    for start in range(0, items, BLOCK):
+        part = slice(start, min(start + BLOCK, items))
+        scored = graph.run(feeds | rows_of(graph, "items", part, tables))
+        if scored.shape != out[part].shape:
+            raise InputError(f"{graph.path} gives {scored.shape} scores for {out[part].shape} items")
+        out[part] = scored
+    if not np.isfinite(out).all():
+        raise InputError(f"{graph.path} gives scores that are not finite; the exported model has diverged")
+    return out
 
 
 def history_feeds(graph: Graph, context: Ints, tables: Mapping[str, Rows]) -> dict[str, npt.NDArray[Any]]:
@@ -65,16 +58,9 @@ def window_feeds(graph: Graph, window: Windows, tables: Mapping[str, Rows]) -> d
 
 
 def rows_of(graph: Graph, role: str, items: Any, tables: Mapping[str, Rows]) -> dict[str, npt.NDArray[Any]]:
-    """Return a graph's inputs `role.T`: rows of every table that it reads in that role."""
-    return {f"{role}.{name}": read(graph, tables, name, items) for name in _wanted(graph, role)}
-
-
-def read(graph: Graph, tables: Mapping[str, Rows], name: str, items: Any) -> npt.NDArray[Any]:
-    """Return rows of a table; `InputError` when there is no such table."""
-    if name not in tables:
-        raise InputError(f"{graph.path} reads table '{name}', which the bundle does not have; export again")
-    return tables[name](items)
-
-
-def _wanted(graph: Graph, role: str) -> list[str]:
-    return [name.removeprefix(f"{role}.") for name in graph.inputs if name.startswith(f"{role}.")]
+    """Return a graph's inputs `role.T`: rows of every table that it reads in that role; `InputError` without it."""
+    wanted = [name.removeprefix(f"{role}.") for name in graph.inputs if name.startswith(f"{role}.")]
+    for name in wanted:
+        if name not in tables:
+            raise InputError(f"{graph.path} reads table '{name}', which the bundle does not have; export again")
+    return {f"{role}.{name}": tables[name](items) for name in wanted}

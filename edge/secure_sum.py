@@ -7,12 +7,10 @@ Bonawitz et al. (CCS 2017), with the sparse neighbourhoods of Bell et al. (CCS 2
 A masked vector is the vector plus the device's own mask, plus the masks it has with neighbours before it, minus those
 with neighbours after it, modulo 2^32. Of a neighbour whose vector arrived a device reveals its share of that one's own
 mask; of one that went away its share of the key of the masks in pairs. It does so only once, and only after a quorum of
-all devices has signed the same two lists: who sent shares, and whose vectors arrived. A mask in a pair opens by either
-key, so devices that were told different lists would open single vectors, though no one of them revealed too much.
+all devices has signed the same two lists: who sent shares, and whose vectors arrived.
 
-What is assumed: a server that may send each device what it likes, but hands on everybody's own keys, and is helped by a
-part of the devices, which with devices that it invents are no more than `helpers`. Two neighbours that were shown
-different rosters cannot read each other's shares. What follows is proved in `docs/threat-model.md`.
+A server may send each device what it likes, but hands on everybody's own keys, and is helped by a part of the devices
+that is no more than `helpers`. What follows is proved in `docs/threat-model.md`.
 """
 
 from __future__ import annotations
@@ -174,5 +172,4 @@ class Participant:
         return shares[:SHARE], shares[SHARE:]
 
     def _between(self, sender: int, receiver: int) -> bytes:
-        """Return what is authenticated with sealed shares: from whom, to whom, and who is in the sum."""
         return sender.to_bytes(8) + receiver.to_bytes(8) + self._named

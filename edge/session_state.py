@@ -7,21 +7,16 @@ Of a session that is over, a device knows only that its items were had.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from edge.graph import Graph
-from edge.learning import Learning, PhaseRecord
+from edge.learning import Learning
 from edge.ragged import Ragged
-from edge.scorer import Rows, window_feeds
-from edge.sessions import Draw, SessionSampler, Windows, window_of
+from edge.sessions import SessionSampler, Windows, window_of
 from edge.state import State
-from edge.training import CLIENT, Step
 from privacy.errors import InputError
 
 Floats = npt.NDArray[np.float32]
@@ -84,51 +79,6 @@ def started(times: Ints, last: int | None, gap_s: int) -> slice:
     first = 0 if last is None else int(np.searchsorted(times, last, side="right"))
     pauses = np.flatnonzero(np.diff(times[first:]) > gap_s)
     return slice(first, first + int(pauses[0]) + 1 if len(pauses) else len(times))
-
-
-@dataclass(frozen=True)
-class LearningMaterial:
-    """This is the work of a client that learns from its session (see `edge.training.Work`):
-
-    one window, a step per epoch. The rows that any of its `phases` reads take part in all of their steps; of a program
-    that reads the `whole` catalogue these are all rows.
-    """
-
-    sampler: SessionSampler
-    tables: Mapping[str, Rows]
-    round: int
-    taught: Floats | None
-    phases: Sequence[PhaseRecord]
-    whole: bool = False
-    context: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-
-    @cached_property
-    def draws(self) -> Mapping[str, Draw]:
-        """Return what all phases learn from, by their purpose."""
-        epochs: dict[str, int] = {}
-        for phase in self.phases:
-            epochs[phase.purpose] = max(phase.epochs, epochs.get(phase.purpose, 0))
-        return self.sampler.draws(CLIENT, epochs, self.round, self.whole)
-
-    def steps(self, phase: PhaseRecord) -> Iterator[Step]:
-        draw = self.draws[phase.purpose]
-        real = draw.real[0]
-        given: dict[str, Array] = {"label": real, "weight": (real / max(real.sum(), 1.0)).astype(np.float32)}
-        given |= {"window.times": draw.times[0], "window.inputs": draw.inputs[0], "window.positives": draw.positives[0]}
-        if self.taught is not None:
-            given["window.taught"] = self.taught
-        for epoch in range(phase.epochs if self.planned([phase]) else 0):
-            yield draw.touched, {**given, "window.negatives": draw.negatives[epoch, 0]}
-
-    def shown(self, graph: Graph, tables: Mapping[str, Rows]) -> dict[str, Array]:
-        return window_feeds(graph, self.sampler.window(CLIENT), tables)
-
-    def read(self, phases: Sequence[PhaseRecord]) -> Ints:
-        drawn = [self.draws[phase.purpose].touched for phase in phases]
-        return np.unique(np.concatenate([np.empty(0, np.int64), *drawn]))
-
-    def planned(self, phases: Sequence[PhaseRecord]) -> int:
-        return sum(phase.epochs for phase in phases) * int(self.sampler.steps(CLIENT)[0])
 
 
 def sampler(state: State, learning: Learning, length: int, pool: Ints, catalogue: int) -> SessionSampler:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from edge import random_streams as purposes
 from edge.ragged import Ragged
-from edge.sampling import Membership
+from edge.sampling import Membership, draw_negatives
 from privacy import keyed
 from privacy.errors import InputError
 
@@ -83,6 +83,7 @@ def window_of(items: npt.ArrayLike, times: npt.ArrayLike, length: int, skip: int
     return windows(Ragged(whole, offsets), Ragged(moments, offsets), np.array([0 if len(whole) else -1]), length, skip)
 
 
+@dataclass(eq=False)
 class SessionSampler:
     """The sampler draws what clients train on from their current sessions.
 
@@ -90,45 +91,35 @@ class SessionSampler:
     for none. `seen`: items a client has had, which are no negatives of it. `pool`: items that may be negatives.
     `length`: positions of a window. `ids` key the draws where clients are not numbered as in `current` (a device).
     `once`: a round's epochs have the same negatives. `following` [clients]: the sessions that clients ask about after
-    they have trained, -1 for none (None: they ask about those they train on).
-
-    A client without a current session of two items or more has no examples.
+    they have trained, -1 for none (None: they ask about those they train on). `train`: every client's targets of this
+    round, by which it is weighed. A client without a current session of two items or more has no examples.
     """
 
-    def __init__(
-        self,
-        items: Ragged,
-        times: Ragged,
-        current: Ints,
-        seen: Ragged,
-        pool: npt.NDArray[np.integer],
-        catalogue: int,
-        length: int,
-        negatives: int,
-        seed: int,
-        ids: Ints | None = None,
-        once: bool = False,
-        following: Ints | None = None,
-    ):
-        full = np.flatnonzero(seen.counts >= len(pool)) if negatives else np.empty(0)
+    items: Ragged
+    times: Ragged
+    current: Ints
+    seen: Ragged
+    pool: npt.NDArray[np.integer]
+    catalogue: int
+    length: int
+    negatives: int
+    seed: int
+    ids: Ints | None = None
+    once: bool = False
+    following: Ints | None = None
+
+    def __post_init__(self) -> None:
+        full = np.flatnonzero(self.seen.counts >= len(self.pool)) if self.negatives else np.empty(0)
         if len(full):
             raise InputError(
-                f"client {full[0]} has had {seen.counts[full[0]]} of {len(pool)} items, so no negative can be drawn "
-                "for it; use a larger catalogue or set negatives=0"
+                f"client {full[0]} has had {self.seen.counts[full[0]]} of {len(self.pool)} items, so no negative can "
+                "be drawn for it; use a larger catalogue or set negatives=0"
             )
-        self.items, self.times, self.current, self.seen = items, times, current, seen
-        self.pool, self.catalogue = np.asarray(pool, np.int32), catalogue
-        self.length, self.negatives, self.seed, self.ids = length, negatives, seed, ids
-        self.once, self.following = once, following
-        self.batch_size = length * (1 + negatives)
-        self.train = self._targets()
-
-    def _targets(self) -> Ragged:
-        """Return every client's targets of this round: what it is weighed by."""
-        everyone = np.arange(len(self.current))
-        some = self.window(everyone).real > 0
+        self.pool = np.asarray(self.pool, np.int32)
+        self.batch_size = self.length * (1 + self.negatives)
+        some = self._window(self.current).real > 0
         targets = windows(self.items, self.times, self.current, self.length)
-        return Ragged(targets.items[some], np.concatenate([[0], np.cumsum(some.sum(axis=1))]))
+        self.train = Ragged(targets.items[some], np.concatenate([[0], np.cumsum(some.sum(axis=1))]))
 
     def steps(self, clients: Ints) -> Ints:
         """Return the optimiser steps of one epoch of these clients: one session is one step."""
@@ -174,18 +165,10 @@ class SessionSampler:
         }
 
     def _negatives(self, keys: npt.NDArray[np.uint64], row: Ints, place: Ints, seen: Membership) -> Ints:
-        """Draw [N, n] items of the pool that the clients have not had, for the positions (row, place)."""
         index = place[:, None] * self.negatives + np.arange(self.negatives)
-        rows = np.broadcast_to(row[:, None], index.shape)
-        drawn = self.pool[keyed.integers(keys[rows], index, len(self.pool))].astype(np.int64)
-        attempt, unfit = 0, np.nonzero(seen(rows.ravel(), drawn.ravel()))[0]
-        flat, flat_rows, flat_index = drawn.reshape(-1), rows.reshape(-1), index.reshape(-1)
-        while len(unfit):
-            attempt += 1
-            again = keyed.bits(keys[flat_rows[unfit]], np.uint64(attempt) << np.uint64(32))
-            flat[unfit] = self.pool[keyed.integers(again, flat_index[unfit], len(self.pool))]
-            unfit = unfit[seen(flat_rows[unfit], flat[unfit])]
-        return flat.reshape(index.shape)
+        rows = np.broadcast_to(row[:, None], index.shape).reshape(-1)
+        drawn = draw_negatives(self.pool, keys, rows, index.reshape(-1), seen)
+        return drawn.reshape(index.shape).astype(np.int64)
 
     def _numbered(
         self, clients: Ints, inputs: Windows, positives: Ints, negatives: Ints, whole_catalogue: bool

@@ -13,8 +13,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +31,8 @@ from privacy.machine import hold
 
 SCHEMA: Literal["edgefr.state/2"] = "edgefr.state/2"
 STATE, PREVIOUS, EARLIER = "state.safetensors", "previous.safetensors", "earlier.safetensors"
+BEGUN = "begun"
+"""Fact of a state: the round that was charged and whose release is not there yet."""
 LEDGER, LOCK, SEEN = "ledger.safetensors", "lock", "seen.json"
 Array = npt.NDArray[Any]
 
@@ -156,27 +159,91 @@ class Store:
         except InputError:
             return False
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Keep other processes from changing this state while inside; `InputError` when one is at it."""
+        return held(self.folder, LOCK)
+
+
+@contextmanager
+def held(folder: Path, lock: str, wait_s: float = 0.0) -> Iterator[None]:
+    """Hold a lock in the folder of a device's state; `InputError` when another process has it for longer."""
+    until = time.monotonic() + wait_s
+    while True:
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle = hold(self.folder / LOCK)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle = hold(folder / lock)
+            break
         except BlockingIOError as error:
-            what = f"{self.folder} is in use by another process"
-            raise InputError(f"{what}; wait for it, or give another --state") from error
+            if time.monotonic() >= until:
+                what = f"{folder / lock} is in use by another process"
+                raise InputError(f"{what}; wait for it, or give another --state") from error
+            time.sleep(0.01)
         except OSError as error:
-            raise InputError(f"cannot use {self.folder} for state: {error.strerror or error}") from error
-        try:
-            for left in self.folder.glob(".*.part"):  # of a process that was killed while it wrote
-                if not left.name.startswith(f".{SEEN}."):  # which others may be writing now
-                    left.unlink(missing_ok=True)
-            yield
-        finally:
-            with suppress(OSError):
-                os.close(handle)
+            raise InputError(f"cannot use {folder} for state: {error.strerror or error}") from error
+    try:
+        for left in folder.glob(".*.part"):  # of a process that was killed while it wrote what this lock is for
+            if left.name.startswith(f".{SEEN}.") == (lock != LOCK):
+                left.unlink(missing_ok=True)
+        yield
+    finally:
+        with suppress(OSError):
+            os.close(handle)
 
 
 def _packed(state: State) -> bytes:
     header = {"schema": SCHEMA, "facts": state.facts, "sha256": state.digest()}
     return packed(state.tensors, {"state": json.dumps(header)})
+
+
+def undo(store: Store, own: str) -> None:
+    """Put the state before the last update in place of the one of bundle `own`; the caller holds the lock.
+
+    Where there was no update under this bundle, it is the state under the one before, which brings nothing with it but
+    the ledger. Raises `InputError` when there is neither, and where nobody knows what was released.
+    """
+    if not store.settled and not _is_of(store, PREVIOUS, own):
+        before = store.read(EARLIER)
+        if before.facts.get("bundle") != own:
+            _with(before, _now(store, own)[0], ["ledger"])
+            store.write(before)
+            store.settle()
+            return
+    before = store.read(PREVIOUS)
+    if before.facts.get("bundle") != own:
+        raise InputError("there is no update of this bundle to go back from; what was before is another bundle's")
+    now, kept = _now(store, own)
+    _with(before, now, kept)
+    before.facts["block"] = now.facts.get("block", before.facts["block"])
+    store.write(before)
+
+
+def _is_of(store: Store, name: str, own: str) -> bool:
+    try:
+        return bool(store.read(name).facts.get("bundle") == own)
+    except Damaged:
+        return False
+
+
+def _with(before: State, now: State, parts: list[str]) -> None:
+    before.facts.pop(BEGUN, None)
+    for part in parts:
+        before.drop(part)
+        before.put(part, now.part(part))
+
+
+def _now(store: Store, own: str) -> tuple[State, list[str]]:
+    """Return the state, and what of it stays; of a damaged one the ledger beside it."""
+    try:
+        found = store.read()
+    except Damaged:
+        with suppress(InputError):
+            ledger = store.read(LEDGER)
+            if ledger.facts.get("bundle") == own:
+                return ledger, ["ledger"]
+        raise InputError(
+            f"{store.folder}: the state is damaged, and so is its ledger: what was released can no longer be "
+            "counted, so nothing more may be; give a new --state"
+        ) from None
+    if found.facts.get("bundle") != own:
+        raise InputError(f"{store.folder} is the state of another bundle; open it with that one; nothing was changed")
+    return found, ["items", "session", "memory", "ledger"]

@@ -88,7 +88,6 @@ def mapped(path: Path, entry: File | None = None) -> TensorFile:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; ValueError where a name is given twice, of which parsers take one or the other."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("its header gives a name twice")

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from edge.alternation import turns
-from edge.graph import Graph
-from edge.interrupt import Stop, Stopped
+from edge.graph import Graph, Stop, Stopped
 from edge.learning import LONGEST_CONTEXT, Learning, PhaseRecord
 from edge.optimiser import corrections
 from edge.replay import Replay
-from edge.sampling import Sampler, newest
-from edge.scorer import Rows, history_feeds, rows_of
+from edge.sampling import Sampler, newest, turns
+from edge.scorer import Rows, history_feeds, rows_of, window_feeds
+from edge.sessions import Draw, SessionSampler
 from edge.steps import Steps, steps_of
 from privacy.errors import InputError
 
@@ -31,39 +31,9 @@ Step = tuple[Ints, dict[str, Array]]
 """The items whose rows a step reads, ascending, and what else it is fed."""
 
 
-class Work(Protocol):
-    """A client trains on past positives, rows of the tables that the program reads, and its steps."""
-
-    @property
-    def context(self) -> Ints: ...
-
-    @property
-    def tables(self) -> Mapping[str, Rows]: ...
-
-    def steps(self, phase: PhaseRecord) -> Iterator[Step]:
-        """Yield all steps of a phase, epoch after epoch."""
-        ...
-
-    def read(self, phases: Sequence[PhaseRecord]) -> Ints:
-        """Return all items that the steps of phases read, ascending; none where no phase trains tables."""
-        ...
-
-    def planned(self, phases: Sequence[PhaseRecord]) -> int:
-        """Return how many steps there are."""
-        ...
-
-    def shown(self, graph: Graph, tables: Mapping[str, Rows]) -> dict[str, Array]:
-        """Return a graph's inputs about what the client had last, with these rows of tables."""
-        ...
-
-
 @dataclass(frozen=True)
 class Material:
-    """This is the work of a client that learns from a set of items.
-
-    Its draws (of one client), its past positives, what it replays (of one client), and the rows of the tables that the
-    program reads.
-    """
+    """This is the work of a client that learns from a set of items: its draws, past positives and replay."""
 
     sampler: Sampler
     context: Ints
@@ -89,12 +59,60 @@ class Material:
         return sum(phase.epochs * int(self.sampler.steps(CLIENT, phase.which)[0]) for phase in phases)
 
     def shown(self, graph: Graph, tables: Mapping[str, Rows]) -> dict[str, Array]:
-        """Return the newest positive and what came before it, as `Work.shown` does."""
         ((length,), longest) = graph.inputs.get("pairs.there", [0]), LONGEST_CONTEXT
         if not isinstance(length, int) or not 0 <= length <= longest:
             raise InputError(f"{graph.path} is shown a context of {length} items, not of 0 to {longest}; export again")
         items, there = newest(self.sampler.train, length)
         return {"pairs.there": there[0], **rows_of(graph, "items", items[0], tables)}
+
+
+@dataclass(frozen=True)
+class LearningMaterial:
+    """This is the work of a client that learns from its session: one window, a step per epoch.
+
+    The rows that any of its `phases` reads take part in all of their steps; of a program that reads the `whole`
+    catalogue these are all rows.
+    """
+
+    sampler: SessionSampler
+    tables: Mapping[str, Rows]
+    round: int
+    taught: Floats | None
+    phases: Sequence[PhaseRecord]
+    whole: bool = False
+    context: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @cached_property
+    def draws(self) -> Mapping[str, Draw]:
+        """Return what all phases learn from, by their purpose."""
+        epochs: dict[str, int] = {}
+        for phase in self.phases:
+            epochs[phase.purpose] = max(phase.epochs, epochs.get(phase.purpose, 0))
+        return self.sampler.draws(CLIENT, epochs, self.round, self.whole)
+
+    def steps(self, phase: PhaseRecord) -> Iterator[Step]:
+        draw = self.draws[phase.purpose]
+        real = draw.real[0]
+        given: dict[str, Array] = {"label": real, "weight": (real / max(real.sum(), 1.0)).astype(np.float32)}
+        given |= {"window.times": draw.times[0], "window.inputs": draw.inputs[0], "window.positives": draw.positives[0]}
+        if self.taught is not None:
+            given["window.taught"] = self.taught
+        for epoch in range(phase.epochs if self.planned([phase]) else 0):
+            yield draw.touched, {**given, "window.negatives": draw.negatives[epoch, 0]}
+
+    def shown(self, graph: Graph, tables: Mapping[str, Rows]) -> dict[str, Array]:
+        return window_feeds(graph, self.sampler.window(CLIENT), tables)
+
+    def read(self, phases: Sequence[PhaseRecord]) -> Ints:
+        drawn = [self.draws[phase.purpose].touched for phase in phases]
+        return np.unique(np.concatenate([np.empty(0, np.int64), *drawn]))
+
+    def planned(self, phases: Sequence[PhaseRecord]) -> int:
+        return sum(phase.epochs for phase in phases) * int(self.sampler.steps(CLIENT)[0])
+
+
+Work = Material | LearningMaterial
+"""What a client trains on."""
 
 
 def _pairs(steps: Steps, number: int) -> dict[str, Array]:
@@ -111,10 +129,9 @@ def _pairs(steps: Steps, number: int) -> dict[str, Array]:
 
 @dataclass(frozen=True)
 class Trained:
-    """This is what local work ended with:
+    """Local work ends with this: trained dense tensors, and of each trained table the items read, ascending, and rows.
 
-    trained dense tensors, and of each trained table the items read and their rows. Items ascend. `steps` of `planned`
-    were taken; `stopped` says why not all. `loss`: of the last step, None without one.
+    `steps` of `planned` were taken; `stopped` says why not all. `loss`: of the last step, None without one.
     """
 
     dense: dict[str, Floats]
@@ -140,7 +157,8 @@ def train(
     """
     now = dict(dense)
     read = material.read(phases)
-    rows = {name: material.tables[name](read) for name in _distinct(name for p in phases for name in p.tables)}
+    tables = dict.fromkeys(name for phase in phases for name in phase.tables)
+    rows = {name: material.tables[name](read) for name in tables}
     taken, loss = 0, None
     try:
         for together in turns(phases):
@@ -149,13 +167,14 @@ def train(
             ]
             for number, (items, examples) in enumerate(material.steps(together[0]), 1):
                 for work in works:
-                    _ask(stop)
+                    if (reason := stop()) is not None:
+                        raise Stopped(reason, reason)
                     loss = work.step(items, examples, number, stop)
                     taken += 1
         reason = None
     except Stopped as ended:
         reason = ended.reason
-    changed = _distinct(name for phase in phases for name in phase.dense)
+    changed = dict.fromkeys(name for phase in phases for name in phase.dense)
     return Trained(
         {name: now[name] for name in changed},
         {name: (read, values) for name, values in rows.items()},
@@ -166,18 +185,11 @@ def train(
     )
 
 
-def _ask(stop: Stop) -> None:
-    reason = stop()
-    if reason is not None:
-        raise Stopped(reason, reason)
-
-
 class _Phase:
     """This is one phase while it runs: its flat vector, its moments, and what it is fed in every step.
 
-    `dense` are all dense tensors as they are now, of all phases: a step reads them there, and puts what it changed. Of
-    `received`, as they were before any step, a phase that accumulates reads the shared ones.
-    `rows` [R, width] are those of the items `read`, ascending, of all trained tables; they are changed in place.
+    `dense`: all dense tensors as they are now; a step puts there what it changed. `received`: the shared ones before
+    any step. `rows` [R, width]: those of the items `read`, ascending, of all trained tables, changed in place.
     """
 
     def __init__(
@@ -209,7 +221,7 @@ class _Phase:
         self._check_outputs()
 
     def _moments(self, name: str, shape: tuple[int, ...]) -> dict[str, Floats]:
-        if not {"sgd": False, "adam": True}[self.phase.optimiser]:
+        if self.phase.optimiser == "sgd":
             return {}
         return {f"{name}.{moment}": np.zeros(shape, np.float32) for moment in ("first", "second")}
 
@@ -256,12 +268,8 @@ class _Phase:
 
     def _after(self, out: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> Array:
         """Return an output of the step; `InputError` when it is not there, or not as what it takes the place of."""
-        found = out.get(name)
-        if found is None or found.shape != shape or found.dtype != np.float32:
-            got = "missing" if found is None else f"{found.dtype} {list(found.shape)}"
+        found = out[name]
+        if found.shape != shape or found.dtype != np.float32:
+            got = f"{found.dtype} {list(found.shape)}"
             raise InputError(f"{self.graph.path}: {name} is {got} instead of float32 {list(shape)}; export again")
         return found
-
-
-def _distinct(names: Iterator[str]) -> list[str]:
-    return list(dict.fromkeys(names))

@@ -10,16 +10,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field, TypeAdapter
 
+from edge.delta import check_rows
 from edge.learning import Learning, ReleaseRecord
 from edge.manifest_check import reason
-from edge.messages import RELEASE_FACTS
+from edge.records import MOST_ROUNDS, Record
 from edge.tensors import parse
 from edge.training import Trained
 from privacy.clip import clip_factors, joint_norms
@@ -30,13 +31,35 @@ from privacy.grid import to_grid
 
 SCHEMA: Literal["edgefr.release/2"] = "edgefr.release/2"
 LARGEST = 1e6  # joint norm above which an update has diverged: it is not sent
-LIMIT = 1 << 30  # bytes of a release file
-HEADER_LIMIT = 1 << 20  # bytes of its header
+HEADER_LIMIT = 1 << 20  # bytes of a release's header
 WIDEST = np.iinfo(np.int32)
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Tensors = Mapping[str, Floats]
 Rows = dict[str, tuple[Ints, Floats]]
+
+
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Number = Annotated[int, Field(strict=True, ge=0, le=MOST_ROUNDS)]
+
+
+class SealedFacts(Record):
+    """The facts of a release of which something is promised are the same for every device of a round."""
+
+    schema_: Literal["edgefr.release/2"] = Field(alias="schema", description="format of the release")
+    bundle: Digest = Field(description="id of the device's bundle")
+    round: Number = Field(description="round that it is a release of")
+
+
+class OpenFacts(SealedFacts):
+    """The facts of a release of which nothing is promised say more."""
+
+    examples: Number | None = Field(description="the client's interactions, where the server weighs by them; else null")
+    dropped: Annotated[bool, Field(strict=True)] = Field(description="training had diverged, and nothing is in it")
+    tables: list[str] = Field(description="tables of which it changes rows")
+
+
+RELEASE_FACTS: TypeAdapter[SealedFacts | OpenFacts] = TypeAdapter(SealedFacts | OpenFacts)
 
 
 @dataclass(frozen=True)
@@ -77,10 +100,8 @@ class ClientUpdate:
     def facts(self) -> dict[str, Any]:
         """Return all that is not an array."""
         always = {"schema": SCHEMA, "bundle": self.bundle, "round": self.round}
-        return always if self.whole else always | self._open()
-
-    def _open(self) -> dict[str, Any]:
-        return {"examples": self.examples, "dropped": self.dropped, "tables": list(self.rows)}
+        more = {"examples": self.examples, "dropped": self.dropped, "tables": list(self.rows)}
+        return always if self.whole else always | more
 
     def to_bytes(self) -> bytes:
         return packed(self.arrays(), {"release": json.dumps(self.facts())})
@@ -114,9 +135,6 @@ class WorkRecord:
     noise_ms: float = 0.0
     failed: str | None = None
 
-    def facts(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Change:
@@ -147,9 +165,9 @@ class Change:
         parts = [self.dense, *(values for _, values in self.rows.values())]
         return float(joint_norms([part.reshape(1, -1) for part in parts], order)[0])
 
-    def projected(self, learning: Learning, number: int, kept: int) -> Floats:
-        """Return the projection of a round of the joint vector, in the program's order, rows not changed being 0."""
-        places, values, at, taken = [], [], 0, 0
+    def placed(self, learning: Learning) -> tuple[Ints, Floats, int]:
+        """Return places and values of what changed in the joint vector, in the program's order, and its length."""
+        places, values, at, taken = [np.zeros(0, np.int64)], [np.zeros(0, np.float32)], 0, 0
         for name, size in learning.released.items():
             if name in self.rows:
                 items, changes = self.rows[name]
@@ -160,22 +178,19 @@ class Change:
                 values.append(self.dense[taken : taken + size])
                 taken += size
             at += size
-        projection = Projection.of_round(learning.seed, number, at, kept)
-        return projection.of_some(np.concatenate(places), np.concatenate(values)).astype(np.float32)
+        return np.concatenate(places), np.concatenate(values), at
+
+    def projected(self, learning: Learning, number: int, kept: int) -> Floats:
+        """Return the projection of a round of the joint vector."""
+        places, values, size = self.placed(learning)
+        return Projection.of_round(learning.seed, number, size, kept).of_some(places, values).astype(np.float32)
 
     def whole(self, learning: Learning) -> Floats:
         """Return every coordinate of every shared tensor that rounds train, in the program's order."""
-        parts, taken = [np.zeros(0, np.float32)], 0
-        for name, size in learning.released.items():
-            if name in self.rows:
-                items, changes = self.rows[name]
-                table = np.zeros((size // changes.shape[1], changes.shape[1]), np.float32)
-                table[items] = changes
-                parts.append(table.ravel())
-            else:
-                parts.append(self.dense[taken : taken + size])
-                taken += size
-        return np.concatenate(parts)
+        places, values, size = self.placed(learning)
+        found = np.zeros(size, np.float32)
+        found[places] = values
+        return found
 
     def times(self, factor: float) -> Change:
         """Return this multiplied by a clip's factor."""
@@ -194,8 +209,7 @@ def make(
 ) -> tuple[ClientUpdate, WorkRecord]:
     """Make the release of round `number`, and the record of the work that stays here: clipped, on the grid, noised.
 
-    A change that has diverged is replaced by none, which is noised as any. `examples` and `prototype` go with it only
-    where nothing is promised; a prototype as it is, unless training has diverged.
+    A change that has diverged is replaced by none. `examples` and `prototype` go along only where nothing is promised.
     """
     terms = learning.release
     sound = change.norm(terms.norm) <= LARGEST  # false for NaN
@@ -244,16 +258,12 @@ def whole_steps(update: ClientUpdate, learning: Learning) -> npt.NDArray[np.int3
     return (to_grid(vector, terms.grid) / terms.grid).astype(np.int32)
 
 
-def read_update(content: bytes | Path, learning: Learning, bundle: str) -> ClientUpdate:
-    """A device's upload, checked against what a device of this bundle may send.
+def read_update(content: bytes, learning: Learning, bundle: str) -> ClientUpdate:
+    """Return a device's upload, checked against what a device of this bundle may send.
 
-    Raises `InputError` for a file over 1 GiB, another format or bundle, tensors of other shapes or types, items that do
-    not ascend or are not in the catalogue, and values that are not finite.
+    Raises `InputError` for another format or bundle, tensors of other shapes or types, items that do not ascend or are
+    not in the catalogue, and values that are not finite.
     """
-    if isinstance(content, Path):
-        if content.stat().st_size > LIMIT:
-            raise InputError(f"{content} is larger than {LIMIT >> 20} MiB: not a release")
-        content = content.read_bytes()
     try:
         file = parse(content, HEADER_LIMIT)
         facts = RELEASE_FACTS.validate_json(file.metadata["release"])
@@ -286,14 +296,11 @@ def _check_open(found: ClientUpdate, tables: Mapping[str, list[int]], learning: 
     if set(found.rows) != set(tables):
         raise ValueError(f"it changes tables {sorted(found.rows)} instead of {sorted(tables)}")
     for name, (items, values) in found.rows.items():
-        if items.dtype != np.int64 or items.ndim != 1 or values.dtype != np.float32:
-            raise ValueError(f"rows of {name} are {items.dtype} and {values.dtype}")
-        if values.shape != (len(items), tables[name][1]):
-            raise ValueError(f"rows of {name} are {list(values.shape)} for {len(items)} items")
-        if len(items) and not (items[0] >= 0 and items[-1] < tables[name][0] and (np.diff(items) > 0).all()):
-            raise ValueError(f"items of {name} do not ascend within the catalogue")
+        check_rows(name, items, values)
+        if values.shape[1] != tables[name][1] or (len(items) and items[-1] >= tables[name][0]):
+            raise ValueError(f"rows of {name} are not of the catalogue")
     _check_prototype(found.prototype, learning)
-    if not all(np.isfinite(array).all() for array in (found.update, *(values for _, values in found.rows.values()))):
+    if not np.isfinite(found.update).all():
         raise ValueError("it has values that are not finite")
 
 

@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edge.catalogue import top
-from edge.cold_start import StartList
+from edge.catalogue import StartList, top
 from edge.manifest import Start
 from edge.ragged import Ragged
 from export.clients import Users

@@ -20,10 +20,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from edge.alternation import turns as turns
 from edge.optimiser import BETA_2
 from edge.round_init import Normal
 from edge.sampling import EVERYTHING, Selection
+from edge.sampling import turns as turns
 from export.batches import Batch, Window
 from privacy.errors import InputError, unknown
 

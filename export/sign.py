@@ -9,12 +9,25 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edge.archive import is_archive, opened
+from edge.archive import opened
 from edge.delta import read_delta
-from edge.keys import SCHEMA as SET_SCHEMA
-from edge.keys import KeyChain, KeySet, Link
 from edge.manifest import SIGNATURE, canonical
-from edge.signature import SCHEMA, KeyId, Kind, Signature, key_id, load_public, place, read_pem, statement, with_seal
+from edge.signature import (
+    SCHEMA,
+    SETS,
+    KeyChain,
+    KeyId,
+    KeySet,
+    Kind,
+    Link,
+    Signature,
+    key_id,
+    load_public,
+    place,
+    read_pem,
+    statement,
+    with_seal,
+)
 from export.archive import pack
 from privacy.errors import InputError
 from privacy.files import write_atomic
@@ -101,7 +114,7 @@ def sign_bundle(bundle: str | Path, key: str | Path) -> KeyId:
     private = load_private(key)
     with opened(bundle) as found:
         name = _sign("bundle", canonical(found.manifest), found.root / SIGNATURE, private)
-        if is_archive(bundle):
+        if Path(bundle).is_file():
             pack(found.root, bundle)
     return name
 
@@ -182,5 +195,5 @@ def sign_set(path: str | Path, key: str | Path) -> str:
 
 
 def _write(path: str | Path, links: list[Link]) -> None:
-    chain = KeyChain(schema_=SET_SCHEMA, links=links)
+    chain = KeyChain(schema_=SETS, links=links)
     write_atomic(path, chain.model_dump_json(by_alias=True, indent=2) + "\n")

@@ -14,8 +14,7 @@ def confined(state: Path, ram_mb: float | None = None, seconds: float | None = N
 
     `resumes`: where a limit ends a round that is charged, begin again, so that its release leaves without training.
     """
-    from edge.limited_process import confine
-    from edge.limits import Limits
+    from edge.limited_process import Limits, confine
     from edge.policy import Policy
     from edge.release import BEGUN
     from edge.state import Store
@@ -44,6 +43,6 @@ def _ready() -> None:
 
     import edge.device
     import edge.ort  # noqa: F401
-    from edge.interrupt import WATCH
+    from edge.graph import WATCH
 
     WATCH.start()

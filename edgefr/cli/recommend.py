@@ -15,7 +15,7 @@ from edgefr.cli.output import say, show
 from edgefr.config.progress import shown
 
 if TYPE_CHECKING:
-    from edge.cold_start import Recommendations
+    from edge.catalogue import Recommendations
 
 NEAREST = "nearest of your own"
 

@@ -21,10 +21,10 @@ import numpy.typing as npt
 import torch
 
 from edge.bundle import Bundle
+from edge.catalogue import open_table
 from edge.clients import read_tensors
 from edge.delta import Delta, write_delta
 from edge.learning import Learning
-from edge.tables import open_table
 from export.sign import sealed
 from privacy.errors import InputError
 
@@ -57,7 +57,7 @@ class Origin:
         if learning is None:
             raise InputError(f"the devices of {bundle.root} cannot learn: it was exported without step graphs")
         trained = {t.name for t in learning.tensors if t.place == "shared" and t.kind == "rows"}
-        tables = {t.name: open_table(bundle, t).rows(slice(None)) for t in bundle.config.tables if t.name in trained}
+        tables = {t.name: open_table(bundle, t)(slice(None)) for t in bundle.config.tables if t.name in trained}
         shared, items = read_tensors(bundle, bundle.config.shared), manifest.item_count
         return cls(manifest.bundle_id, manifest.variant, learning, users, items, shared, dict(tables), key)
 

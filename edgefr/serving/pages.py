@@ -25,9 +25,23 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from edge.connection import BAD, BUNDLE, DIGITS, DONE, FORBIDDEN, LOOPBACK, OK, PART, ROUND, SUM, WAIT, Task
+from edge.connection import (
+    BAD,
+    BUNDLE,
+    DIGITS,
+    DONE,
+    FORBIDDEN,
+    LOOPBACK,
+    OK,
+    PART,
+    ROUND,
+    SUM,
+    WAIT,
+    Code,
+    Known,
+    Task,
+)
 from edge.identity import Signed
-from edge.messages import Code, Known
 from edge.sum_messages import STEPS, Step
 from edgefr.serving.admission import Gate, Refused, check_body, reading
 from edgefr.serving.bodies import Bodies, bound, discarded

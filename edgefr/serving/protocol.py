@@ -3,7 +3,7 @@
 `pages` serves what is declared, `python -m edgefr.serving.protocol` makes docs/openapi.json of it, and a server gives
 the same at /openapi.json. docs/protocol.md explains it.
 
-Owns: the declaration. Does not own: names and numbers (`edge.connection`), messages (`edge.messages`), when which
+Owns: the declaration. Does not own: names and numbers (`edge.connection`), messages (`edge.sum_messages`), when which
 answer is given (`pages`, `admission`, `broker`).
 """
 
@@ -40,12 +40,14 @@ from edge.connection import (
     TOO_MANY,
     UNSIGNED,
     WAIT,
+    Code,
+    Known,
 )
 from edge.delta import Facts as DeltaFacts
-from edge.messages import Code, Known, OpenFacts, SealedFacts
 from edge.records import MOST_ROUNDS
 from edge.signature import Signature
 from edge.sum_messages import SEAT, STEPS, Agreed, Agreeing, Asked, KeysMessage, Neighbours, Opening, Shares, Step
+from edge.update import OpenFacts, SealedFacts
 
 VERSION = "1"
 """Of the protocol: it is in the heading of what is signed, so a request of another version is refused as unsigned."""

@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import onnx
 
-from edge import npy
 from edge.archive import unpack
 from edge.bundle import open_bundle
 from edge.delta import Delta, read_delta, write_delta
@@ -35,6 +34,7 @@ from edge.graph_check import OPERATORS
 from edge.policy import NAME, OPEN, Policy
 from edge.state import STATE, Store
 from edge.update import read_update
+from edge.verified_files import mapped_array
 from edgefr.experiment.experiment import load_experiment
 from export.archive import pack
 from privacy.errors import InputError
@@ -285,7 +285,7 @@ class World:
                 head, pick(rng, [b"", b"|O", b"((((", b"-1", b"True", b">f8", b"9" * 30, b"\xff"]), 1
             )
         content = flipped(rng, content[:200]) + content[200:]
-        found = npy.mapped(self.write("x.npy", content))
+        found = mapped_array(self.write("x.npy", content))
         assert found.nbytes <= len(content)
         return "same" if content == self.table else "rules"
 

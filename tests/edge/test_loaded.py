@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from edge.bundle import Bundle, open_bundle
-from edge.catalogue import Catalogue
+from edge.catalogue import Catalogue, open_table
 from edge.clients import read_tensors
 from edge.encoder import open_encoder
 from edge.graph import Graph
 from edge.recommender import Recommender
-from edge.tables import open_table
 from privacy.errors import InputError
 from tests.export import worlds
 

@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge.catalogue import Catalogue
 from edge.device import Device
-from edge.migration import Carried
+from edge.enrol import Carried
 from edge.rollback import Seen
 from edge.state import EARLIER, STATE, Store
-from export.archive import pack
 from export.sign import generate, sign_bundle
 from privacy.errors import InputError
 from tests.contract import bundles
@@ -203,15 +201,3 @@ def test_other_shapes_and_other_publishers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has trusted key \w{16}\.\.\. since its first use"):
         device.update(bundle)
     assert (tmp_path / "s" / STATE).read_bytes() == before
-
-
-def test_a_zip_goes_on_as_a_zip(tmp_path: Path) -> None:
-    old = pack(bundles.bundle("fedmf", replay=True), tmp_path / "old.zip")
-    device = open_device(old, tmp_path / "s")
-    device.learn(OWN)
-    device.update(pack(newer(tmp_path / "newer"), tmp_path / "new.zip"))
-    after = open_device(tmp_path / "new.zip", tmp_path / "s")
-    assert after.status()["interactions"] == 3
-    after.undo()
-    assert open_device(old, tmp_path / "s").status()["interactions"] == 4
-    assert Catalogue(device.bundle).items == ITEMS

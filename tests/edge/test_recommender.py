@@ -1,7 +1,10 @@
 """Recommending and encoding from bundles, and bundles whose parts do not fit together."""
 
+import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +15,10 @@ from hypothesis.extra import numpy as hnp
 
 import edge.scorer
 from edge import Recommender
-from edge.catalogue import top
+from edge.catalogue import Recommendations, StartList, ranked, top
 from privacy.errors import InputError
 from tests.closeness import assert_same
+from tests.devices import open_device
 from tests.edge.folders import edit_json, edit_tensors, resign
 from tests.export import worlds
 
@@ -68,24 +72,12 @@ def test_a_new_device_starts_without_a_past_and_takes_one() -> None:
     assert np.ptp(device.scores(history=past)) > 0
 
 
-def test_a_users_own_history_is_the_default() -> None:
-    device = Recommender(worlds.exported("mean")[0] / "laptop")
-    own = device.scores("u4", history=worlds.column("history").of(4))
-    np.testing.assert_array_equal(device.scores("u4"), own)
-    assert np.abs(device.scores("u4", history=[0, 1]) - own).max() > 1e-4
-
-
 def test_encoding_gives_the_cached_vectors(device: Recommender) -> None:
     assert_same(device.encode(worlds.titles()), worlds.text())
     one = device.encode(worlds.titles()[5])
     assert one.shape == (1, worlds.WIDTH)
     np.testing.assert_array_equal(one[0], device.encode(worlds.titles())[5])
     assert not device.encode(["", "  "]).any()
-
-
-def test_long_texts_are_cut(device: Recommender) -> None:
-    words = [worlds.WORDS[n % len(worlds.WORDS)] for n in range(40)]
-    np.testing.assert_array_equal(device.encode(" ".join(words)), device.encode(" ".join(words[:14])))
 
 
 @pytest.mark.parametrize(
@@ -120,116 +112,75 @@ def test_a_bundle_of_cached_vectors_says_who_can_encode() -> None:
         Recommender(worlds.exported("fedmf")[0] / "laptop").encode("x")
 
 
-def test_a_tokenizer_that_is_none_is_named(tmp_path: Path) -> None:
-    folder = shutil.copytree(worlds.exported("transfr")[0] / "phone", tmp_path / "phone")
-    (folder / "tokenizer.json").write_text("{}")
-    resign(folder)
-    with pytest.raises(InputError, match=r"tokenizer\.json is not a tokenizer of a device"):
-        Recommender(folder).encode("x")
-
-
 def widen(bundle: Path) -> None:
     np.save(bundle / "index" / "text.i8.npy", np.zeros((worlds.ITEMS, worlds.WIDTH + 1), np.int8))
     edit_json(bundle / "config.json", lambda c: c["tables"][0].update(width=worlds.WIDTH + 1))
 
 
-USERS = Path("private", "users.safetensors")
+USERS, SHARED = Path("private", "users.safetensors"), Path("adapters", "shared.safetensors")
+
+
+def edited(path: str, change: Callable[[Any], object]) -> Callable[[Path], object]:
+    return lambda bundle: edit_json(bundle / path, change)
+
+
+def config(change: Callable[[Any], object]) -> Callable[[Path], object]:
+    return edited("config.json", change)
+
+
+def ids(change: Callable[[Any], object]) -> Callable[[Path], object]:
+    return edited("index/ids.json", change)
+
+
+def tensors(path: Path, change: Callable[[Any], object]) -> Callable[[Path], object]:
+    return lambda bundle: edit_tensors(bundle / path, change)
+
+
+def saved(name: str, array: np.ndarray, **how: bool) -> Callable[[Path], object]:
+    return lambda bundle: np.save(bundle / "index" / name, array, **how)
+
+
+def written(path: Path | str, raw: bytes) -> Callable[[Path], object]:
+    return lambda bundle: (bundle / path).write_bytes(raw)
+
+
+def sign(key: str, odd: str) -> tuple[Callable[[Path], object], str]:
+    return ids(lambda c: c[key].append(c[key].pop(0) + odd)), f"entry 59 of '{key}' has signs that cannot be shown"
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda b: np.save(b / "index" / "text.i8.npy", np.zeros((59, 48), np.int8)),
-            r"int8 \[59, 48\] instead of",
-        ),
-        (lambda b: np.save(b / "index" / "text.i8.npy", np.zeros((60, 48))), "float64 .* instead of int8"),
-        (
-            lambda b: np.save(b / "index" / "text.scale.npy", np.zeros(59, np.float32)),
-            r"text\.scale\.npy is float32",
-        ),
-        (
-            lambda b: (b / "index" / "text.i8.npy").write_bytes(b"\x93NUMPY"),
-            r"text\.i8\.npy is not a \.npy array",
-        ),
-        (
-            lambda b: np.save(b / "index" / "text.i8.npy", np.array([{}]), allow_pickle=True),
-            r"text\.i8\.npy is not a \.npy array",
-        ),
+        (saved("text.i8.npy", np.zeros((59, 48), np.int8)), r"int8 \[59, 48\] instead of"),
+        (saved("text.i8.npy", np.zeros((60, 48))), "float64 .* instead of int8"),
+        (saved("text.scale.npy", np.zeros(59, np.float32)), r"text\.scale\.npy is float32"),
+        (written("index/text.i8.npy", b"\x93NUMPY"), r"text\.i8\.npy is not a \.npy array"),
+        (saved("text.i8.npy", np.array([{}]), allow_pickle=True), r"text\.i8\.npy is not a \.npy array"),
         (widen, r"items\.text is float32 .* instead of"),
-        (
-            lambda b: edit_json(b / "config.json", lambda c: c["tables"].clear()),
-            "reads table 'text', which the bundle",
-        ),
-        (
-            lambda b: edit_json(b / "config.json", lambda c: c["tables"][0].update(scale=None)),
-            "has no scale file",
-        ),
-        (
-            lambda b: edit_json(b / "config.json", lambda c: c.update(score="onnx/other.onnx")),
-            r"other\.onnx is missing",
-        ),
-        (
-            lambda b: edit_json(b / "config.json", lambda c: c.update(score="../x")),
-            r"config\.json is not a bundle config",
-        ),
-        (
-            lambda b: edit_json(b / "index" / "ids.json", lambda c: c["ids"].pop()),
-            "'ids' has 59 entries instead of 60",
-        ),
-        (
-            lambda b: edit_json(b / "index" / "ids.json", lambda c: c.pop("titles")),
-            "JSON object with 'titles'",
-        ),
+        (config(lambda c: c["tables"].clear()), "reads table 'text', which the bundle"),
+        (config(lambda c: c["tables"][0].update(scale=None)), "has no scale file"),
+        (config(lambda c: c.update(score="onnx/other.onnx")), r"other\.onnx is missing"),
+        (config(lambda c: c.update(score="../x")), r"config\.json is not a bundle config"),
+        (ids(lambda c: c["ids"].pop()), "'ids' has 59 entries instead of 60"),
+        (ids(lambda c: c.pop("titles")), "JSON object with 'titles'"),
         *(
-            (
-                lambda b, key=key, sign=sign: edit_json(
-                    b / "index" / "ids.json", lambda c: c[key].append(c[key].pop(0) + sign)
-                ),
-                f"entry 59 of '{key}' has signs that cannot be shown",
-            )
-            for key, sign in (("titles", "\x1b]0;a\x07"), ("titles", "\ud800"), ("titles", "\u202e"), ("ids", "\n"))
+            sign(*odd)
+            for odd in (("titles", "\x1b]0;a\x07"), ("titles", "\ud800"), ("titles", "\u202e"), ("ids", "\n"))
         ),
+        (ids(lambda c: c["ids"].append(c["ids"].pop(0) and c["ids"][3])), "ids repeat"),
+        (edited("private/users.json", lambda c: c["users"].append(4)), "not a list of strings"),
         (
-            lambda b: edit_json(b / "index" / "ids.json", lambda c: c["ids"].append(c["ids"].pop(0) and c["ids"][3])),
-            "ids repeat",
-        ),
-        (
-            lambda b: edit_json(b / "private" / "users.json", lambda c: c["users"].append(4)),
-            "not a list of strings",
-        ),
-        (
-            lambda b: edit_json(
-                b / "private" / "users.json", lambda c: (c["users"].append("v"), c["numbers"].append(9))
-            ),
+            edited("private/users.json", lambda c: (c["users"].append("v"), c["numbers"].append(9))),
             "do not cut .* into 4 users",
         ),
-        (
-            lambda b: (b / "onnx" / "score.onnx").write_bytes(b""),
-            r"score\.onnx does not load in onnxruntime",
-        ),
-        (
-            lambda b: (b / "adapters" / "shared.safetensors").write_bytes(b""),
-            r"shared\.safetensors is not a safetensors",
-        ),
-        (lambda b: (b / USERS).write_bytes(b"\xff" * 20), r"users\.safetensors is not a safetensors"),
-        (
-            lambda b: edit_tensors(b / "adapters" / "shared.safetensors", lambda t: t.pop("adapter.0.bias")),
-            r"needs input shared\.adapter\.0\.bias",
-        ),
-        (
-            lambda b: edit_tensors(b / "adapters" / "shared.safetensors", lambda t: t["adapter.0.bias"].fill(np.nan)),
-            "not finite",
-        ),
-        (
-            lambda b: edit_tensors(b / USERS, lambda t: t["seen.values"].fill(60)),
-            "seen of user 'u7' has items outside",
-        ),
-        (
-            lambda b: edit_tensors(b / USERS, lambda t: t.pop("history.offsets")),
-            r"history\.offsets is missing",
-        ),
-        (lambda b: edit_tensors(b / USERS, lambda t: t["seen.offsets"].fill(2)), r"seen\.offsets do not cut"),
+        (written("onnx/score.onnx", b""), r"score\.onnx does not load in onnxruntime"),
+        (written(SHARED, b""), r"shared\.safetensors is not a safetensors"),
+        (written(USERS, b"\xff" * 20), r"users\.safetensors is not a safetensors"),
+        (tensors(SHARED, lambda t: t.pop("adapter.0.bias")), r"needs input shared\.adapter\.0\.bias"),
+        (tensors(SHARED, lambda t: t["adapter.0.bias"].fill(np.nan)), "not finite"),
+        (tensors(USERS, lambda t: t["seen.values"].fill(60)), "seen of user 'u7' has items outside"),
+        (tensors(USERS, lambda t: t.pop("history.offsets")), r"history\.offsets is missing"),
+        (tensors(USERS, lambda t: t["seen.offsets"].fill(2)), r"seen\.offsets do not cut"),
     ],
 )
 def test_parts_that_do_not_fit_together_are_named(change, message: str, bundle: Path) -> None:
@@ -238,3 +189,103 @@ def test_parts_that_do_not_fit_together_are_named(change, message: str, bundle: 
     with pytest.raises(InputError, match=message) as caught:
         Recommender(bundle).recommend(5, user="u7")
     assert "\n" not in str(caught.value)
+
+
+LISTED = StartList("popular", np.array([4, 1, 2]))
+FLAT, RISING = np.zeros(6, np.float32), np.arange(6, dtype=np.float32)
+NEW, ALIKE = "this device has no history", "the model does not tell items apart for this user"
+
+
+def shown(
+    scores: np.ndarray | None, start: StartList | None, left: tuple[int, ...] = (0, 1, 2, 3, 5), k: int = 2
+) -> Recommendations:
+    return ranked(np.array(left), k, scores, lambda: start, lambda item, value: (f"i{item}", f"title {item}", value))
+
+
+@pytest.mark.parametrize(
+    ("scores", "start", "basis", "items", "said"),
+    [
+        (RISING, LISTED, "model", ["i5", "i3"], ""),
+        (None, LISTED, "popular", ["i1", "i2"], f"popular, since {NEW}"),
+        (FLAT, LISTED, "popular", ["i1", "i2"], f"popular, since {ALIKE}"),
+        (None, None, "none", [], f"no ranking yet, since {NEW}"),
+        (FLAT, None, "none", [], f"no ranking yet, since {ALIKE}"),
+        (None, StartList("popular", np.array([4])), "none", [], f"no ranking yet, since {NEW}"),
+        (
+            None,
+            StartList("mean", np.array([3, 0, 5])),
+            "mean",
+            ["i3", "i0"],
+            f"the model's order for nobody in particular, since {NEW}",
+        ),
+    ],
+)
+def test_what_is_shown_and_why(
+    scores: np.ndarray | None, start: StartList | None, basis: str, items: list[str], said: str
+) -> None:
+    found = shown(scores, start)
+    assert (found.basis, [item for item, *_ in found], found.said) == (basis, items, said)
+    assert all(math.isnan(score) == (basis != "model") for *_, score in found)
+
+
+def test_one_item_that_is_left_is_no_tie() -> None:
+    found = shown(FLAT, None, left=(3,))
+    assert (found.basis, list(found)) == ("model", [("i3", "title 3", 0.0)])
+    assert repr(found) == "[('i3', 'title 3', 0.0)]"
+    assert repr(shown(FLAT, None)) == f"<no ranking yet, since {ALIKE}: []>"
+
+
+@pytest.mark.parametrize(("kind", "basis"), [("fedmf", "none"), ("mean", "mean"), ("fedncf", "mean")])
+def test_a_bundle_recommends_to_somebody_new(kind: str, basis: str) -> None:
+    device = Recommender(worlds.exported(kind)[0] / "laptop")
+    found = device.recommend(1000)
+    assert (found.basis, len(found)) == (basis, 0 if basis == "none" else worlds.ITEMS)
+    best = [item for item, *_ in found]
+    assert [item for item, *_ in device.recommend(3, exclude=best[:2])] == best[2:5]
+    with pytest.raises(InputError, match="nothing to recommend"):
+        device.recommend(3, exclude=range(worlds.ITEMS))
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of pfedrec, whose items are ranked by people; it is read only."""
+    out = tmp_path_factory.mktemp("counted")
+    classes = {"laptop": worlds.CLASSES["laptop"]}
+    worlds.export(**worlds.arguments("pfedrec", out) | {"classes": classes, "users_of": {}, "counted": True})
+    return out / "laptop"
+
+
+def test_a_new_device_shows_the_list_until_it_has_a_history(counted: Path, tmp_path: Path) -> None:
+    device = open_device(counted, tmp_path / "state")
+    found = device.recommend(4)
+    assert found.basis == "popular"
+    first = found[0][0]
+    assert first not in {item for item, *_ in device.recommend(4, exclude=[first])}
+    device.note([first])
+    after = device.recommend(4)
+    assert after.basis == "model"
+    assert first not in {item for item, *_ in after}
+    assert all(math.isfinite(score) for *_, score in after)
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        (np.array([3, 3], np.int32), r"index/start\.npy names items twice or unknown ones; export again"),
+        (np.array([3, 60], np.int32), "names items twice or unknown ones"),
+        (np.array([-1, 3], np.int32), "names items twice or unknown ones"),
+        (np.array([3, 4], np.int64), r"is int64 \[2\] instead of int32 \[2\]"),
+        (np.array([3], np.int32), r"is int32 \[1\] instead of int32 \[2\]"),
+    ],
+)
+def test_a_list_that_is_none_is_refused(items: np.ndarray, message: str, counted: Path, tmp_path: Path) -> None:
+    def spoil(bundle: Path) -> None:
+        np.save(bundle / "index" / "start.npy", items)
+        edit_json(bundle / "config.json", lambda config: config["start"].update(count=2))
+
+    bundle = shutil.copytree(counted, tmp_path / "bundle")
+    spoil(bundle)
+    resign(bundle)
+    for opened in (lambda: Recommender(bundle), lambda: open_device(bundle, tmp_path / "state")):
+        with pytest.raises(InputError, match=message):
+            opened()

@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 import edge.state
 from edge import local_work
 from edge.device import Device
-from edge.interrupt import Stopped
+from edge.graph import Stopped
 from edge.policy import OPEN, Policy
 from edge.release import BEGUN, Withheld
 from edge.remote import unanswered

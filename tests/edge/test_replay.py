@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.replay import Rule, best, memory_sizes, preference_shift, ranks, without_replacement
+from edge.replay import Rule, memory_sizes, preference_shift, ranks, without_replacement
 from privacy import keyed
 
 scores = st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, -1.0]), min_size=6, max_size=6), min_size=1, max_size=4)
@@ -53,13 +53,6 @@ def test_draws_are_without_replacement_and_keyed() -> None:
     assert (alone[0] == drawn[17]).all(), "a client's draw depends on the others"
 
 
-def test_weights_make_items_likelier() -> None:
-    lists = np.tile(np.arange(3, dtype=np.int32), (4000, 1))
-    keys = keyed.fold(keyed.key(5, "replay", 1), np.arange(4000))
-    one = without_replacement(keys, lists, np.ones(4000, np.int64), np.tile([1.0, 2.0, 5.0], (4000, 1)))
-    assert np.allclose(one.mean(0), [1 / 8, 2 / 8, 5 / 8], atol=0.03)
-
-
 def rule(picks: str, size: int, weight: float = 0.5, reduction: str = "mean") -> Rule:
     return Rule(picks, size, 0.006, weight, reduction, seed=11)
 
@@ -79,16 +72,6 @@ def test_spp_compares_an_item_with_its_rank_in_its_own_proxy_list() -> None:
     assert abs(single[:, 2].mean() - math.log(2) / (math.log(2) + math.log(100))) < 0.03
 
 
-def test_a_rule_draws_anew_in_every_round_and_alike_in_the_same() -> None:
-    lists, now = np.tile(np.arange(8, dtype=np.int32), (50, 1)), np.tile(np.arange(8)[::-1] + 1, (50, 1))
-    for picks in ("adaptive", "discrepancy"):
-        first, again, later = (rule(picks, 4).chosen(lists, now, np.arange(50), n) for n in (1, 1, 2))
-        assert (first == again).all()
-        assert (first != later).any()
-    everything = rule("all", 4).chosen(np.where(lists < 5, lists, -1), None, np.arange(50), 1)
-    assert (everything == (lists < 5)).all()
-
-
 def test_a_steady_taste_replays_the_whole_list_and_a_moved_one_less() -> None:
     lists = np.array([[3, 1, 4, 5], [3, 1, 4, 5], [3, 1, -1, -1]], np.int32)
     now = np.array([[1, 2, 3, 4], [1, 2, 3, 84], [1, 2, 0, 0]])
@@ -106,9 +89,3 @@ def test_replayed_examples_weigh_the_weight_in_all_or_each(reduction: str, expec
     assert [made.items[client].tolist() for client in range(3)] == [[7, 9], [], [8]]
     assert made.label.tolist() == labels[[0, 0, 2], [0, 2, 0]].tolist()
     assert made.weight.tolist() == expected
-
-
-def test_the_best_are_ranked_by_score_with_ties_by_column() -> None:
-    columns, labels = best(np.array([[0.0, 1.0, 1.0, -2.0], [5.0, 4.0, 6.0, 6.0]], np.float32), 3)
-    assert columns.tolist() == [[1, 2, 0], [2, 3, 0]]
-    assert np.allclose(labels[0], [1 / (1 + math.exp(-1)), 1 / (1 + math.exp(-1)), 0.5])

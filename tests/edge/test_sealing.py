@@ -14,8 +14,7 @@ from edge.device import Device
 from edge.identity import Identity
 from edge.policy import OPEN
 from edge.release import Withheld
-from edge.remote import join, unanswered
-from edge.sealed_round import Sealing
+from edge.remote import Sealing, TrafficCounts, join, unanswered
 from edge.secure_sum import Participant, SumRefused
 from edge.state import STATE
 from edge.sum_messages import KeysMessage, Neighbours, Seat, Shares, opened
@@ -51,7 +50,7 @@ class Asked:
 
 
 def sealing(device: Device, server: Any) -> Sealing:
-    return Sealing(device, server, Task(device.learning.round + 1, b"", done=False, seat=SEAT))
+    return Sealing(device, server, Task(device.learning.round + 1, b"", done=False, seat=SEAT), TrafficCounts())
 
 
 def test_an_update_that_was_in_a_sum_is_in_no_other(tmp_path: Path) -> None:
@@ -228,7 +227,7 @@ def test_where_too_few_are_left_in_a_sum_the_round_is_left_out_and_the_device_st
 
 def sealing_of(device: Any) -> Sealing:
     nobody: Any = None
-    return Sealing(device, nobody, Task(2, b"", done=False, seat=SEAT))
+    return Sealing(device, nobody, Task(2, b"", done=False, seat=SEAT), TrafficCounts())
 
 
 class Summed:

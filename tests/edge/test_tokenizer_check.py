@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from edge import Recommender
-from edge.tokenizer_check import MOST_BYTES, checked
+from edge.encoder import checked
 from privacy.errors import InputError
 from tests.edge.folders import edit_json, resign
 from tests.export import worlds
@@ -54,18 +54,10 @@ def test_other_parts_are_refused_before_the_library_sees_them(
     def seen(*arguments: object) -> None:
         raise AssertionError("the library was given the tokenizer")
 
-    monkeypatch.setattr("edge.tokenizer_check.Tokenizer.model_dump_json", seen)
+    monkeypatch.setattr("edge.encoder.Tokenizer.model_dump_json", seen)
     with pytest.raises(InputError, match=r"tokenizer\.json is not a tokenizer of a device") as error:
         device.encode("a" * 40)
     assert "\n" not in str(error.value)
-
-
-def test_a_long_file_is_not_read(bundle: Path) -> None:
-    with (bundle / "tokenizer.json").open("ab") as file:
-        file.write(b" " * MOST_BYTES)
-    resign(bundle)
-    with pytest.raises(InputError, match="more than the 16,777,216 that such a file may have"):
-        Recommender(bundle).encode("a")
 
 
 def test_a_key_that_is_given_twice_is_read_once(bundle: Path) -> None:
@@ -86,10 +78,3 @@ def test_ours_cut_texts_as_before(text: str, bundle: Path) -> None:
         one.no_padding()
         one.no_truncation()
     assert after.encode(text).ids == before.encode(text).ids
-
-
-def test_a_berts_own_ends_are_read(bundle: Path) -> None:
-    ends = {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
-    edit_json(bundle / "tokenizer.json", lambda t: t.update(post_processor=ends))
-    found = Tokenizer.from_str(checked((bundle / "tokenizer.json").read_bytes())).encode("a").ids
-    assert (found[0], found[-1]) == (2, 3)

@@ -14,9 +14,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from edge import graph as graphs
-from edge import interrupt as watch
-from edge.graph import Graph
-from edge.interrupt import WATCH, Stopped, Watch
+from edge import graph as watch
+from edge.graph import WATCH, Graph, Stopped, Watch
 from edge.policy import OPEN
 from privacy.errors import InputError
 from tests.contract import bundles
@@ -65,13 +64,6 @@ def test_a_graph_without_end_is_ended_when_asked(tmp_path: Path) -> None:
         )
     assert ended.value.reason == "time"
     assert time.monotonic() - began < 2
-
-
-def test_a_graph_without_end_is_ended_where_nobody_set_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "LONGEST_S", 0.2)
-    monkeypatch.setattr(graphs, "LONGEST_S", 0.2)
-    with pytest.raises(Stopped, match=r"was ended: time above 0\.2 s"):
-        Graph(slow(tmp_path / "m.onnx")).run({"x": np.ones((300, 300), np.float32)})
 
 
 def test_training_hears_its_limit_within_a_step(tmp_path: Path) -> None:

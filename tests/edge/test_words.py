@@ -16,10 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge import Recommender
-from edge.bundle import open_bundle
 from edge.word_vectors import LONGEST, WordEncoder, WordTable, numbers_of, words_of
-from edgefr.fleet.calibrations import probe
-from edgefr.fleet.calibrations.work import of_encoding
 from privacy.errors import InputError
 from tests.closeness import assert_same
 from tests.edge.folders import edit_json, resign
@@ -78,18 +75,6 @@ def test_learned_words_by_hand(words: list[str]) -> None:
     assert_same(found, [normal(expected) if any(expected) else expected])
 
 
-def test_a_number_is_the_signed_first_half_of_a_digest() -> None:
-    assert (numbers_of("Red wool").view(np.uint64) == [number("red"), number("wool")]).all()
-    assert numbers_of("").tolist() == []
-
-
-@given(st.text())
-def test_any_text_gives_a_vector_of_length_one_or_none(text: str) -> None:
-    (found,) = WordEncoder(8, pairs=True).encode([text])
-    length = float(np.linalg.norm(found))
-    assert length == pytest.approx(1.0, abs=1e-5) or not found.any()
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -123,17 +108,6 @@ def test_a_device_reads_the_catalogue_as_it_was_read(kind: str) -> None:
     assert not device.encode(["", "  "]).any()
     with pytest.raises(InputError, match="a text must be a string, got int"):
         device.encode([3])  # type: ignore[list-item]
-
-
-def test_hashed_words_are_for_the_smallest_device_too() -> None:
-    """They take nothing, so a class for which everything is too large reads new texts all the same."""
-    rows = {kind: worlds.exported(kind)[1] for kind in worlds.READ}
-    assert {row["encoder"] for row in rows["hash"].values()} == {"hash"}
-    wanted = {"laptop": "tfidf", "phone": "tfidf", "stick": None, "speaker": None}
-    assert {name: row["encoder"] for name, row in rows["tfidf"].items()} == wanted  # a stick has no room for a table
-    assert (rows["hash"]["speaker"]["variant"], rows["tfidf"]["speaker"]["variant"]) == ("i8+encoder-hash", "i8")
-    read = [row for kind in rows.values() for row in kind.values() if row["encoder"]]
-    assert all(row["encoder_cosine"] == pytest.approx(1.0, abs=1e-5) for row in read)
 
 
 @pytest.fixture
@@ -185,15 +159,3 @@ def test_a_damaged_bundle_is_refused_in_one_line(damage, says: str, bundle: Path
     with pytest.raises(InputError, match=says) as caught:
         Recommender(bundle).encode(worlds.titles())
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("kind", worlds.READ)
-def test_reading_is_measured_and_counted_like_any_encoder(kind: str) -> None:
-    """A word is a row of the table, of two bytes a value; where there is no table, only sums are left."""
-    bundle = worlds.exported(kind)[0] / "laptop"
-    found = probe.encode(str(bundle), time.monotonic(), 0.0, least=1)
-    assert found["tokens"] == (3 if kind == "hash" else 5)  # words, and pairs of neighbours
-    expected = (2.0 * 3 * worlds.WIDTH, 0.0) if kind == "hash" else (2.0 * 5 * worlds.WIDTH,) * 2
-    assert of_encoding(open_bundle(bundle), found["tokens"]) == expected
-    said = (bundle / "MODEL_CARD.md").read_text()
-    assert ("words of a text, which learned nothing." if kind == "hash" else "a table of 40 words.") in said

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from edge.connection import ENROL, Patience, enrol
+from edge.connection import ENROL, Code, Patience, enrol
 from edge.identity import Identity
-from edge.messages import Code
 from edgefr.serving import keys, pages
 from edgefr.serving.keys import LOCK, Keys
 from edgefr.serving.log import FILE as LOG

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from edge.connection import Code, Known
 from edge.delta import Delta, write_delta
 from edge.identity import Identity, IdentityRecord, Signed
-from edge.messages import RELEASE_FACTS, Code, Known
 from edge.records import MOST_ROUNDS
 from edge.tensors import parse
+from edge.update import RELEASE_FACTS
 from edgefr.serving import admission as gate
 from edgefr.serving import connections, pages, protocol, server
 from edgefr.serving import secure_sums as sealing

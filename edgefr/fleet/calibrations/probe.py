@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from edge.graph import Graph
     from edge.learning import PhaseRecord
     from edge.scorer import Rows
-    from edge.session_state import LearningMaterial
+    from edge.training import LearningMaterial
 
 LEAST, MOST = 5, 200  # calls that a figure is made of
 RECOMMENDED = 10  # items in one recommendation, and past positives it is made from where the method reads them
@@ -139,18 +139,17 @@ def stepper(bundle: Bundle, phase: PhaseRecord) -> Callable[[int], tuple[float, 
     """
     import numpy as np
 
-    from edge.catalogue import Catalogue
+    from edge.catalogue import Catalogue, open_table
     from edge.clients import Clients
     from edge.enrol import nothing_kept
     from edge.graph import Graph
     from edge.ragged import Ragged
     from edge.sampling import Sampler
-    from edge.tables import open_table
     from edge.training import Material, Work, train
 
     learning, clients, pool = bundle.config.learning, Clients(bundle), Catalogue(bundle).offered_items
     assert learning is not None
-    tables: dict[str, Rows] = {table.name: open_table(bundle, table).rows for table in bundle.config.tables}
+    tables: dict[str, Rows] = {table.name: open_table(bundle, table) for table in bundle.config.tables}
     for tensor in learning.tensors:
         if tensor.kind == "rows" and tensor.place == "shared":
             tables[tensor.name] = np.array(tables[tensor.name](slice(None)), np.float32).__getitem__
@@ -185,8 +184,9 @@ def lesson(
     import numpy as np
 
     from edge.catalogue import Catalogue
-    from edge.session_state import LearningMaterial, sampler
+    from edge.session_state import sampler
     from edge.state import State
+    from edge.training import LearningMaterial
 
     learning, window, none = bundle.config.learning, bundle.config.window, np.empty(0, np.int64)
     assert learning is not None

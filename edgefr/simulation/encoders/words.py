@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edge import npy
+from edge.verified_files import mapped_array
 from edge.word_vectors import WordEncoder, WordTable, numbers_of
 from edgefr.data.prepared_data import Text
 from edgefr.simulation.encoders.encoder import RunEncoder
@@ -103,6 +103,6 @@ def learn(texts: list[str], width: int, pairs: bool, most: int) -> tuple[WordTab
 def opened(folder: Path) -> WordTable:
     """Return the table of words that a run keeps. Raises `InputError` for files that are damaged or not there."""
     try:
-        return WordTable(npy.mapped(folder / NUMBERS), npy.mapped(folder / WEIGHTS))
+        return WordTable(mapped_array(folder / NUMBERS), mapped_array(folder / WEIGHTS))
     except (ValueError, OSError) as error:
         raise InputError(f"cannot read the words of {folder}: {error}; run the experiment again") from error

@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from edge.catalogue import Recommendations, ranked
 from edge.clients import named
-from edge.cold_start import Recommendations, ranked
 from edge.recommender import Recommender
 from privacy.errors import InputError
 
