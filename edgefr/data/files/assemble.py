@@ -32,7 +32,7 @@ def make(name: str, rows: Rows, options: FileOptions, source: dict[str, Any]) ->
     once = kept(dataset, once_each(dataset, options.repeats))
     people = once if options.user_most is None else kept(once, _few_enough(name, once, options.user_most))
     core = kept(people, core_of(people, options.user_core, options.item_core))
-    _check_sessions(core)
+    check_sessions(core)
     left_out = {
         f"are rated below {options.positive} (data_options.positive)": rows.below,
         f"repeat another (data_options.repeats={options.repeats})": len(dataset.user) - len(once.user),
@@ -91,7 +91,7 @@ def _listed(name: str, rows: Rows) -> tuple[npt.NDArray[np.int32], Catalogue, tu
     return item, Catalogue(ids, nothing, nothing, domain.astype(np.uint8)), tuple(rows.domains)
 
 
-def _check_sessions(dataset: Dataset) -> None:
+def check_sessions(dataset: Dataset) -> None:
     """Raise `InputError` where a session has rows of two parts, which a protocol cannot keep."""
     if dataset.session is None or dataset.part is None:
         return

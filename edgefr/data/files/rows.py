@@ -48,11 +48,12 @@ class Rows:
     time: npt.NDArray[np.int64]
     per_second: int | None
     session: Codes | None
+    sessions: pa.Array
     domain: Codes | None
     domains: list[str]
     part: npt.NDArray[np.uint8] | None
     block: npt.NDArray[np.int16] | None
-    kind: npt.NDArray[np.uint8] | None
+    kind: npt.NDArray[np.int8] | None
     read: int
     below: int
     ratings: tuple[float, ...]
@@ -79,7 +80,7 @@ def read_rows(
     columns: dict[str, str],
     options: FileOptions,
     texts: Sequence[str] = (),
-    known: Published = Published(),
+    known: Published | None = None,
 ) -> Rows:
     """Read a table's interactions; `columns` by role. Raises `InputError` naming row and column."""
     if options.positive is not None and "rating" not in columns:
@@ -96,7 +97,7 @@ def read_rows(
         raise InputError(f"{table.name}: data_options.columns.clock needs a day; name it by data_options.columns.time")
     if options.time == "none":
         columns = {role: name for role, name in columns.items() if role not in ("time", "clock")}
-    gathered = _Gathered(table, columns, options, texts, known)
+    gathered = _Gathered(table, columns, options, texts, known or Published())
     for first, block in table.read(list(dict.fromkeys([*columns.values(), *texts]))):
         gathered.add(first, block)
     return gathered.rows()
@@ -167,7 +168,7 @@ class _Gathered:
             found["block"] = pa.array(blocks(columns["block"]))
         keep = np.ones(block.num_rows, bool)
         if "kind" in columns:
-            kind = self._kinds(columns["kind"])
+            kind = self._kinds(columns["kind"]).astype(np.int8)
             keep = ~np.isin(kind, [self.known.kinds.index(name) for name in self.known.skipped])
             found["kind"] = pa.array(kind)
         rating = None
@@ -232,6 +233,7 @@ class _Gathered:
             *(user, users, item, items, time),
             per_second=per_second,
             session=named["session"][0],
+            sessions=named["session"][1],
             domain=named["domain"][0],
             domains=named["domain"][1].to_pylist(),
             part=whole("split"),
