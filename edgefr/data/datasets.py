@@ -7,7 +7,7 @@ Owns: names, options and where archives are looked for. Does not own: splits (`e
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edge.ragged import Ragged
 from edgefr.config.arguments import checked
+from edgefr.config.validation import first_fault
 from edgefr.data.files import reader as files
 from edgefr.data.files.folder import is_file
 from edgefr.data.interactions import Catalogue, Dataset
@@ -205,19 +206,5 @@ def _checked(name: str, model: type[BaseModel], options: dict[str, Any]) -> Base
     try:
         return model.model_validate(options)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            *above, last = first["loc"]
-            raise unknown(f"option of data set '{name}'", str(last), _fields(model, above)) from error
-        if first["type"] == "missing":
-            about = model.model_fields[where].description
-            raise InputError(f"data set '{name}' needs the option {where}: {about}") from error
-        raise InputError(f"option {where} of data set '{name}': {first['msg']}, got {first['input']!r}") from error
-
-
-def _fields(model: type[BaseModel], place: list[Any]) -> Iterable[str]:
-    for part in place:
-        inner = model.model_fields[str(part)].annotation
-        model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else model
-    return model.model_fields
+        place, problem = first_fault(error, model)
+        raise InputError(f"option {'.'.join(map(str, place))} of data set '{name}': {problem}") from None

@@ -306,7 +306,7 @@ def test_what_is_missing_is_named(folder):
         InputError, match=r"has no ratings_Toys.csv \(or reviews_Toys.json.gz\).*; get it from https://"
     ):
         load("amazon", folder, options={"categories": ["Toys"], **CORE})
-    with pytest.raises(InputError, match="data set 'amazon' needs the option categories: category names"):
+    with pytest.raises(InputError, match="option categories of data set 'amazon': is missing; add it"):
         load("amazon", folder)
 
 

@@ -109,7 +109,7 @@ def test_missing_archives_name_file_page_and_licence(name, tmp_path, monkeypatch
 def test_unknown_name():
     with pytest.raises(InputError, match="unknown data set 'ml100k'; did you mean 'ml-100k'"):
         load("ml100k")
-    with pytest.raises(InputError, match="unknown option of data set 'ml-100k' 'core'"):
+    with pytest.raises(InputError, match="option core of data set 'ml-100k': unknown key 'core'"):
         load("ml-100k", options={"core": 5})
 
 
