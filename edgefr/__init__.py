@@ -85,7 +85,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Public names are imported when they are first used, so that `import edgefr` stays light."""
     if name == "__version__":  # pyproject.toml says it, and nothing else does
-        from edgefr.config.version import installed
+        from edgefr.config.packaged_files import installed
 
         return installed()
     if name not in _HOMES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from numbers import Integral, Real
 from types import SimpleNamespace, UnionType
@@ -42,7 +42,7 @@ def checked(function: Callable[Given, Result]) -> Callable[Given, Result]:
     Traceback (most recent call last):
     privacy.errors.InputError: twice: number should be int, got 'a'
     """
-    signature = inspect.signature(function)
+    signature, called = inspect.signature(function), function.__qualname__.removesuffix(".__init__")  # a class
     taken = [name for name, parameter in signature.parameters.items() if parameter.kind not in MANY]
 
     @wraps(function)
@@ -50,22 +50,22 @@ def checked(function: Callable[Given, Result]) -> Callable[Given, Result]:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise _misfit(_name(function), str(error), taken, kwargs) from None
+            wrong = next((key for key in kwargs if key not in taken), None)
+            if wrong is not None:
+                raise unknown(f"argument of {called}", wrong, taken) from None
+            raise InputError(f"{called}: {error}; it takes {', '.join(taken)}") from None
         for name, value in bound.arguments.items():
             if name in taken and name not in OWN and not _fits(_types(function)[name], value):
                 wanted = inspect.formatannotation(signature.parameters[name].annotation).strip("'")
-                raise InputError(f"{_name(function)}: {name} should be {wanted}, got {_short(value)}") from None
+                shown = " ".join(repr(value).split())
+                shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+                raise InputError(f"{called}: {name} should be {wanted}, got {shown}") from None
         try:
             return function(*args, **kwargs)
         except ModuleNotFoundError as error:
             raise asked_for(error) or error from error
 
     return call
-
-
-def _name(function: Callable[..., Any]) -> str:
-    """Return what people call it: a class, where it makes an object of one."""
-    return function.__qualname__.removesuffix(".__init__")
 
 
 @cache
@@ -93,16 +93,3 @@ def _fits(wanted: TypeAdapter[Any], value: Any) -> bool:
     except ValidationError:
         return False
     return True
-
-
-def _misfit(name: str, problem: str, taken: list[str], given: Mapping[str, Any]) -> InputError:
-    """Return the error for arguments that are missing, unknown or too many."""
-    for key in given:
-        if key not in taken:
-            return unknown(f"argument of {name}", key, taken)
-    return InputError(f"{name}: {problem}; it takes {', '.join(taken)}")
-
-
-def _short(value: Any) -> str:
-    shown = " ".join(repr(value).split())
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
 LINES, COLUMNS = 25, 120
 """A screen has so many."""
@@ -41,10 +41,9 @@ def text(parts: Sequence[RenderableType]) -> str:
 
 def html(parts: Sequence[RenderableType]) -> str:
     """Return the same lines as HTML, with their colours."""
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(width=COLUMNS, file=io.StringIO(), record=True, force_jupyter=False, color_system="truecolor")
+    console = _console(styled=True, record=True)
     for line in fitted(parts, styled=True):
         console.print(Text.from_ansi(line), soft_wrap=True)
     return console.export_html(inline_styles=True, code_format=PRE)
@@ -59,18 +58,15 @@ def fitted(parts: Sequence[RenderableType], styled: bool = False) -> list[str]:
 
 
 def _lines(part: RenderableType, styled: bool) -> list[str]:
-    from rich.console import Console
-
-    console = Console(
-        width=COLUMNS,
-        file=io.StringIO(),
-        force_terminal=styled,
-        force_jupyter=False,
-        no_color=not styled,
-        color_system="truecolor" if styled else None,
-        highlight=False,
-        legacy_windows=False,
-    )
+    console = _console(styled)
     with console.capture() as caught:
         console.print(part, markup=False)
     return caught.get().rstrip("\n").split("\n")
+
+
+def _console(styled: bool, record: bool = False) -> Console:
+    from rich.console import Console
+
+    own = {"force_jupyter": False, "highlight": False, "legacy_windows": False, "force_terminal": styled}
+    colours = {"no_color": not styled, "color_system": "truecolor" if styled else None}
+    return Console(width=COLUMNS, file=io.StringIO(), record=record, **own, **colours)  # type: ignore[arg-type]

@@ -8,25 +8,30 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType, UnionType
+from types import NoneType
 from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from edgefr.config.display import Brief
-from edgefr.config.validation import Location, describe
+from edgefr.config.validation import Location, describe, members, members_at
 from privacy.errors import InputError
 
 MAX_DEPTH = 20
-
-
 MAX_NUMBER = 40  # characters
-
-
 MAX_VALUE = 100_000  # characters of a value on the command line
+MAX_BYTES = 1_000_000  # of a file
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Refused(yaml.MarkedYAMLError):
+    """This is valid YAML that is not read: what is wrong, and where it stands."""
+
+    def __init__(self, problem: str, mark: yaml.Mark) -> None:
+        super().__init__(problem=problem, problem_mark=mark)
 
 
 class PlainLoader(yaml.SafeLoader):
@@ -36,28 +41,26 @@ class PlainLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            raise problem("aliases (*name) are not read; write the values out", self.peek_event().start_mark)
+            raise Refused("aliases (*name) are not read; write the values out", self.peek_event().start_mark)
         if getattr(self.peek_event(), "tag", None) is not None:
-            raise problem("tags (!name) are not read; write the value alone", self.peek_event().start_mark)
+            raise Refused("tags (!name) are not read; write the value alone", self.peek_event().start_mark)
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise problem("nested too deeply", self.peek_event().start_mark)
+            raise Refused("nested too deeply", self.peek_event().start_mark)
         node = super().compose_node(parent, index)
         self.depth -= 1
         if isinstance(node, yaml.MappingNode):
             seen: set[str] = set()
             for key, _ in node.value:
                 if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                    raise problem(f"'{key.value[:MAX_NUMBER]}' is given twice; keep one", key.start_mark)
+                    raise Refused(f"'{key.value[:MAX_NUMBER]}' is given twice; keep one", key.start_mark)
                 seen.add(str(key.value))
         return node
 
-    def plain_int(self, node: yaml.ScalarNode) -> int:
-        """Return a whole number as it looks."""
+    def _int(self, node: yaml.ScalarNode) -> int:
         return self.construct_yaml_int(_number(node))
 
-    def plain_float(self, node: yaml.ScalarNode) -> float:
-        """Return a number as it looks."""
+    def _float(self, node: yaml.ScalarNode) -> float:
         return self.construct_yaml_float(_number(node))
 
 
@@ -92,34 +95,19 @@ def value_of(text: str, source: str, mend: str) -> Any:
         raise InputError(f"{source}: {mend}{why}") from None
 
 
-class Refused(yaml.MarkedYAMLError):
-    """This is valid YAML that is not read."""
-
-
-def problem(what: str, mark: yaml.Mark) -> Refused:
-    """Make the error for what stands at a mark."""
-    return Refused(problem=what, problem_mark=mark)
-
-
 def _number(node: yaml.ScalarNode) -> yaml.ScalarNode:
     """Return a number's node; raises `Refused` for one that is not what it looks like."""
     if not isinstance(node, yaml.ScalarNode):
-        raise problem("a number is expected here", node.start_mark)
+        raise Refused("a number is expected here", node.start_mark)
     if len(node.value) > MAX_NUMBER:
-        raise problem(f"a number has more than {MAX_NUMBER} characters", node.start_mark)
+        raise Refused(f"a number has more than {MAX_NUMBER} characters", node.start_mark)
     if ":" in node.value:
-        raise problem(f"{node.value} is a number to base 60; quote it, or write it out", node.start_mark)
+        raise Refused(f"{node.value} is a number to base 60; quote it, or write it out", node.start_mark)
     return node
 
 
-PlainLoader.add_constructor("tag:yaml.org,2002:int", PlainLoader.plain_int)
-
-
-PlainLoader.add_constructor("tag:yaml.org,2002:float", PlainLoader.plain_float)
-
-
-Model = TypeVar("Model", bound=BaseModel)
-MAX_BYTES = 1_000_000
+PlainLoader.add_constructor("tag:yaml.org,2002:int", PlainLoader._int)
+PlainLoader.add_constructor("tag:yaml.org,2002:float", PlainLoader._float)
 
 
 class PublicModel(BaseModel, Brief):
@@ -139,15 +127,8 @@ class PublicModel(BaseModel, Brief):
     __str__ = __repr__
 
 
-@dataclass(frozen=True)
-class Told:
-    """A text field was told this value."""
-
-    value: str | None
-
-
-def text_for(schema: type[BaseModel], parts: Sequence[str], text: str) -> Told | None:
-    """Return what a field of text is told by `text`, as it stands; None where the field is no text.
+def text_for(schema: type[BaseModel], parts: Sequence[str], text: str) -> tuple[str | None] | None:
+    """Return what a field of text is told by `text`, as it stands, in a tuple; None where the field is no text.
 
     A text between quotes is what they enclose, and `null` is nothing where the field may be that.
 
@@ -156,27 +137,19 @@ def text_for(schema: type[BaseModel], parts: Sequence[str], text: str) -> Told |
     ...     user: str | None = None
     ...     most: int = 1
     >>> [text_for(Options, [name], value) for name, value in (("user", "-"), ("user", "null"), ("time", "'1'"))]
-    [Told(value='-'), Told(value=None), Told(value='1')]
+    [('-',), (None,), ('1',)]
     >>> text_for(Options, ["most"], "3") is None
     True
     """
     *sections, last = parts or [""]
-    for name in sections:
-        field = schema.model_fields.get(name)
-        inner = None if field is None else field.annotation
-        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
-            return None
-        schema = inner
-    field = schema.model_fields.get(last)
-    if field is None:
+    models = members_at(schema, tuple(sections))
+    field = models[0].model_fields.get(last) if models else None
+    if field is None or members(field.annotation) != [str]:
         return None
-    kinds = get_args(field.annotation) if isinstance(field.annotation, UnionType) else (field.annotation,)
-    if not any(kind is str for kind in kinds) or any(kind not in (str, NoneType) for kind in kinds):
-        return None
-    if text == "null" and NoneType in kinds:
-        return Told(None)
+    if text == "null" and NoneType in get_args(field.annotation):
+        return (None,)
     quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
-    return Told(text[1:-1] if quoted else text)
+    return (text[1:-1] if quoted else text,)
 
 
 class Document:

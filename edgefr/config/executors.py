@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from edgefr.config.section import Section
+from edgefr.config.validation import Section
 from privacy.setting_scope import ReadWith, named_in
 from privacy.table import Table
 

@@ -1,4 +1,4 @@
-"""A package hands on names of its modules, each imported when it is first used."""
+"""Names of modules are handed on, and each module is imported when it is first used."""
 
 from __future__ import annotations
 
@@ -20,3 +20,17 @@ def face(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         return getattr(importlib.import_module(homes[name]), name)
 
     return handed_on
+
+
+class Later:
+    """This stands for a module that takes long to import, until something of it is asked for.
+
+    >>> Later("json").dumps([1])
+    '[1]'
+    """
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._module), name)

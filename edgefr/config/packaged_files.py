@@ -1,7 +1,8 @@
-"""Files that ship with edgefr stand in for those of the same name that the working folder does not have."""
+"""What ships with edgefr: its version, and files for those of the same name that the working folder does not have."""
 
 from __future__ import annotations
 
+from importlib import metadata
 from pathlib import Path
 
 
@@ -13,3 +14,11 @@ def shipped(name: Path) -> Path:
     """
     package = Path(__file__).parents[1]
     return next((place / name for place in (package, package.parent) if (place / name).exists()), name)
+
+
+def installed() -> str:
+    """Return the version of edgefr, as pyproject.toml says it; "unknown" in a checkout that is not installed."""
+    try:
+        return metadata.version("edgefr")
+    except metadata.PackageNotFoundError:
+        return "unknown"

@@ -15,10 +15,11 @@ import importlib
 import os
 import sys
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from privacy.errors import InputError
-from privacy.table import Named, Table
+from privacy.table import Named
 
 TABLES = (
     "edgefr.experiment.method:METHODS",
@@ -69,7 +70,7 @@ def register(entry: Named) -> Any:
     Example: ``edgefr.register(Metric("Hits", lambda found: found.hits.astype(float)))``
     """
     for place in TABLES:
-        table = _table(place)
+        table = resolve_name(place)
         if isinstance(entry, table.kind):
             try:
                 table.register(entry)
@@ -79,14 +80,14 @@ def register(entry: Named) -> Any:
             if caller not in ("__main__", *MODULES):  # a worker runs the main module anew by itself
                 MODULES.append(caller)
             return entry
-    kinds = ", ".join(sorted({_table(place).kind.__name__ for place in TABLES}))
+    kinds = ", ".join(sorted({resolve_name(place).kind.__name__ for place in TABLES}))
     raise InputError(f"no table holds a {type(entry).__name__}; what can be registered is one of {kinds}")
 
 
 def check_installed() -> None:
     """Raise `InputError` for an installed package whose entries cannot be had, before any work is done."""
     for place in TABLES:
-        len(_table(place))
+        len(resolve_name(place))
 
 
 def load(plugin: str) -> None:
@@ -110,10 +111,3 @@ def load(plugin: str) -> None:
     found = getattr(module, "__file__", None)
     if path.suffix == ".py" and (found is None or not os.path.samefile(found, path)):
         raise InputError(f"--plugin {plugin}: Python finds another module '{name}' first ({found}); rename the file")
-
-
-def _table(place: str) -> Table[Any]:
-    """Return the table at "module:name"."""
-    module, _, name = place.partition(":")
-    table: Table[Any] = getattr(importlib.import_module(module), name)
-    return table

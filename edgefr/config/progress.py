@@ -136,17 +136,17 @@ def displayed(doing: str = DOING) -> Iterator[Progress]:
     """Yield a `progress` that is shown below a notebook's cell: one text, changed as the work goes on."""
     from IPython.display import display
 
-    standing, last = _Standing(doing), 0.0
+    standing, changed = _Standing(doing), 0.0
     handle = display({"text/plain": doing}, raw=True, display_id=True)
 
     def change() -> None:
         handle.update({"text/plain": "\n".join([*standing.lines, duration(standing.seconds)])}, raw=True)
 
-    def report(stage: str, done: int, total: int, note: str) -> None:
-        nonlocal last
-        standing.report(stage, done, total, note)
-        if time.monotonic() - last > AGAIN:
-            last = time.monotonic()
+    def report(*said: Any) -> None:
+        nonlocal changed
+        standing.report(*said)
+        if time.monotonic() - changed > AGAIN:
+            changed = time.monotonic()
             change()
 
     try:
@@ -157,12 +157,9 @@ def displayed(doing: str = DOING) -> Iterator[Progress]:
 
 def of_runs(progress: Progress) -> Callable[[Any], None]:
     """Return what tells of the runs of a sweep: its `watch`."""
-
-    def watch(standing: Any) -> None:
-        failed = f"{standing.failed} failed" if standing.failed else ""
-        progress("runs", len(standing.entries), standing.total, failed)
-
-    return watch
+    return lambda standing: progress(
+        "runs", len(standing.entries), standing.total, f"{standing.failed} failed" if standing.failed else ""
+    )
 
 
 def watched(

@@ -1,12 +1,9 @@
 """These strings key the random draws of an experiment; renaming classes, phases or tensors may not touch them.
 
-Every random number is a function of (seed, one of these, round, client, ...), so another string is another result. What
-is renamed keeps its first name here, in `FIRST_NAMES`. Draws that devices make too are keyed in `edge.random_streams`.
+Every random number is a function of (seed, one of these, round, client, ...), so another string is another result. A
+tensor, phase, split or attack that is renamed keeps its first name here. Draws that devices make too are keyed in
+`edge.random_streams`.
 """
-
-from __future__ import annotations
-
-from collections.abc import Mapping
 
 # Phases of local work, which key what is drawn for their examples.
 FEDERATED = "federated"
@@ -46,9 +43,6 @@ AUDITED, AUDIT, LEFT_OUT = "audited", "audit", "left out"
 GAME, COINS, CANARIES = "game", "coins", "canaries"
 SWEEP_SEARCH = "sweep search"
 
-FIRST_NAMES: Mapping[str, str] = {}
-"""The name a tensor, phase, split or attack had at first, by the name it has now."""
-
 
 def init(tensor: str) -> str:
     """Return what keys a tensor's first values.
@@ -56,43 +50,39 @@ def init(tensor: str) -> str:
     >>> init("item")
     'init item'
     """
-    return f"init {_first(tensor)}"
+    return f"init {tensor}"
 
 
 def dropped(site: str) -> str:
     """Return what keys the values that training drops at a place of the program."""
-    return f"dropped values {_first(site)}"
+    return f"dropped values {site}"
 
 
 def noise(tensor: str) -> str:
     """Return what keys the noise on a tensor's sum."""
-    return f"noise {_first(tensor)}"
+    return f"noise {tensor}"
 
 
 def noise_of_steps(phase: str) -> str:
     """Return what keys the noise of a phase's steps (DP-SGD)."""
-    return f"noise of {_first(phase)}"
+    return f"noise of {phase}"
 
 
 def records(phase: str, what: str) -> str:
     """Return what keys the "negatives" or "order" of a phase's records (DP-SGD)."""
-    return f"{_first(phase)} {what} of records"
+    return f"{phase} {what} of records"
 
 
 def candidates(split: str, which: str) -> str:
     """Return what keys the candidates of a split's "valid" or "test" items."""
-    return f"negatives/{_first(split)}/{which}"
+    return f"negatives/{split}/{which}"
 
 
 def session_candidates(asked: str) -> str:
     """Return what keys the candidates of the sessions that are asked about."""
-    return f"negatives/sessions/{_first(asked)}"
+    return f"negatives/sessions/{asked}"
 
 
 def null(attack: str) -> str:
     """Return what keys the deals that an attack's result is compared with."""
-    return f"null of {_first(attack)}"
-
-
-def _first(name: str) -> str:
-    return FIRST_NAMES.get(name, name)
+    return f"null of {attack}"

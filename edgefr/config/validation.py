@@ -7,12 +7,19 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
 from privacy.errors import unknown
+from privacy.setting_scope import Settings
 
 Location = tuple[str | int, ...]
+
+
+class Section(Settings):
+    """This is a part of an experiment: unknown keys are refused, and such as nothing reads."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=True)
 
 
 def fault(problem: str, *at: str | int) -> PydanticCustomError:
@@ -68,11 +75,11 @@ def _what(error: Any, location: Location, schema: type[BaseModel]) -> str:
 
 def _fields_at(schema: type[BaseModel], location: Location) -> list[str]:
     """Return the keys that the schema knows at a location (those of every member, where it is a union)."""
-    models = _members_at(schema, location)
+    models = members_at(schema, location)
     return sorted({field.alias or name for kind in models for name, field in kind.model_fields.items()})
 
 
-def _members_at(schema: type[BaseModel], location: Location) -> list[type[BaseModel]]:
+def members_at(schema: type[BaseModel], location: Location) -> list[type[BaseModel]]:
     """Return the models that the schema allows at a location: one, or the members of a union."""
     here: list[Any] = [schema]
     for part in location:
@@ -80,18 +87,18 @@ def _members_at(schema: type[BaseModel], location: Location) -> list[type[BaseMo
         for kind in here:
             if isinstance(kind, type) and issubclass(kind, BaseModel):
                 names = {field.alias or name: field.annotation for name, field in kind.model_fields.items()}
-                found += _members(names.get(str(part)))
+                found += members(names.get(str(part)))
             else:
-                found += _members((typing.get_args(kind) or (None,))[-1])
+                found += members((typing.get_args(kind) or (None,))[-1])
         here = found
     return [kind for kind in here if isinstance(kind, type) and issubclass(kind, BaseModel)]
 
 
-def _members(annotation: Any) -> list[Any]:
+def members(annotation: Any) -> list[Any]:
     """Return an annotation without `Annotated` and `None`: one type, or the members of a union."""
     origin = typing.get_origin(annotation)
     if origin is typing.Annotated:
-        return _members(typing.get_args(annotation)[0])
+        return members(typing.get_args(annotation)[0])
     if origin in (typing.Union, types.UnionType):
-        return [m for a in typing.get_args(annotation) if a is not type(None) for m in _members(a)]
+        return [m for a in typing.get_args(annotation) if a is not type(None) for m in members(a)]
     return [annotation]

@@ -7,8 +7,8 @@ Owns: names, options and where archives are looked for. Does not own: splits (`e
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,22 +17,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edge.ragged import Ragged
 from edgefr.config.arguments import checked
+from edgefr.config.validation import first_fault
 from edgefr.data.files import reader as files
 from edgefr.data.files.folder import is_file
 from edgefr.data.interactions import Catalogue, Dataset
-from edgefr.data.readers import (
-    amazon,
-    amazon_pairs,
-    amazon_ratings,
-    demo,
-    hetrec,
-    lastfm_1k,
-    movielens,
-    public_files,
-    retailrocket,
-    tmall,
-    xing,
-)
+from edgefr.data.readers import amazon, amazon_pairs, amazon_ratings, demo, events, grouplens, public_files
 from edgefr.data.readers.archive import Public
 from privacy.errors import InputError, unknown
 from privacy.progress import Progress
@@ -68,35 +57,10 @@ class Reader:
     holds: str = ""
 
 
-def _fixed(
-    name: str, read: Callable[[Path, Progress | None], Dataset], public: Public, holds: str, texts: bool = True
-) -> Reader:
-
-    def chosen(data_dir: Path, options: Any, seed: int, progress: Progress | None) -> Dataset:
-        return read(data_dir, progress)
-
-    return Reader(name, NoOptions, public, chosen, lambda *_: texts, holds)
-
-
-def _chosen(
-    name: str,
-    options: type[BaseModel],
-    read: Callable[[Path, Any, Progress | None], Dataset],
-    public: Public,
-    texts: Texts = lambda *_: True,
-    holds: str = "",
-) -> Reader:
-
-    def chosen(data_dir: Path, options: Any, seed: int, progress: Progress | None) -> Dataset:
-        return read(data_dir, options, progress)
-
-    return Reader(name, options, public, chosen, texts, holds)
-
-
 def _category(name: str) -> Reader:
     read, texts = partial(amazon.read_category, name), partial(amazon.category_has_texts, name)
     about = f"every rating of Amazon's {amazon_ratings.category_of(name)}"
-    return _chosen(name, amazon.CategoryOptions, read, amazon.AMAZON, texts, about)
+    return Reader(name, amazon.CategoryOptions, amazon.AMAZON, read, texts, about)
 
 
 def _not_given(*_: Any) -> Any:
@@ -113,87 +77,46 @@ def _none(*_: Any) -> bool:
 READERS: Table[Reader] = Table("data set", Reader, group="edgefr.readers")
 """The data sets that `load` knows."""
 
+_HOLDS = {
+    "demo": "books, films, made up",
+    "ml-100k": "943 users, 1,682 films, 100,000 ratings",
+    "ml-1m": "6,040 users, 3,706 rated films, 1,000,209 ratings",
+    "ml-latest-small": "610 users, 9,724 rated films, 100,836 ratings",
+    "lastfm-2k": "186,479 tags that users gave to artists",
+    "hetrec2011": "2,113 users, 10,109 films, 855,598 ratings",
+    "amazon": "categories as domains, of users and items with many ratings",
+    "amazon-arts-office": "9,577 users of both domains, 208,541 interactions",
+    "amazon-movie-book": "20,502 users, 8,317 of both domains, 269,443 interactions",
+    "xing": "877 users' 5,982 sessions with job postings",
+    "xing-2017": "interactions with job postings",
+    "retailrocket": "1,407,580 visitors' 2,756,101 events",
+    "lastfm-1k": "992 listeners' 19,150,868 plays",
+    "tmall": "shopping logs",
+}
+
 for _reader in (
-    Reader("demo", demo.DemoOptions, None, lambda data_dir, *rest: demo.generate(*rest), holds="books, films, made up"),
-    _fixed("ml-100k", movielens.read_100k, movielens.ML_100K, holds="943 users, 1,682 films, 100,000 ratings"),
-    _fixed("ml-1m", movielens.read_1m, movielens.ML_1M, holds="6,040 users, 3,706 rated films, 1,000,209 ratings"),
-    _fixed(
-        "ml-latest-small",
-        movielens.read_latest_small,
-        movielens.ML_LATEST_SMALL,
-        holds="610 users, 9,724 rated films, 100,836 ratings",
-    ),
-    _chosen(
-        "lastfm-2k",
-        hetrec.LastfmOptions,
-        hetrec.read_lastfm_2k,
-        hetrec.LASTFM_2K,
-        holds="186,479 tags that users gave to artists",
-    ),
-    _fixed(
-        "hetrec2011", hetrec.read_movielens_2k, hetrec.MOVIELENS_2K, holds="2,113 users, 10,109 films, 855,598 ratings"
-    ),
-    _chosen(
-        "amazon",
-        amazon.AmazonOptions,
-        amazon.read,
-        amazon.AMAZON,
-        amazon.has_texts,
-        holds="categories as domains, of users and items with many ratings",
-    ),
+    Reader("demo", demo.DemoOptions, None, lambda data_dir, *rest: demo.generate(*rest)),
+    Reader("ml-100k", NoOptions, grouplens.ML_100K, grouplens.read_100k),
+    Reader("ml-1m", NoOptions, grouplens.ML_1M, grouplens.read_1m),
+    Reader("ml-latest-small", NoOptions, grouplens.ML_LATEST_SMALL, grouplens.read_latest_small),
+    Reader("lastfm-2k", grouplens.LastfmOptions, grouplens.LASTFM_2K, grouplens.read_lastfm_2k),
+    Reader("hetrec2011", NoOptions, grouplens.MOVIELENS_2K, grouplens.read_movielens_2k),
+    Reader("amazon", amazon.AmazonOptions, amazon.AMAZON, amazon.read, amazon.has_texts),
     _category("amazon-video"),
-    _fixed(
-        "amazon-arts-office",
-        amazon_pairs.read_arts_office,
-        amazon_pairs.ARTS_OFFICE,
-        holds="9,577 users of both domains, 208,541 interactions",
-    ),
-    _fixed(
-        "amazon-movie-book",
-        amazon_pairs.read_movie_book,
-        amazon_pairs.MOVIE_BOOK,
-        holds="20,502 users, 8,317 of both domains, 269,443 interactions",
-    ),
-    _fixed("xing", xing.read_sessions, xing.XING, texts=False, holds="877 users' 5,982 sessions with job postings"),
-    _chosen(
-        "xing-2017",
-        xing.ChallengeOptions,
-        xing.read_challenge,
-        xing.XING_2017,
-        _none,
-        holds="interactions with job postings",
-    ),
-    _fixed(
-        "retailrocket",
-        retailrocket.read,
-        retailrocket.RETAILROCKET,
-        texts=False,
-        holds="1,407,580 visitors' 2,756,101 events",
-    ),
-    _chosen(
-        "lastfm-1k",
-        lastfm_1k.LastfmOptions,
-        lastfm_1k.read,
-        lastfm_1k.LASTFM_1K,
-        holds="992 listeners' 19,150,868 plays",
-    ),
+    Reader("amazon-arts-office", NoOptions, amazon_pairs.ARTS_OFFICE, amazon_pairs.read_arts_office),
+    Reader("amazon-movie-book", NoOptions, amazon_pairs.MOVIE_BOOK, amazon_pairs.read_movie_book),
+    Reader("xing", NoOptions, events.XING, events.read_xing, _none),
+    Reader("xing-2017", events.ChallengeOptions, events.XING_2017, events.read_xing_2017, _none),
+    Reader("retailrocket", NoOptions, events.RETAILROCKET, events.read_retailrocket, _none),
+    Reader("lastfm-1k", events.LastfmOptions, events.LASTFM_1K, events.read_lastfm_1k),
     Reader(GIVEN, NoOptions, None, _not_given, _not_given),
-    _fixed("tmall", tmall.read, tmall.TMALL, texts=False, holds="shopping logs"),
+    Reader("tmall", NoOptions, events.TMALL, events.read_tmall, _none),
 ):
-    READERS.register(_reader)
+    READERS.register(replace(_reader, holds=_HOLDS.get(_reader.name, _reader.holds)))
 
-
-for _about in public_files.SETS:
-    READERS.register(
-        _chosen(
-            _about.name,
-            files.FileOptions,
-            partial(public_files.read, _about),
-            _about.public,
-            partial(public_files.has_texts, _about),
-            _about.holds,
-        )
-    )
+for _set in public_files.SETS:
+    _read, _texts = partial(public_files.read, _set), partial(public_files.has_texts, _set)
+    READERS.register(Reader(_set.name, files.FileOptions, _set.public, _read, _texts, _set.holds))
 
 
 def names() -> list[str]:
@@ -274,10 +197,7 @@ def load(
     settings = _checked(name, found.options, options or {})
     folder = data_dir or os.environ.get("EDGEFR_DATA") or ""
     if found.public is not None and not folder:
-        raise InputError(
-            f"data set '{name}' is read from a folder and none is named: get it from {found.public.url} "
-            f"(licence: {found.public.licence}) and name its folder by --data-dir or EDGEFR_DATA"
-        )
+        raise found.public.missing(f"data set '{name}' is read from a folder and none is named")
     return found.read(Path(folder), settings, seed, progress)
 
 
@@ -286,19 +206,5 @@ def _checked(name: str, model: type[BaseModel], options: dict[str, Any]) -> Base
     try:
         return model.model_validate(options)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            *above, last = first["loc"]
-            raise unknown(f"option of data set '{name}'", str(last), _fields(model, above)) from error
-        if first["type"] == "missing":
-            about = model.model_fields[where].description
-            raise InputError(f"data set '{name}' needs the option {where}: {about}") from error
-        raise InputError(f"option {where} of data set '{name}': {first['msg']}, got {first['input']!r}") from error
-
-
-def _fields(model: type[BaseModel], place: list[Any]) -> Iterable[str]:
-    for part in place:
-        inner = model.model_fields[str(part)].annotation
-        model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else model
-    return model.model_fields
+        place, problem = first_fault(error, model)
+        raise InputError(f"option {'.'.join(map(str, place))} of data set '{name}': {problem}") from None

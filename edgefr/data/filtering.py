@@ -38,7 +38,7 @@ def _rows(dataset: Dataset, keep: Mask) -> Dataset:
     user, item = dataset.user[keep], dataset.item[keep]
     users, items = (np.bincount(column, minlength=1) > 0 for column in (user, item))
     user, item = (np.cumsum(there, dtype=np.int32)[column] - 1 for there, column in ((users, user), (items, item)))
-    people, kinds = np.flatnonzero(users), dataset.kinds
+    people = np.flatnonzero(users)
     return replace(
         dataset,
         users=dataset.users[people],
@@ -47,11 +47,7 @@ def _rows(dataset: Dataset, keep: Mask) -> Dataset:
         item=item.astype(np.int32),
         time=dataset.time[keep],
         offsets=np.searchsorted(user, np.arange(len(people) + 1)).astype(np.int64),
-        session=None if dataset.session is None else dataset.session[keep],
-        part=None if dataset.part is None else dataset.part[keep],
-        block=None if dataset.block is None else dataset.block[keep],
-        kinds=None if kinds is None else replace(kinds, number=kinds.number[keep]),
-        exact=None if dataset.exact is None else dataset.exact[keep],
+        **dataset.beside(keep),
     )
 
 

@@ -150,6 +150,12 @@ class Dataset:
         """Return every row's time as finely as it is known, int64 [n]: what orders rows and tells them apart."""
         return self.time if self.exact is None else self.exact
 
+    def beside(self, rows: npt.NDArray[Any]) -> dict[str, Any]:
+        """Return what only some data sets have, of these rows, by field."""
+        found = {name: getattr(self, name) for name in ("exact", "session", "part", "block")}
+        kinds = None if self.kinds is None else replace(self.kinds, number=self.kinds.number[rows])
+        return {name: None if column is None else column[rows] for name, column in found.items()} | {"kinds": kinds}
+
     @classmethod
     @checked
     def from_frame(
@@ -166,7 +172,7 @@ class Dataset:
         >>> Dataset.from_frame(frame, positive=4).statistics()["interactions"]
         2
         """
-        read = importlib.import_module("edgefr.data.files.frames").from_frame  # which is made of data sets itself
+        read = importlib.import_module("edgefr.data.files.reader").from_frame  # which is made of data sets itself
         found: Dataset = read(interactions, items, columns, str(options.pop("name", "frame")), options)
         return found
 

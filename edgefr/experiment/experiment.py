@@ -186,7 +186,7 @@ class Change:
         source = f"--set {text}"
         return cls(
             ".".join(parts),
-            value_of(value, source, "the value is not YAML; quote it") if told is None else told.value,
+            value_of(value, source, "the value is not YAML; quote it") if told is None else told[0],
             source,
         )
 

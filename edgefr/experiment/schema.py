@@ -10,7 +10,7 @@ from cloud.fusion import KnowledgeSettings
 from cloud.rule import AggregationSettings
 from edgefr.config.documents import PublicModel
 from edgefr.config.executors import EngineSection
-from edgefr.config.section import Section
+from edgefr.config.validation import Section
 from edgefr.data.protocol import ProtocolSettings
 from edgefr.experiment.continual import BETWEEN_BLOCKS, ContinualSettings
 from edgefr.experiment.method import Context, Method, method

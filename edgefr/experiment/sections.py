@@ -8,7 +8,7 @@ from pydantic import Field
 
 from cloud.distillation import DistillSettings
 from cloud.settings import EncodeSettings
-from edgefr.config.section import Section
+from edgefr.config.validation import Section
 from edgefr.experiment.text_encoder import ENCODERS
 from privacy.setting_scope import ReadWith, named_in
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from edgefr.config.section import Section
+from edgefr.config.validation import Section
 from edgefr.metrics.cutoffs import METRICS, metrics_at, of_ranks
 from privacy.errors import unknown
 from privacy.setting_scope import named_in

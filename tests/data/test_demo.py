@@ -114,8 +114,8 @@ def test_text_carries_taste_within_and_across_domains(table):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"user": 5}, "unknown option of data set 'demo' 'user'; did you mean 'users'"),
-        ({"users": 0}, "option users of data set 'demo': .*greater than or equal to 1, got 0"),
+        ({"user": 5}, "option user of data set 'demo': unknown key 'user'; did you mean 'users'"),
+        ({"users": 0}, "option users of data set 'demo': .*greater than or equal to 1; got 0"),
         ({"items": 50}, "option items of data set 'demo': .*100"),
         ({"interactions": float("nan")}, "option interactions of data set 'demo'"),
     ],

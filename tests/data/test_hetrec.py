@@ -169,32 +169,27 @@ def test_items_need_no_table_of_names(tmp_path):
 ROWS, NAMES = "user_ratedmovies-timestamps.dat", "movies.dat"
 HEAD = "userID\tmovieID\trating\ttimestamp\n"
 FAULTS = [
-    (ROWS, "userID\tmovieID\trating\n75\t3\t1\n", r"line 1: Column 'timestamp' is missing from the header"),
-    (ROWS, HEAD + "75\t3\t1\t11\n75\t3\t1\n", r"line 3: Expected 4 columns, got 3"),
-    (ROWS, HEAD + "75\t3\t1\tx\n", r"line 2: .*invalid value 'x'"),
-    (ROWS, HEAD + "75\t3\tfive\t11\n", r"line 2: .*invalid value 'five'"),
-    (ROWS, HEAD + "75\t3\t6\t11\n", r"line 2: a rating is 0 to 5, not '6\.0'"),
-    (ROWS, HEAD + "-1\t3\t1\t11\n", r"line 2: userID must be a whole number from 0.*'-1'"),
-    (ROWS, HEAD + "75\t99999999999\t1\t11\n", r"line 2: movieID must be a whole number.*'99999999999'"),
-    (ROWS, HEAD + "75\t3\t1\t99999999999999999\n", r"line 2: a time must be unix milliseconds"),
-    (ROWS, HEAD, r"it has no rows"),
-    (ROWS, HEAD + '75\t3\t"1\t11\n75\t3\t1\t12\n75\t3\t1"\t13\n', r"line 2: .*invalid value '\"1'"),
-    (ROWS, HEAD + "75\t3\t1\t11\n\n75\t3\t6\t11\n", r"line 3: a blank line, or an empty field where a number stands"),
-    (ROWS, HEAD + "75\t3\t1\t11\n\n", r"line 3: a blank line, or an empty field where a number stands"),
-    (NAMES, "id\tname\n3\tA\n", r"line 1: title is missing from the header"),
-    (NAMES, "", r"line 1: id is missing from the header"),
-    (NAMES, "id\ttitle\n3\tA\n4\n", r"line 3: Expected 2 columns, got 1"),
-    (NAMES, "id\ttitle\n3\tA\n²\tB\n", r"line 3: id must be a whole number, not '²'"),
-    (NAMES, "id\ttitle\n3\tA\n" + "9" * 5000 + "\tB\n", r"line 3: id must be a whole number from 0 to"),
-    (NAMES, "id\ttitle\n3\tA\n3\tB\n", r"line 3: an id must not repeat, not '3'"),
-    (NAMES, b"id\ttitle\n" + b"3" * (1 << 26), r"longer than 67,108,864 bytes"),
+    (ROWS, "userID\tmovieID\trating\n75\t3\t1\n", "row 1: the header must have timestamp once"),
+    (ROWS, HEAD + "75\t3\t1\t11\n75\t3\t1\n", "row 3: Expected 4 columns, got 3"),
+    (ROWS, HEAD + "75\t3\tfive\t11\n", "row 2, column rating: 'five'; a rating is 0 to 5"),
+    (ROWS, HEAD + "75\t3\t6\t11\n", "row 2, column rating: '6'; a rating is 0 to 5"),
+    (ROWS, HEAD + "75\t3\t1\t99999999999999999\n", "row 2, column timestamp: .*; a time is from"),
+    (ROWS, HEAD, "it has no rows"),
+    (ROWS, HEAD + '75\t3\t"1\t11\n75\t3\t1\t12\n75\t3\t1"\t13\n', "row 2, column rating: '\"1'; a rating is"),
+    (NAMES, "id\tname\n3\tA\n", "row 1: the header must have id and title"),
+    (NAMES, "", "row 1: the header must have id and title"),
+    (NAMES, "id\ttitle\n3\tA\n4\n", "row 3, column id: ''; a whole number"),
+    (NAMES, "id\ttitle\n3\tA\n²\tB\n", "row 3, column id: '²'; a whole number"),
+    (NAMES, "id\ttitle\n3\tA\n" + "9" * 5000 + "\tB\n", "row 3, column id: '9+'; a whole number"),
+    (NAMES, "id\ttitle\n3\tA\n3\tB\n", "row 3, column id: '3'; a whole number, each one once"),
+    (NAMES, b"id\ttitle\n" + b"3" * (1 << 26), "longer than 67,108,864 bytes"),
 ]
 
 
 @pytest.mark.parametrize(("member", "content", "message"), FAULTS, ids=[message for _, _, message in FAULTS])
 def test_damaged_files_are_refused_in_one_line(tmp_path, member, content, message):
     archive(tmp_path, MOVIELENS, {ROWS: RATINGS, NAMES: MOVIES, member: content}, zipped=False)
-    with pytest.raises(InputError, match=rf"{MOVIELENS}: {member}:? ?{message}") as error:
+    with pytest.raises(InputError, match=f"{MOVIELENS}/{member}: {message}") as error:
         load("hetrec2011", tmp_path)
     assert "\n" not in str(error.value)
     assert "get a whole copy from https://grouplens.org" in str(error.value)

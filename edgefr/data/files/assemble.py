@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgefr.data.files.options import FileOptions
-from edgefr.data.files.rows import Rows, by_appearance
+from edgefr.data.files.rows import Rows, by_appearance, texts_of
 from edgefr.data.filtering import core_of, kept, once_each
 from edgefr.data.interactions import Catalogue, Dataset, assemble
 from privacy.errors import InputError
@@ -24,7 +24,7 @@ _FORWARD = 0.9  # steps from a user's row to the next one, of those that change 
 def make(name: str, rows: Rows, options: FileOptions, source: dict[str, Any]) -> Dataset:
     """Return the data set of these rows, whose items have no texts yet. Raises `InputError` where nothing is left."""
     item, catalogue, domains = _listed(name, rows)
-    users = np.array(rows.users.to_pylist(), dtype=np.str_)
+    users = texts_of(rows.users)
     columns = (rows.user, item, rows.time)
     clock, unit = rows.per_second is not None, rows.per_second or 1
     of = (name, users, catalogue, columns, domains, clock, source)
@@ -32,7 +32,7 @@ def make(name: str, rows: Rows, options: FileOptions, source: dict[str, Any]) ->
     once = kept(dataset, once_each(dataset, options.repeats))
     people = once if options.user_most is None else kept(once, _few_enough(name, once, options.user_most))
     core = kept(people, core_of(people, options.user_core, options.item_core))
-    _check_sessions(core)
+    check_sessions(core)
     left_out = {
         f"are rated below {options.positive} (data_options.positive)": rows.below,
         f"repeat another (data_options.repeats={options.repeats})": len(dataset.user) - len(once.user),
@@ -74,7 +74,7 @@ def _listed(name: str, rows: Rows) -> tuple[npt.NDArray[np.int32], Catalogue, tu
     """Return the rows' items, the catalogue without texts, and the domains: items of two domains are two items."""
     if rows.domain is None:
         nothing = [""] * len(rows.items)
-        ids = np.array(rows.items.to_pylist(), dtype=np.str_)
+        ids = texts_of(rows.items)
         return rows.item, Catalogue(ids, nothing, nothing, np.zeros(len(ids), np.uint8)), ("items",)
     if len(rows.domains) > _MOST_DOMAINS:
         raise InputError(
@@ -86,12 +86,12 @@ def _listed(name: str, rows: Rows) -> tuple[npt.NDArray[np.int32], Catalogue, tu
 
     item, pairs = by_appearance(item.astype(np.int32), pa.array(pairs))
     of, domain = np.divmod(pairs.to_numpy(), len(rows.domains))
-    ids = np.array(rows.items.take(pa.array(of)).to_pylist(), dtype=np.str_)
+    ids = texts_of(rows.items)[of]
     nothing = [""] * len(ids)
     return item, Catalogue(ids, nothing, nothing, domain.astype(np.uint8)), tuple(rows.domains)
 
 
-def _check_sessions(dataset: Dataset) -> None:
+def check_sessions(dataset: Dataset) -> None:
     """Raise `InputError` where a session has rows of two parts, which a protocol cannot keep."""
     if dataset.session is None or dataset.part is None:
         return

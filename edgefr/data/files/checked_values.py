@@ -6,101 +6,77 @@ file's types; text is parsed where numbers are wanted. No row becomes a Python o
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.data.files.table import Opened, printable
-from privacy.errors import InputError
+from edgefr.config.faces import Later
+from edgefr.data.files.table import Column, first_failing, is_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.compute as pc
+else:
+    pa, pc = Later("pyarrow"), Later("pyarrow.compute")
 
 LONGEST_ID = 64
 """The characters that an id may have."""
 
 MOST_BLOCKS = 1001
 
-_NO_BLOCK = "data_options.columns.block=-"
 _ID = f"an id is 1 to {LONGEST_ID} printable characters, or a whole number"
-_PARTS = {
+PARTS = {
     **dict.fromkeys(("train", "training", "tr", "0"), 0),
     **dict.fromkeys(("valid", "validation", "val", "dev", "1"), 1),
     **dict.fromkeys(("test", "testing", "te", "2"), 2),
 }
+"""What a split calls its parts: 0 training, 1 validation, 2 test."""
+A_PART = "a part is train, valid or test; if the column is no split, set data_options.columns.split=-"
+_A_BLOCK = (
+    f"a block is a whole number from 0 to {MOST_BLOCKS - 1}; if the column is none, set data_options.columns.block=-"
+)
 
 
-def ids(table: Opened, row: int, column: str, values: pa.Array) -> pa.DictionaryArray:
+def ids(column: Column) -> pa.DictionaryArray:
     """Return ids as numbers of a dictionary: of whole numbers (int64), or of stripped text.
 
-    `row` is the number of the block's first row. The dictionary may repeat an id. Raises `InputError` for a bad id.
+    The dictionary may repeat an id. Raises `InputError` for a bad id.
     """
-    import pyarrow as pa
-
-    if values.null_count:
-        table.refuse(row, column, values.is_null().to_numpy(zero_copy_only=False), values, _ID)
+    values = column.values
+    column.refuse(values.is_null(), _ID)
     if pa.types.is_nested(values.type):
-        raise table.fault(row, column, values[0].as_py(), f"{_ID}, not {values.type}")
-    coded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
-    names, places = coded.dictionary, coded.indices.cast(pa.int32())
-    if names.null_count:  # a dictionary may hold nothing as a value
-        _refuse_names(table, row, column, names.is_null(), coded, _ID)
-    whole = _whole(table, row, column, names, coded)
-    return pa.DictionaryArray.from_arrays(places, _text(table, row, column, names, coded) if whole is None else whole)
-
-
-def _whole(table: Opened, row: int, column: str, names: pa.Array, coded: pa.DictionaryArray) -> pa.Array | None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+        raise column.fault(0, f"{_ID}, not {values.type}")
+    coded = column.of(values if pa.types.is_dictionary(values.type) else values.dictionary_encode())
+    names, places = coded.values.dictionary, coded.values.indices.cast(pa.int32())
+    coded.refuse_entries(names.is_null(), _ID)  # a dictionary may hold nothing as a value
     if pa.types.is_floating(names.type):  # what a data frame makes of whole numbers where some are missing
         whole = pc.and_(pc.is_finite(names), pc.equal(pc.floor(names), names))
         whole = pc.and_(whole, pc.less(pc.abs(names), 2.0**53))
-        _refuse_names(table, row, column, pc.invert(whole), coded, _ID)
-        return pc.cast(pc.if_else(whole, names, 0.0), pa.int64())
-    if not pa.types.is_integer(names.type) or pa.types.is_uint64(names.type):  # hashes may use all 64 bits
-        return None
-    return converted(table, row, column, names, lambda part: part.cast(pa.int64()), _ID)
+        coded.refuse_entries(pc.invert(whole), _ID)
+        names = pc.cast(pc.if_else(whole, names, 0.0), pa.int64())
+    elif pa.types.is_integer(names.type) and not pa.types.is_uint64(names.type):  # hashes may use all 64 bits
+        names = names.cast(pa.int64())
+    else:
+        names = _text(coded)
+    return pa.DictionaryArray.from_arrays(places, names)
 
 
-def _text(table: Opened, row: int, column: str, names: pa.Array, coded: pa.DictionaryArray) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if "string" not in str(names.type) and not pa.types.is_uint64(names.type):
-        raise table.fault(row, column, coded[0].as_py() if len(coded) else names.type, f"{_ID}, not {names.type}")
-    _check_encoding(table, row, column, names, coded)
+def _text(coded: Column) -> pa.Array:
+    names = coded.values.dictionary
+    if not is_text(names) and not pa.types.is_uint64(names.type):
+        raise coded.fault(0, f"{_ID}, not {names.type}")
+    try:
+        names.validate(full=True)  # not all readers look at the encoding
+    except pa.ArrowInvalid:
+        wrong = first_failing(names, lambda part: part.validate(full=True))
+        coded.refuse_entries(pa.array(np.arange(len(names)) == wrong), _ID)
     names = pc.utf8_trim_whitespace(names.cast(pa.string()))
     length = pc.utf8_length(names)
     odd = pc.or_(pc.or_(pc.equal(length, 0), pc.greater(length, LONGEST_ID)), pc.invert(pc.utf8_is_printable(names)))
-    _refuse_names(table, row, column, odd, coded, _ID)
+    coded.refuse_entries(odd, _ID)
     return names
-
-
-def _check_encoding(table: Opened, row: int, column: str, names: pa.Array, coded: pa.DictionaryArray) -> None:
-    """Raise `InputError` for text that is not UTF-8, which not all readers look at."""
-    import pyarrow as pa
-
-    try:
-        names.validate(full=True)
-    except pa.ArrowInvalid:
-        entry = _first_failing(names, lambda part: part.validate(full=True))
-        at = int((coded.indices.to_numpy(zero_copy_only=False) == entry).argmax())
-        raise InputError(f"{table.name}: row {row + at}, column {printable(column, 40)}: it is not UTF-8") from None
-
-
-def _refuse_names(
-    table: Opened, row: int, column: str, bad: pa.BooleanArray, coded: pa.DictionaryArray, rule: str
-) -> None:
-    """Raise `InputError` for the first row whose entry of the dictionary is bad; entries that no row has may be."""
-    wrong = bad.to_numpy(zero_copy_only=False)
-    if wrong.any():
-        rows = wrong[coded.indices.to_numpy(zero_copy_only=False)]
-        if rows.any():
-            at = int(rows.argmax())
-            raise table.fault(row + at, column, coded[at].as_py(), rule)
 
 
 NOTHING = ("", "na", "n/a", "nan", "null", "none", "\\n", "<na>")
@@ -114,117 +90,61 @@ def missing(values: pa.Array) -> npt.NDArray[np.bool_]:
     >>> missing(pyarrow.array(["u1", "NaN", None, " "])).tolist()
     [False, True, True, True]
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if pa.types.is_dictionary(values.type):
-        inside = missing(values.dictionary)
-        nothing = values.indices.is_null().to_numpy(zero_copy_only=False)
-        codes = values.indices.fill_null(0).to_numpy(zero_copy_only=False)
-        return nothing | (inside[codes] if len(inside) else True)
-    if pa.types.is_floating(values.type):
-        return values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
-    found = values.is_null()
-    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        inside = np.append(missing(values.dictionary), True)  # the last one stands for no entry
+        return inside[values.indices.fill_null(len(inside) - 1).to_numpy(zero_copy_only=False)]
+    found = values.is_null(nan_is_null=pa.types.is_floating(values.type))
+    if is_text(values):
         try:
             plain = pc.utf8_lower(pc.utf8_trim_whitespace(values))
+            found = pc.or_(found, pc.fill_null(pc.is_in(plain, value_set=pa.array(NOTHING, plain.type)), True))
         except pa.ArrowInvalid:  # no UTF-8, which `ids` says
-            return found.to_numpy(zero_copy_only=False)
-        named = pc.is_in(plain, value_set=pa.array(NOTHING, plain.type))
-        found = pc.or_(found, pc.fill_null(named, True))
+            pass
     return found.to_numpy(zero_copy_only=False)
 
 
-def numbers(
-    table: Opened, row: int, column: str, values: pa.Array, rule: str, decimal: str = "."
-) -> npt.NDArray[np.float64]:
+def numbers(column: Column, rule: str, decimal: str = ".") -> npt.NDArray[np.float64]:
     """Return numbers, float64 [n]. Raises `InputError` by the `rule` for what is missing, infinite or no number."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    values = decoded(table, row, column, values, rule)
-    if values.null_count:
-        table.refuse(row, column, values.is_null().to_numpy(zero_copy_only=False), values, rule)
-    if pa.types.is_boolean(values.type) or pa.types.is_nested(values.type) or pa.types.is_temporal(values.type):
-        raise table.fault(row, column, values[0].as_py(), f"{rule}, and this column is of {values.type}")
-    plain = trimmed(values)
-    if "string" in str(plain.type):
+    column = decoded(column, rule)
+    kind = column.values.type
+    if pa.types.is_boolean(kind) or pa.types.is_nested(kind) or pa.types.is_temporal(kind):
+        raise column.fault(0, f"{rule}, and this column is of {kind}")
+    said = rule
+    if is_text(column.values):
         if decimal == ",":
-            plain = pc.replace_substring(plain, ",", ".")
-        elif pc.any(pc.match_substring_regex(plain, r"^[+-]?[0-9]+,[0-9]+$")).as_py():
-            rule = f"{rule}; where fractions follow a comma, set data_options.decimal=,"
-    found = converted(table, row, column, plain, lambda part: part.cast(pa.float64(), safe=False), rule)
+            column = column.of(pc.replace_substring(column.values, ",", "."))
+        elif pc.any(pc.match_substring_regex(column.values, r"^[+-]?[0-9]+,[0-9]+$")).as_py():
+            said = f"{rule}; where fractions follow a comma, set data_options.decimal=,"
+    found = column.converted(lambda part: part.cast(pa.float64(), safe=False), said)
     out: npt.NDArray[np.float64] = found.to_numpy(zero_copy_only=False)
-    table.refuse(row, column, ~np.isfinite(out), values, rule)
+    column.refuse(~np.isfinite(out), rule)
     return out
 
 
-def parts(table: Opened, row: int, column: str, values: pa.Array) -> npt.NDArray[np.uint8]:
-    """Return the parts of a split: 0 training, 1 validation, 2 test, uint8 [n]."""
-    import pyarrow as pa
-
-    coded = ids(table, row, column, values)
-    known = [_PARTS.get(name.lower()) for name in coded.dictionary.cast(pa.string()).to_pylist()]
-    bad = np.array([number is None for number in known])
-    where = coded.indices.to_numpy()
-    rule = "a part is train, valid or test; if the column is no split, set data_options.columns.split=-"
-    table.refuse(row, column, bad[where], coded, rule)
-    return np.array([number or 0 for number in known], np.uint8)[where]
+def labels(column: Column, known: Mapping[str, int], rule: str) -> npt.NDArray[np.uint8]:
+    """Return the number of each label, uint8 [n]; those of `known` are in lower case."""
+    coded = ids(column)
+    number = [known.get(name.lower(), -1) for name in coded.dictionary.cast(pa.string()).to_pylist()]
+    found = np.array(number, np.int64)[coded.indices.to_numpy()]
+    column.of(coded).refuse(found < 0, rule)
+    return found.astype(np.uint8)
 
 
-def blocks(table: Opened, row: int, column: str, values: pa.Array) -> npt.NDArray[np.int16]:
+def blocks(column: Column) -> npt.NDArray[np.int16]:
     """Return numbers of blocks, int16 [n]."""
-    rule = f"a block is a whole number from 0 to {MOST_BLOCKS - 1}; if the column is none, set {_NO_BLOCK}"
-    found = numbers(table, row, column, values, rule)
-    table.refuse(row, column, (found != np.floor(found)) | (found < 0) | (found >= MOST_BLOCKS), values, rule)
+    found = numbers(column, _A_BLOCK)
+    column.refuse((found != np.floor(found)) | (found < 0) | (found >= MOST_BLOCKS), _A_BLOCK)
     return found.astype(np.int16)
 
 
-def decoded(table: Opened, row: int, column: str, values: pa.Array, rule: str) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not pa.types.is_dictionary(values.type):
-        return values
-    names = values.dictionary
-    if "string" in str(names.type):  # a long one, repeated in all rows, would fill the memory
-        names = names.cast(pa.large_string())
-        _refuse_names(table, row, column, pc.fill_null(pc.greater(pc.binary_length(names), 100), False), values, rule)
-    return values.dictionary_decode()
-
-
-def trimmed(values: pa.Array) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
-        return values
-    return pc.utf8_trim_whitespace(values)
-
-
-def converted(
-    table: Opened, row: int, column: str, values: pa.Array, convert: Callable[[Any], Any], rule: str
-) -> pa.Array:
-    """Return `convert(values)`; where that fails, raise an `InputError` that names the first row at fault."""
-    import pyarrow as pa
-
-    try:
-        return convert(values)
-    except pa.ArrowException:
-        at = _first_failing(values, convert)
-        raise table.fault(row + at, column, values[at].as_py(), rule) from None
-
-
-def _first_failing(values: pa.Array, convert: Callable[[Any], Any]) -> int:
-    """Return the place of the first value that `convert` fails for."""
-    import pyarrow as pa
-
-    low, high = 0, len(values)  # the first `low` values convert, the first `high` do not
-    while high - low > 1:
-        middle = (low + high) // 2
-        try:
-            convert(values.slice(low, middle - low))
-            low = middle
-        except pa.ArrowException:
-            high = middle
-    return low
+def decoded(column: Column, rule: str) -> Column:
+    """Return the column without a dictionary and without spaces around text; nothing is missing in it."""
+    values = column.values
+    if pa.types.is_dictionary(values.type):
+        names = values.dictionary
+        if is_text(names):  # a long one, repeated in all rows, would fill the memory
+            length = pc.binary_length(names.cast(pa.large_string()))
+            column.refuse_entries(pc.fill_null(pc.greater(length, 100), False), rule)
+        values = values.dictionary_decode()
+    column.refuse(values.is_null(), rule)
+    return column.of(pc.utf8_trim_whitespace(values) if is_text(values) else values)

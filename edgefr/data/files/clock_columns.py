@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from edgefr.config.faces import Later
 from edgefr.data.files import names
-from edgefr.data.files.checked_values import converted, decoded, trimmed
+from edgefr.data.files.checked_values import decoded
 from edgefr.data.files.options import Columns
-from edgefr.data.files.table import Opened
+from edgefr.data.files.table import Column, Opened, is_text
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.compute as pc
+else:
+    pa, pc = Later("pyarrow"), Later("pyarrow.compute")
 
 DAY = 86_400_000
 """What a day has of the units in which `of_day` tells the time: milliseconds."""
@@ -61,20 +65,12 @@ def chosen(table: Opened, columns: dict[str, str], told: Columns) -> dict[str, s
     return {**columns, "time": day} if clock is None else {**columns, "time": day, "clock": clock}
 
 
-def _plain(values: pa.Array) -> pa.Array:
-    import pyarrow as pa
-
-    values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
-    return trimmed(values.cast(pa.string()))
-
-
 def _matches(values: pa.Array, pattern: str) -> bool:
     """Say whether all values are there and written so."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     try:
-        return bool(len(values)) and pc.all(pc.match_substring_regex(_plain(values), pattern)).as_py() is True
+        values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+        plain = pc.utf8_trim_whitespace(values.cast(pa.string()))
+        return bool(len(values)) and pc.all(pc.match_substring_regex(plain, pattern)).as_py() is True
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return False
 
@@ -87,48 +83,36 @@ def is_of_day(name: str, values: pa.Array) -> bool:
     (True, False)
     """
     try:
-        of_day(Opened("", (name,), lambda _: iter(())), 1, name, values)
+        of_day(Column("", 1, name, values))
     except InputError:
         return False
     return names.plain(name) in names.USUAL["clock"] or _matches(values, _CLOCK)
 
 
-def of_day(table: Opened, row: int, column: str, values: pa.Array) -> npt.NDArray[np.int64]:
+def of_day(column: Column) -> npt.NDArray[np.int64]:
     """Return times of day in milliseconds, int64 [n]. Raises `InputError` for what is none."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    values = trimmed(decoded(table, row, column, values, _RULE))
-    if values.null_count:
-        table.refuse(row, column, values.is_null().to_numpy(zero_copy_only=False), values, _RULE)
+    column = decoded(column, _RULE)
+    values = column.values
     if pa.types.is_time(values.type):
         values = values.cast(pa.time64("ns")).cast(pa.string())
     if pa.types.is_nested(values.type) or pa.types.is_temporal(values.type) or pa.types.is_boolean(values.type):
-        raise table.fault(row, column, values[0].as_py(), _RULE)
-    if "string" in str(values.type) and len(values) and ":" in str(values[0].as_py()):
-        bad = pc.invert(pc.match_substring_regex(values, _CLOCK)).to_numpy(zero_copy_only=False)
-        table.refuse(row, column, bad, values, _RULE)
+        raise column.fault(0, _RULE)
+    if is_text(values) and len(values) and ":" in str(values[0].as_py()):
+        column.refuse(pc.invert(pc.match_substring_regex(values, _CLOCK)), _RULE)
         padded = pc.replace_substring_regex(values, r"^([0-9]):", r"0\1:")
         padded = pc.replace_substring_regex(padded, r"^([0-9]{2}:[0-9]{2})$", r"\1:00")
         padded = pc.replace_substring_regex(padded, r"(\.[0-9]{1,9})[0-9]*$", r"\1")
-        moments = pc.binary_join_element_wise("1970-01-01", padded, " ")
-        read = converted(table, row, column, moments, lambda part: part.cast(pa.timestamp("ns")), _RULE)
+        moments = column.of(pc.binary_join_element_wise("1970-01-01", padded, " "))
+        read = moments.converted(lambda part: part.cast(pa.timestamp("ns")), _RULE)
         since: npt.NDArray[np.int64] = read.cast(pa.int64()).to_numpy(zero_copy_only=False) // 1_000_000
         return since
-    found = converted(table, row, column, values, lambda part: part.cast(pa.int64()), _RULE)
-    return _of_numbers(table, row, column, found.to_numpy(zero_copy_only=False), values)
-
-
-def _of_numbers(
-    table: Opened, row: int, column: str, found: npt.NDArray[np.int64], values: pa.Array
-) -> npt.NDArray[np.int64]:
-    """Return numbers as milliseconds; the column's name tells the unit, else HHMM or hours."""
-    name = names.plain(column)
+    found = column.converted(lambda part: part.cast(pa.int64()), _RULE).to_numpy(zero_copy_only=False)
+    name = names.plain(column.name)  # it tells the unit, else they are HHMM or hours
     if name in ("timeframe", "milliseconds"):
-        table.refuse(row, column, found < 0, values, _RULE)
+        column.refuse(found < 0, _RULE)
         return found
     hours, minutes = (found, 0 * found) if "min" not in name and "hhmm" not in name else (found // 100, found % 100)
-    table.refuse(row, column, (found < 0) | (hours > 23) | (minutes > 59), values, _RULE)
+    column.refuse((found < 0) | (hours > 23) | (minutes > 59), _RULE)
     return 3_600_000 * hours + 60_000 * minutes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from edgefr.data.files.formats import Format
 from edgefr.data.files.lines import Text, lines_of, wrong_encoding
 from edgefr.data.files.names import plain
 from edgefr.data.files.options import FileOptions
-from edgefr.data.files.table import Opened, printable, stream
+from edgefr.data.files.table import BLOCK, Opened, printable, stream
 from edgefr.data.files.text_layouts import (
     is_adjacency,
     is_impressions,
@@ -23,7 +24,6 @@ from edgefr.data.files.text_layouts import (
     open_impressions,
     open_prize,
 )
-from edgefr.data.readers.archive import row_of
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
@@ -118,13 +118,27 @@ def _rows(name: str, before: int, text: Text) -> Iterator[None]:
     try:
         yield
     except pa.ArrowInvalid as error:
-        row, what = row_of(str(error))
+        row, what = _row_of(str(error))
         where = "" if row is None else f" row {row + before}:"
         if "invalid UTF8" in what:
             raise wrong_encoding(f"{name}:{where}".rstrip(":"), text.encoding) from error
         if "Expected" in what:
             what = f"{what[:200]}; data_options.errors=drop leaves such rows out"
         raise InputError(f"{name}:{where} {what}") from error
+
+
+def _row_of(message: str) -> tuple[int | None, str]:
+    """Return (line, what is wrong) of a parser's message."""
+    if "does not exist in CSV file" in message:
+        column = message.strip("'\"").split(" in include_columns")[0]
+        return 1, f"{column} is missing from the header"
+    if "straddling" in message:
+        return None, f"a row is longer than {BLOCK:,} bytes: this is not a table of text"
+    found = re.search(r"Row #(\d+): (.*)", message, re.DOTALL)
+    what = found.group(2) if found else message
+    if what.rstrip().endswith("invalid value ''"):
+        what = "a blank line, or an empty field where a number stands"
+    return (int(found.group(1)) if found else None), printable(what)
 
 
 def _open_text(path: Path, options: FileOptions, separator: str | None) -> Opened:

@@ -6,7 +6,7 @@ Owns: encodings, separators of several characters, ends of rows. Does not own: c
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -16,7 +16,6 @@ import numpy as np
 from edgefr.data.files.table import BLOCK, stream
 from privacy.errors import InputError
 
-LONGEST_WORD = 100  # bytes
 INSTEAD = "\x1f"
 """The sign that stands for a separator of several signs."""
 
@@ -128,13 +127,6 @@ def _end_with_strays(held: bytes, sign: bytes, escaped: bool) -> int:
             return end
         at = outside_from = closing + 1
     return max(end, held.rfind(newline, outside_from) + 1)
-
-
-def check_words(path: Path, line: int, words: Sequence[bytes]) -> None:
-    """Refuse a word longer than any id or number, since numpy pads every word to the longest; `line` is the first."""
-    longest = max(map(len, words), default=0)
-    if longest > LONGEST_WORD:
-        raise InputError(f"{path}: from line {line} on, a value has {longest:,} signs, and {LONGEST_WORD} is the most")
 
 
 def lines_of(block: bytes) -> int:

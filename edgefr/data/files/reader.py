@@ -7,28 +7,36 @@ a name (`edgefr.data`), splits (`edgefr.data.splits.leave_one_out`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
+from edgefr.config.validation import first_fault
 from edgefr.data.files import clock_columns as clocks
 from edgefr.data.files import names
 from edgefr.data.files.assemble import make
 from edgefr.data.files.delimited import ATOMIC, CSV, TSV
-from edgefr.data.files.folder import tables
+from edgefr.data.files.folder import open_parts, parts_of, tables
 from edgefr.data.files.formats import FORMATS, is_folder, open_table
 from edgefr.data.files.jsonl import JSONL
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.parquet import PARQUET
 from edgefr.data.files.rows import read_rows
-from edgefr.data.files.table import Opened, bare, on_disk
-from edgefr.data.files.table_parts import open_parts, parts_of
+from edgefr.data.files.table import Opened, bare, faults, on_disk
 from edgefr.data.files.texts import beside, described
 from edgefr.data.interactions import Dataset
-from privacy.errors import InputError
+from privacy.errors import InputError, unknown
 from privacy.files import sha256_of
 from privacy.progress import Progress
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ROWS_AT_ONCE = 1 << 19  # of a data frame
+_OF_FILES = ("columns", "items", "separator", "header")
 
 for _format in (CSV, TSV, PARQUET, JSONL, ATOMIC):
     FORMATS.register(_format)
@@ -118,3 +126,46 @@ def digest_of(files: Sequence[Path]) -> str:
 
 def _paths(there: Found) -> list[Path]:
     return [Path(table.name) for table in (there.interactions, there.items) if table is not None]
+
+
+def from_frame(
+    interactions: Any, items: Any, columns: Mapping[str, str] | None, name: str, options: Mapping[str, Any]
+) -> Dataset:
+    """Return the data set of a frame; `Dataset.from_frame` is what people call."""
+    known = [key for key in FileOptions.model_fields if key not in _OF_FILES]
+    for key in options:
+        if key not in known:
+            raise unknown("option of Dataset.from_frame", key, known)
+    try:
+        settings = FileOptions.model_validate({**options, "columns": dict(columns or {})})
+    except ValidationError as error:
+        place, problem = first_fault(error, FileOptions)
+        raise InputError(f"Dataset.from_frame: {'.'.join(map(str, place))}: {problem}") from None
+    tables = _opened(interactions, "interactions"), None if items is None else _opened(items, "items")
+    source = {"archive": "a data frame", "url": "", "licence": "", "sha256": "", "notes": ""}
+    return build(name, found(*tables, settings), settings, source)
+
+
+def _opened(frame: Any, what: str) -> Opened:
+    """Return a frame as a table that was opened; its rows count from 1."""
+    import narwhals as nw
+
+    try:
+        table = nw.from_native(frame, eager_only=True)
+    except TypeError:
+        raise InputError(
+            f"{what}: it takes a data frame of pandas, polars or arrow, not {type(frame).__name__}; read it into one "
+            "first (a lazy frame: collect it)"
+        ) from None
+    except Exception as error:  # narwhals says so in a type of its own
+        raise InputError(f"{what}: {' '.join(str(error).split())[:200]}") from error
+
+    def blocks(columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        with faults(what):
+            arrow = table.select(*columns).to_arrow()
+        row = 1
+        for block in arrow.to_batches(max_chunksize=_ROWS_AT_ONCE):
+            yield row, block
+            row += block.num_rows
+
+    return Opened(what, tuple(str(column) for column in table.columns), blocks)

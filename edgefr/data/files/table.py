@@ -12,17 +12,21 @@ import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from edgefr.config.faces import Later
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.compute as pc
+else:
+    pa, pc = Later("pyarrow"), Later("pyarrow.compute")
 
 BLOCK = 1 << 22  # bytes of text parsed at once; no row is longer
 MOST_ROWS = 1 << 30
@@ -61,32 +65,80 @@ class Opened:
 
     def _check_places(self, name: str, column: pa.Array) -> None:
         """Refuse numbers of a dictionary that it does not have, which a damaged file may hold."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
+        if pa.types.is_dictionary(column.type):
+            ends = pc.min_max(column.indices).as_py()
+            if ends["min"] is not None and not 0 <= ends["min"] <= ends["max"] < len(column.dictionary):
+                raise InputError(f"{self.name}: column {printable(name, 40)} is damaged: it has values of no meaning")
 
-        if not pa.types.is_dictionary(column.type):
-            return
-        ends = pc.min_max(column.indices).as_py()
-        if ends["min"] is not None and not 0 <= ends["min"] <= ends["max"] < len(column.dictionary):
-            raise InputError(f"{self.name}: column {printable(name, 40)} is damaged: it has values of no meaning")
 
-    def fault(self, row: int, column: str, value: object, rule: str) -> InputError:
-        """Return the error for a value; `row` is its number."""
-        found = "nothing is there" if value is None else f"'{printable(str(value), 80)}'"
-        return InputError(f"{self.name}: row {row}, column {printable(column, 40)}: {found}; {rule}")
+@dataclass(frozen=True)
+class Column:
+    """This is a column of a block: its values, and the table, row and name that an error about them says."""
 
-    def refuse(self, row: int, column: str, bad: npt.NDArray[np.bool_], values: pa.Array, rule: str) -> None:
-        """Raise `InputError` for the first bad value of a block whose first row is number `row`."""
-        if bad.any():
-            at = int(bad.argmax())
-            raise self.fault(row + at, column, values[at].as_py(), rule)
+    table: str
+    row: int
+    name: str
+    values: pa.Array
+
+    def of(self, values: pa.Array) -> Column:
+        """Return other values that stand in the same place."""
+        return replace(self, values=values)
+
+    def fault(self, at: int, rule: str) -> InputError:
+        """Return the error for the value at a place of the block."""
+        try:
+            value = self.values[at].as_py() if len(self.values) else None
+        except UnicodeDecodeError:
+            value, rule = "?", "it is not UTF-8"
+        return fault(self.table, self.row + at, self.name, value, rule)
+
+    def refuse(self, bad: npt.NDArray[np.bool_] | pa.BooleanArray, rule: str) -> None:
+        """Raise `InputError` for the first bad value."""
+        wrong = bad if isinstance(bad, np.ndarray) else bad.to_numpy(zero_copy_only=False)
+        if wrong.any():
+            raise self.fault(int(wrong.argmax()), rule)
+
+    def refuse_entries(self, bad: pa.BooleanArray, rule: str) -> None:
+        """Raise `InputError` for the first row whose entry of the dictionary is bad; entries of no row may be."""
+        wrong = bad.fill_null(False).to_numpy(zero_copy_only=False)
+        if wrong.any():
+            self.refuse(wrong[self.values.indices.to_numpy(zero_copy_only=False)], rule)
+
+    def converted(self, convert: Callable[[Any], Any], rule: str) -> Any:
+        """Return `convert(values)`; where that fails, raise an `InputError` that names the first row at fault."""
+        try:
+            return convert(self.values)
+        except pa.ArrowException:
+            raise self.fault(first_failing(self.values, convert), rule) from None
+
+
+def first_failing(values: pa.Array, convert: Callable[[Any], Any]) -> int:
+    """Return the place of the first value that `convert` fails for."""
+    low, high = 0, len(values)  # the first `low` values convert, the first `high` do not
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            convert(values.slice(low, middle - low))
+            low = middle
+        except pa.ArrowException:
+            high = middle
+    return low
+
+
+def fault(table: str, row: int, column: str, value: object, rule: str) -> InputError:
+    """Return the error for a value of a row."""
+    found = "nothing is there" if value is None else f"'{printable(str(value), 80)}'"
+    return InputError(f"{table}: row {row}, column {printable(column, 40)}: {found}; {rule}")
+
+
+def is_text(values: pa.Array) -> bool:
+    """Say whether values are text of any width."""
+    return pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
 
 
 @contextmanager
 def faults(name: str) -> Iterator[None]:
     """Turn what a damaged file raises into one `InputError` that begins with `name`."""
-    import pyarrow as pa
-
     try:
         yield
     except InputError:
@@ -137,8 +189,6 @@ def stream(path: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def _unpacked(path: Path) -> Iterator[BinaryIO]:
     """Open a file, also one in a zip, unpacked as a stream. Raises `InputError` for a zip of several."""
-    import pyarrow as pa
-
     packing, found = PACKED.get(path.suffix.lower()), _in_zip(path)
     if found is None and packing != "zip":
         with path.open("rb") as raw, pa.input_stream(raw, compression=packing) as unpacked:

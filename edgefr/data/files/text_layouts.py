@@ -6,23 +6,42 @@ Owns: recognising such a file, and one row for each interaction. Does not own: t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgefr.data.files.lines import Text, check_words
+from edgefr.config.faces import Later
+from edgefr.data.files.lines import Text
 from edgefr.data.files.table import Opened, printable
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.compute as pc
+else:
+    pa, pc = Later("pyarrow"), Later("pyarrow.compute")
 
 LISTED = ("user", "item")
-"""The columns that such a file comes to."""
+"""The columns that adjacency rows come to."""
 _LINES = 1000  # looked at
+
+
+def _opened(
+    path: Path, columns: tuple[str, ...], rows: Callable[[int, bytes], tuple[int, dict[str, Any]]], notes: list[str]
+) -> Opened:
+    """Open a file whose blocks `rows(lines so far, block)` turns into a number of lines and values by column."""
+
+    def blocks(wanted: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        line = 0
+        for block in Text(path, None, "\t", False).blocks():
+            lines, found = rows(line, block)
+            yield line + 1, pa.RecordBatch.from_arrays([found[name] for name in wanted], names=list(wanted))
+            line += lines
+
+    return Opened(str(path), columns, blocks, notes=notes)
 
 
 def is_adjacency(first: str) -> bool:
@@ -38,31 +57,22 @@ def is_adjacency(first: str) -> bool:
 
 def open_adjacency(path: Path, first: str) -> Opened:
     """Open such a file; where every line begins with its length it has no users, and each line is one."""
-    rows = [line.split() for line in first.splitlines()[:_LINES] if line.strip()][:-1]
-    counted = bool(rows) and all(int(row[0]) == len(row) - 1 for row in rows)
+    looked = [line.split() for line in first.splitlines()[:_LINES] if line.strip()][:-1]
+    counted = bool(looked) and all(int(row[0]) == len(row) - 1 for row in looked)
 
-    def blocks(wanted: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        import pyarrow as pa
+    def rows(line: int, block: bytes) -> tuple[int, dict[str, Any]]:
+        found = [row.split() for row in block.splitlines() if row.strip()]
+        users = [row[0] for row in found]
+        if counted:
+            wrong = next((n for n, row in enumerate(found) if row[0] != str(len(row) - 1).encode()), None)
+            if wrong is not None:
+                raise InputError(f"{path}: line {line + wrong + 1} does not begin with the number of its items")
+            users = [str(number).encode() for number in range(line, line + len(found))]
+        each = np.repeat(np.arange(len(found)), [len(row) - 1 for row in found])
+        items = pa.array([item for row in found for item in row[1:]], pa.string())
+        return len(found), {"user": pa.array(users, pa.string()).take(pa.array(each)), "item": items}
 
-        line = 0
-        for block in Text(path, None, " ", False).blocks():
-            check_words(path, line + 1, block.split())
-            found = [row.split() for row in block.splitlines() if row.strip()]
-            if counted:
-                wrong = next((n for n, row in enumerate(found) if int(row[0]) != len(row) - 1), None)
-                if wrong is not None:
-                    raise InputError(f"{path}: line {line + wrong + 1} does not begin with the number of its items")
-                users = np.arange(line, line + len(found)).astype("S20")
-            else:
-                users = np.array([row[0] for row in found])
-            lengths = np.array([len(row) - 1 for row in found])
-            items = [item for row in found for item in row[1:]]
-            names = {"user": np.repeat(users, lengths), "item": np.array(items, "S") if items else np.zeros(0, "S1")}
-            arrays = [pa.array(names[name].astype(str), pa.string()) for name in wanted]
-            yield line + 1, pa.RecordBatch.from_arrays(arrays, names=list(wanted))
-            line += len(found)
-
-    return Opened(str(path), LISTED, blocks)
+    return _opened(path, LISTED, rows, [])
 
 
 CLICKS = ("user", "item", "time")
@@ -84,22 +94,15 @@ def open_impressions(path: Path) -> Opened:
     """Open such a file, with lines as row numbers. Raises `InputError` if nothing says what was clicked."""
     notes: list[str] = []
 
-    def blocks(wanted: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        import pyarrow as pa
+    def rows(line: int, block: bytes) -> tuple[int, dict[str, Any]]:
+        lines = block.decode(errors="replace").splitlines()
+        found = [click for number, row in enumerate(lines, line + 1) for click in _clicks(path, number, row)]
+        notes[:] = ["rows are the clicks of impressions; what histories hold has no time"]
+        user, item, time = zip(*found, strict=True) if found else ((), (), ())
+        named = {"user": pa.array(user, pa.string()), "item": pa.array(item, pa.string())}
+        return len(lines), {**named, "time": pa.array(time, pa.timestamp("s"))}
 
-        line, before = 0, 0
-        for block in Text(path, None, "\t", False).blocks():
-            rows = block.decode(errors="replace").splitlines()
-            found = [click for number, row in enumerate(rows, line + 1) for click in _clicks(path, number, row)]
-            before += sum(bool(row.split("\t")[3]) for row in rows if row)
-            named = dict(zip(CLICKS, zip(*found, strict=True), strict=True)) if found else {}
-            types = {"time": pa.timestamp("s")}
-            arrays = [pa.array(named.get(name, ()), types.get(name, pa.string())) for name in wanted]
-            yield line + 1, pa.RecordBatch.from_arrays(arrays, names=list(wanted))
-            line += len(rows)
-        notes.append(f"rows are the clicks of {line:,} impressions; what {before:,} histories hold has no time")
-
-    return Opened(str(path), CLICKS, blocks, notes=notes)
+    return _opened(path, CLICKS, rows, notes)
 
 
 def _clicks(path: Path, number: int, row: str) -> list[tuple[str, str, datetime]]:
@@ -119,6 +122,7 @@ def _clicks(path: Path, number: int, row: str) -> list[tuple[str, str, datetime]
 
 BLOCKS = ("item", "user", "rating", "time")
 """The columns that such a file comes to."""
+_RATED = r"^(?:(?P<item>[^,:]+):|(?P<user>[^,]+),(?P<rating>[^,]*),(?P<time>[^,]*?))?\s*$"
 
 
 def is_prize(first: str) -> bool:
@@ -132,40 +136,24 @@ def is_prize(first: str) -> bool:
 
 def open_prize(path: Path) -> Opened:
     """Open such a file; its rows are numbered by its lines."""
+    item = ""
 
-    def blocks(wanted: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        line, item = 0, b""
-        for block in Text(path, None, ",", False).blocks():
-            found = block.splitlines()
-            check_words(path, line + 1, found)
-            rows = np.char.strip(np.array(found))
-            heads = np.char.endswith(rows, b":")
-            (at,) = heads.nonzero()
-            items = np.concatenate([[item], np.char.rstrip(rows[at], b":")])
-            each = items[np.cumsum(heads)]
-            yield from _rated(path, line, rows, each, ~heads & (rows != b""), wanted)
-            line, item = line + len(rows), items[-1]
+    def rows(line: int, block: bytes) -> tuple[int, dict[str, Any]]:
+        nonlocal item
+        lines = pc.split_pattern(pa.array([block.rstrip(b"\r\n").decode(errors="replace")]), "\n")
+        found = pc.extract_regex(lines.flatten(), _RATED)
+        wrong = found.is_null().to_numpy(zero_copy_only=False)
+        if wrong.any():
+            at = int(wrong.argmax())
+            raise InputError(
+                f"{path}: line {line + at + 1} is '{printable(lines.flatten()[at].as_py(), 80)}'; in blocks under "
+                "'item:' a line is user,rating,date"
+            )
+        heads = pc.not_equal(found.field("item"), "").to_numpy(zero_copy_only=False)
+        items = pa.concat_arrays([pa.array([item]), found.field("item").filter(pa.array(heads))])
+        item = items[-1].as_py()
+        rated = pc.not_equal(found.field("user"), "")
+        each = items.take(pa.array(np.cumsum(heads))).filter(rated)
+        return len(found), {"item": each, **{name: found.field(name).filter(rated) for name in BLOCKS[1:]}}
 
-    return Opened(str(path), BLOCKS, blocks)
-
-
-def _rated(
-    path: Path, line: int, rows: np.ndarray, items: np.ndarray, rated: np.ndarray, wanted: Sequence[str]
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the ratings of a block; `rated` says which of its rows are some."""
-    import pyarrow as pa
-
-    wrong = np.char.count(rows, b",") != 2
-    if (wrong & rated).any():
-        at = int((wrong & rated).argmax())
-        raise InputError(
-            f"{path}: line {line + at + 1} is '{printable(rows[at].decode(errors='replace'), 80)}'; in blocks under "
-            "'item:' a line is user,rating,date"
-        )
-    if not rated.any():
-        return
-    found = np.char.partition(rows[rated], b",")
-    users, rest = found[:, 0], np.char.partition(found[:, 2], b",")
-    named = {"item": items[rated], "user": users, "rating": rest[:, 0], "time": rest[:, 2]}
-    arrays = [pa.array(np.char.decode(named[name], "utf-8", "replace"), pa.string()) for name in wanted]
-    yield line + 1, pa.RecordBatch.from_arrays(arrays, names=list(wanted))
+    return _opened(path, BLOCKS, rows, [])

@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgefr.config.faces import Later
 from edgefr.data.files import names
 from edgefr.data.files.checked_values import ids
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.rows import by_appearance
-from edgefr.data.files.table import Opened, faults, printable
+from edgefr.data.files.table import Column, Opened, faults, is_text, printable
 from edgefr.data.interactions import Catalogue, Dataset
 from privacy.errors import InputError
 from privacy.plain_text import plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.compute as pc
+else:
+    pa, pc = Later("pyarrow"), Later("pyarrow.compute")
 
 _LONGEST = 4000  # characters of one column of an item: more than 512 tokens ever need
 
@@ -37,9 +41,9 @@ def described(dataset: Dataset, table: Opened, item: str, options: FileOptions) 
     found = _Found(dataset, table.name, columns)
     domain: list[pa.DictionaryArray] = []
     for row, block in table.read(list(dict.fromkeys([key, *columns, *([where] if where else [])]))):
-        known, items = found.add(ids(table, row, key, block.column(key)), block)
+        known, items = found.add(ids(Column(table.name, row, key, block[key])), block)
         if where is not None:
-            domain.append((items, ids(table, row, where, block.column(where)).take(known)))
+            domain.append((items, ids(Column(table.name, row, where, block[where])).take(known)))
     if not found.seen.any():
         first = dataset.catalogue.ids[0] if len(dataset.catalogue) else ""
         raise InputError(
@@ -52,8 +56,6 @@ def described(dataset: Dataset, table: Opened, item: str, options: FileOptions) 
 
 def beside(dataset: Dataset, columns: dict[str, pa.ChunkedArray], item: np.ndarray, items: pa.Array) -> Dataset:
     """Return the data set with texts beside the interactions, of an item's first row; `item` numbers `items` by row."""
-    import pyarrow as pa
-
     first = np.full(len(items), -1, np.int64)
     first[item[::-1]] = np.arange(len(item) - 1, -1, -1)
     block = pa.RecordBatch.from_arrays(
@@ -68,8 +70,6 @@ class _Found:
     """Add texts to the items of a data set, whatever holds them."""
 
     def __init__(self, dataset: Dataset, table: str, columns: Sequence[str]):
-        import pyarrow as pa
-
         self.table = table
         self.listed, self.columns, self.title_column = dataset.catalogue, list(columns), names.title(columns)
         self.ids = pa.array(dataset.catalogue.ids.tolist(), pa.string())
@@ -78,14 +78,8 @@ class _Found:
 
     def add(self, keys: pa.DictionaryArray, block: pa.RecordBatch) -> tuple[pa.Array, np.ndarray]:
         """Add the texts of a block; return which of its rows are the first of an item of ours, and these items."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        place = (
-            pc.index_in(keys.dictionary.cast(pa.string()), value_set=self.ids)
-            .fill_null(-1)
-            .to_numpy(zero_copy_only=False)
-        )
+        found = pc.index_in(keys.dictionary.cast(pa.string()), value_set=self.ids)
+        place = found.fill_null(-1).to_numpy(zero_copy_only=False)
         item = place[keys.indices.to_numpy()]
         rows = np.flatnonzero((item >= 0) & ~self.seen[item])
         rows = np.sort(rows[np.unique(item[rows], return_index=True)[1]])
@@ -125,14 +119,11 @@ def words_of(value: Any) -> str:
 
 def _short(table: str, name: str, values: pa.Array) -> pa.Array:
     """Return texts cut to a bounded length, since a dictionary's long text may be taken by all items."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if pa.types.is_dictionary(values.type):
         return pa.DictionaryArray.from_arrays(
             values.indices, _short(table, name, values.dictionary)
         ).dictionary_decode()
-    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+    if is_text(values):
         with faults(f"{table}: column {printable(name, 40)}"):
             values.validate(full=True)  # not all readers look at the encoding
         return pc.utf8_slice_codeunits(values, 0, 4 * _LONGEST)
@@ -155,8 +146,6 @@ def _with_domains(
     where: str,
 ) -> Dataset:
     """Return the data set with its items' domains, if the table of items names them for all."""
-    import pyarrow as pa
-
     if not seen.all():
         missing = dataset.catalogue.ids[int((~seen).argmax())]
         raise InputError(

@@ -12,17 +12,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.data.files.checked_values import converted, decoded, trimmed
+from edgefr.config.faces import Later
+from edgefr.data.files.checked_values import decoded
 from edgefr.data.files.options import UNITS
-from edgefr.data.files.table import Opened
+from edgefr.data.files.table import Column, fault, is_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.compute as pc
+else:
+    pa, pc = Later("pyarrow"), Later("pyarrow.compute")
 
 Ints = npt.NDArray[np.int64]
 
 _LATEST = 253_402_300_799  # the end of 9999, in seconds
 _FIRST_CLOCK = 100_000_000  # seconds, in March 1973: numbers that end before are positions or days
+_YEARS = "a time is from 1970 to 9999"
 _NUMBER = r"^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
 
 
@@ -51,48 +56,45 @@ def joined(parts: Sequence[Part]) -> Part:
 
 @dataclass
 class Times:
-    """This reads a column of times block by block; `how` is the option `time`."""
+    """This reads a column of times block by block; `how` is the option `time`, `earliest` the first allowed, in s."""
 
     how: str
+    earliest: int = 0
     dates: bool | None = None
     low: tuple[float, int] = (np.inf, 0)
     high: tuple[float, int] = (-np.inf, 0)
 
-    def add(self, table: Opened, row: int, column: str, values: pa.Array) -> Part:
+    def add(self, column: Column) -> Part:
         """Return the times of a block, as exactly as the file has them. Raises `InputError` for what is no time."""
-        rule = self._rule()
-        values = trimmed(decoded(table, row, column, values, rule))
-        if values.null_count:
-            table.refuse(row, column, values.is_null().to_numpy(zero_copy_only=False), values, rule)
+        rule = "a time is a number or an ISO date; name its pattern by data_options.time, as %d/%m/%Y"
+        if "%" in self.how:
+            rule = f"a time is written as {self.how} (data_options.time)"
+        column = decoded(column, rule)
         if self.dates is None:
-            self.dates = self._are_dates(values)
+            self.dates = self._are_dates(column.values)
             if self.dates and self.how in UNITS:
-                raise table.fault(row, column, values[0].as_py(), f"it is no number of {self.how} (data_options.time)")
-        read = self._dates if self.dates else _numbers
-        found = read(table, row, column, values, rule)
-        size = 10**found.digits
-        most = _LATEST * (1 if self.dates else UNITS.get(self.how, UNITS["ns"]))
-        wrong = (found.values < 0) | (found.values > min(most * size, np.iinfo(np.int64).max))
-        table.refuse(row, column, wrong, values, "a time is from 1970 to 9999")
+                raise column.fault(0, f"it is no number of {self.how} (data_options.time)")
+        found = self._dates(column, rule) if self.dates else _numbers(column, rule)
+        size, unit = 10**found.digits, 1 if self.dates else UNITS.get(self.how, UNITS["ns"])
+        most = min(_LATEST * unit * size, np.iinfo(np.int64).max)
+        column.refuse((found.values < self.earliest * unit * size) | (found.values > most), _YEARS)
         if len(found.values):
             least, greatest = int(found.values.argmin()), int(found.values.argmax())
-            self.low = min(self.low, (found.values[least] / size, row + least))
-            self.high = max(self.high, (found.values[greatest] / size, row + greatest))
+            self.low = min(self.low, (found.values[least] / size, column.row + least))
+            self.high = max(self.high, (found.values[greatest] / size, column.row + greatest))
         return found
 
-    def per_second(self, table: Opened, column: str) -> int | None:
+    def per_second(self, table: str, column: str) -> int | None:
         """Return the column's units per second, or None for an order. Raises `InputError` where units are mixed."""
         unit = "s" if self.dates else self.unit_of(self.high[0])
         if unit == "order" or self.how == "order":
             return None
         if self.how == "auto" and not self.dates and self.low[0] // UNITS[unit] < _FIRST_CLOCK:
-            raise table.fault(
-                self.low[1],
-                column,
-                int(self.low[0]),
+            rule = (
                 f"others are {unit} since 1970 (row {self.high[1]}: {int(self.high[0])}): mend it, or say the unit by "
-                "data_options.time",
+                "data_options.time"
             )
+            raise fault(table, self.low[1], column, int(self.low[0]), rule)
         return UNITS[unit]
 
     def unit_of(self, greatest: float) -> str:
@@ -103,59 +105,46 @@ class Times:
             return "order"
         return next((unit for unit, size in UNITS.items() if greatest < 1e11 * size), "ns")
 
-    def _rule(self) -> str:
-        if "%" in self.how:
-            return f"a time is written as {self.how} (data_options.time)"
-        return "a time is a number or an ISO date; name its pattern by data_options.time, as %d/%m/%Y"
-
     def _are_dates(self, values: pa.Array) -> bool:
         """Say whether times are dates and not numbers, as most of the first block are."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if pa.types.is_temporal(values.type) or "%" in self.how:
             return True
-        text = "string" in str(values.type) and len(values)
-        return bool(text and 2 * pc.sum(pc.match_substring_regex(values, _NUMBER)).as_py() < len(values))
+        if not is_text(values) or not len(values):
+            return False
+        return bool(2 * pc.sum(pc.match_substring_regex(values, _NUMBER)).as_py() < len(values))
 
-    def _dates(self, table: Opened, row: int, column: str, values: pa.Array, rule: str) -> Part:
+    def _dates(self, column: Column, rule: str) -> Part:
         """Return unix seconds and their fractions; what names no time zone counts as UTC."""
-        import pyarrow as pa
-
-        if not pa.types.is_temporal(values.type) and "string" not in str(values.type):
-            values = values.cast(pa.string())
-        read = _stamps if pa.types.is_temporal(values.type) else self._by_pattern if "%" in self.how else _iso
-        stamps = converted(table, row, column, values, read, rule)
+        values = column.values
+        if pa.types.is_temporal(values.type):
+            stamps = column.converted(_stamps, rule)
+        else:
+            text = column.of(values if is_text(values) else values.cast(pa.string()))
+            stamps = text.converted(self._by_pattern if "%" in self.how else _iso, rule)
         digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[stamps.type.unit]
         return _shortest(stamps.cast(pa.int64()).to_numpy(zero_copy_only=False), digits)
 
     def _by_pattern(self, values: Any) -> Any:
-        import pyarrow.compute as pc
-
         return pc.strptime(values, format=self.how, unit="s", error_is_null=False)
 
 
-def _numbers(table: Opened, row: int, column: str, values: pa.Array, rule: str) -> Part:
+def _numbers(column: Column, rule: str) -> Part:
     """Return numbers exactly as written, or for floats by the fewest decimals that restore them."""
-    import pyarrow as pa
-
-    def whole(part: Any) -> Any:
-        return part.cast(pa.int64())
-
+    values = column.values
     if pa.types.is_boolean(values.type) or pa.types.is_nested(values.type):
-        raise table.fault(row, column, values[0].as_py(), f"{rule}, and this column is of {values.type}")
+        raise column.fault(0, f"{rule}, and this column is of {values.type}")
     if pa.types.is_integer(values.type):
-        return Part(converted(table, row, column, values, whole, rule).to_numpy(zero_copy_only=False))
+        return Part(column.converted(lambda part: part.cast(pa.int64()), rule).to_numpy(zero_copy_only=False))
     try:
-        return Part(whole(values).to_numpy(zero_copy_only=False))
+        return Part(values.cast(pa.int64()).to_numpy(zero_copy_only=False))
     except pa.ArrowInvalid:
         pass
     exact = _decimals(values.cast(pa.string()) if pa.types.is_floating(values.type) else values)
     if exact is not None:
         return exact
-    numbers = converted(table, row, column, values, lambda part: part.cast(pa.float64(), safe=False), rule)
-    found: npt.NDArray[np.float64] = numbers.to_numpy(zero_copy_only=False)
-    table.refuse(row, column, ~(np.abs(found) < 2.0**62), values, rule)
+    read = column.converted(lambda part: part.cast(pa.float64(), safe=False), rule)
+    found: npt.NDArray[np.float64] = read.to_numpy(zero_copy_only=False)
+    column.refuse(~(np.abs(found) < 2.0**62), rule)
     for digits in range(10):
         scaled = np.rint(found * 10.0**digits)
         if (scaled / 10.0**digits == found).all() or np.abs(scaled).max(initial=0) > 2.0**50:
@@ -164,8 +153,6 @@ def _numbers(table: Opened, row: int, column: str, values: pa.Array, rule: str) 
 
 
 def _decimals(values: pa.Array) -> Part | None:
-    import pyarrow as pa
-
     for digits in (9, 18, 15, 12, 6, 3):
         try:
             exact = values.cast(pa.decimal128(38, digits))
@@ -186,8 +173,6 @@ def _shortest(values: Ints, digits: int) -> Part:
 
 def _stamps(values: Any) -> Any:
     """Return dates and timestamps as timestamps of their own unit."""
-    import pyarrow as pa
-
     if pa.types.is_time(values.type) or pa.types.is_duration(values.type):
         raise pa.ArrowInvalid("no date")
     return values if pa.types.is_timestamp(values.type) else values.cast(pa.timestamp("s"))
@@ -195,9 +180,6 @@ def _stamps(values: Any) -> Any:
 
 def _iso(values: Any) -> Any:
     """Return ISO dates with or without a time, its fraction and a zone as timestamps."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     try:
         return values.cast(pa.timestamp("s"))
     except pa.ArrowInvalid:

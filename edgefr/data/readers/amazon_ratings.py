@@ -1,29 +1,35 @@
 """Amazon's tables of ratings alone stand in two orders: those of 2014 begin with user, item, those of 2018 item, user.
 
-They have no header. Columns are told apart by the form of Amazon's ids, else by the layout of the file's name; where
+Most have no header. Columns are told apart by the form of Amazon's ids, else by the layout of the file's name; where
 only half of the ids fit, the file is refused. The data set's notes have the decision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
-from edgefr.data.readers.archive import Archive, Numbering, Wanted, check_ids, check_times, read_table, refuse
-from privacy.errors import unknown
+from edgefr.config.faces import Later
+from edgefr.data.files.delimited import CSV
+from edgefr.data.files.options import FileOptions
+from edgefr.data.files.rows import Published, Rows
+from edgefr.data.files.table import stream
+from edgefr.data.readers.archive import interactions
+from privacy.errors import InputError, unknown
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.compute as pc
+else:
+    pc = Later("pyarrow.compute")
 
 Order = Literal["auto", "user,item", "item,user"]
-Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-_ASIN = "^(B[0-9A-Z]{9}|[0-9]{9}[0-9X])$"
+_ASIN = r"""^[\s"']*(B[0-9A-Z]{9}|[0-9]{9}[0-9X])[\s"']*$"""
 """What an item's id looks like at Amazon: ten signs that start with B, or the ISBN of a book."""
-_DRESSED = r"""^[\s"']|[\s"']$"""
 _MOST, _FEW = 0.9, 0.1
 _LONGEST_HEADER = 1 << 12  # bytes
 _NAMED = {
@@ -71,65 +77,37 @@ class Layout:
     header: bool
     why: str
 
-    @property
-    def said(self) -> str:
-        """Return the line that the notes have of it."""
-        return f"columns taken as {','.join(self.columns)} ({self.why})"
+
+def read_ratings(path: Path, order: Order) -> tuple[Rows, Layout]:
+    """Return the rows of a table of ratings, and how it was read. Raises `InputError` naming file and row."""
+    layout = _layout(path, order)
+    table = CSV.open(path, FileOptions(separator=",", header=None if layout.header else list(layout.columns)))
+    return interactions(
+        table, dict(zip(layout.columns, table.columns, strict=True)), "s", Published(stars=True)
+    ), layout
 
 
-def read_ratings(
-    archive: Archive, member: str, order: Order, users: Numbering, items: Numbering
-) -> tuple[Columns, Layout]:
-    """Return (user, item, time) of a table of ratings, and how it was read. Raises `InputError` naming file and row."""
-    layout = _layout(archive, member, order)
-    wanted: Wanted = {name: "str" if name in ("user", "item") else "float" for name in layout.columns}
-    wanted["time"] = "int"
-    parts = []
-    table = read_table(archive, member, wanted, header=False, every_column=layout.columns, skip=int(layout.header))
-    for line, block in table:
-        for what in ("user", "item"):
-            check_ids(archive, member, line, block.column(what), f"{what} id")
-            _check_bare(archive, member, line, block.column(what), f"{what} id")
-        stars = block.column("rating").to_numpy()
-        refuse(archive, member, line, ~((stars >= 0) & (stars <= 5)), block.column("rating"), "a rating is 0 to 5")
-        time = check_times(archive, member, line, block.column("time"))
-        parts.append((users.add(block.column("user")), items.add(block.column("item")), time))
-    if not parts:
-        raise archive.fault(member, None, "it has no rows")
-    user, item, times = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return (user, item, times), layout
-
-
-def _check_bare(archive: Archive, member: str, line: int, column: pa.Array, what: str) -> None:
-    """Refuse ids that stand in quotes or beside spaces, naming the line: these look like none of Amazon's ids."""
-    import pyarrow.compute as pc
-
-    odd = pc.match_substring_regex(column, _DRESSED).to_numpy(zero_copy_only=False)
-    rule = f"{what} must have no quote or space at an end (write the table without quotes)"
-    refuse(archive, member, line, odd, column, rule)
-
-
-def _layout(archive: Archive, member: str, order: Order) -> Layout:
+def _layout(path: Path, order: Order) -> Layout:
     """Return how a table is laid out: as told, as its header says, or by the form of its ids."""
-    header = _header(archive, member)
+    header = _header(path)
     if header:
-        columns = _by_header(archive, member, header)
-        if order not in ("auto", ",".join(name for name in columns if name in ("user", "item"))):
-            raise archive.fault(member, 1, f"its header has another order than data_options.order={order}; drop that")
-        return Layout(columns, True, "its header says so")
+        roles = [next((role for role, names in _NAMED.items() if cell in names), "") for cell in header]
+        if sorted(roles) != sorted(_NAMED):
+            raise InputError(f"{path}: row 1: a header must name user, item, rating and timestamp, and no more")
+        if order not in ("auto", ",".join(name for name in roles if name in ("user", "item"))):
+            raise InputError(f"{path}: row 1: its header has another order than data_options.order={order}; drop that")
+        return Layout(tuple(roles), True, "its header says so")
     if order != "auto":
         return _ordered(order, "data_options.order")
-    first, second = _shares(archive, member)
+    first, second = _shares(path)
     if max(first, second) >= _MOST and min(first, second) <= _FEW:
         return _ordered("item,user" if first > second else "user,item", "told by the look of Amazon's item ids")
     if max(first, second) > _FEW:
-        raise archive.fault(
-            member,
-            None,
-            f"{first:.0%} of its first column and {second:.0%} of its second look like Amazon's item ids, so users and "
-            "items cannot be told apart; say data_options.order=user,item or item,user",
+        raise InputError(
+            f"{path}: {first:.0%} of its first column and {second:.0%} of its second look like Amazon's item ids, so "
+            "users and items cannot be told apart; say data_options.order=user,item or item,user"
         )
-    of_2014 = member.rpartition("/")[2].startswith("ratings_")
+    of_2014 = path.name.startswith("ratings_")
     why = f"the layout of {2014 if of_2014 else 2018}, which has files of this name; its ids are not Amazon's"
     return _ordered("user,item" if of_2014 else "item,user", why)
 
@@ -138,35 +116,26 @@ def _ordered(order: str, why: str) -> Layout:
     return Layout((*order.split(","), "rating", "time"), False, why)
 
 
-def _header(archive: Archive, member: str) -> list[str]:
-    with archive.open(member) as file, archive.faults(member):
+def _header(path: Path) -> list[str]:
+    with stream(path) as file:
         line = file.readline(_LONGEST_HEADER).decode("utf-8-sig", "replace")
     cells = [cell.strip().strip('"').lower() for cell in line.rstrip("\r\n").split(",")]
     known = {name for names in _NAMED.values() for name in names}
     return cells if any(cell in known for cell in cells) else []
 
 
-def _by_header(archive: Archive, member: str, header: Sequence[str]) -> tuple[str, ...]:
-    roles = [next((role for role, names in _NAMED.items() if cell in names), "") for cell in header]
-    if sorted(roles) != sorted(_NAMED):
-        raise archive.fault(member, 1, "a header must name user, item, rating and timestamp, once each and no more")
-    return tuple(roles)
-
-
-def _shares(archive: Archive, member: str) -> tuple[float, float]:
+def _shares(path: Path) -> tuple[float, float]:
     """Return the shares of Amazon's item ids in the first and second column, in the first block."""
-    import pyarrow.compute as pc
-
-    names = ("first", "second", "rating", "time")
-    table = read_table(archive, member, {"first": "str", "second": "str"}, header=False, every_column=names)
-    for _, block in table:
-        return _share(pc, block.column("first")), _share(pc, block.column("second"))
-    return 0.0, 0.0
+    table = CSV.open(path, FileOptions(separator=",", header=["first", "second", "rating", "time"]))
+    with closing(table.read(["first", "second"])) as blocks:
+        _, block = next(blocks)
+    return _share(block["first"]), _share(block["second"])
 
 
-def _share(pc, column: pa.Array) -> float:
+def _share(column: pa.Array) -> float:
     return float(pc.mean(pc.match_substring_regex(column, _ASIN)).as_py() or 0.0)
 
 
 def notes(layouts: Iterable[tuple[str, Layout]]) -> str:
-    return "; ".join(f"{member}: {layout.said}" for member, layout in layouts)
+    """Return what the data set's notes say of each table."""
+    return "; ".join(f"{member}: columns taken as {','.join(of.columns)} ({of.why})" for member, of in layouts)

@@ -15,7 +15,6 @@ from edgefr.data.files.formats import is_folder
 from edgefr.data.files.table import PACKED, files_of
 from edgefr.data.interactions import Dataset
 from edgefr.data.readers.archive import Public
-from privacy.errors import InputError
 from privacy.progress import Progress
 
 _NONE_STATED = "none stated"
@@ -129,7 +128,9 @@ SETS: tuple[PublicFiles, ...] = (
 """The data sets, in the order in which they are listed."""
 
 
-def read(about: PublicFiles, data_dir: Path, options: files.FileOptions, progress: Progress | None) -> Dataset:
+def read(
+    about: PublicFiles, data_dir: Path, options: files.FileOptions, seed: int, progress: Progress | None
+) -> Dataset:
     """Read a data set. Raises `InputError` naming files, public page and licence where it is not there."""
     found, told, paths = find(about, data_dir, options)
     if progress is not None:
@@ -163,10 +164,7 @@ def find(
                 paths = [*tables, *([] if items is None else [items])]
                 return files.look_at(tables, items, told, about.listed), told, paths
     names, folders = " or ".join(about.files), ", ".join(about.folders)
-    raise InputError(
-        f"{names} is not in {data_dir}, nor in a folder or zip of it called {folders}; get it from {about.public.url} "
-        f"(licence: {about.public.licence}) and name its folder by --data-dir or EDGEFR_DATA"
-    )
+    raise about.public.missing(f"{names} is not in {data_dir}, nor in a folder or zip of it called {folders}")
 
 
 def _places(about: PublicFiles, data_dir: Path) -> Iterator[Path]:

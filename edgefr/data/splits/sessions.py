@@ -108,7 +108,6 @@ class SessionsProtocol(ProtocolSettings):
         rows, number = cut.rows[order], cut.number[order]
         users, user = np.unique(dataset.user[rows], return_inverse=True)
         items, item = np.unique(dataset.item[rows], return_inverse=True)
-        kinds = dataset.kinds
         return replace(
             dataset,
             users=dataset.users[users],
@@ -116,11 +115,8 @@ class SessionsProtocol(ProtocolSettings):
             user=user.astype(np.int32),
             item=item.astype(np.int32),
             time=dataset.time[rows],
-            exact=None if dataset.exact is None else dataset.exact[rows],
             offsets=np.searchsorted(user, np.arange(len(users) + 1)).astype(np.int64),
-            session=number,
-            part=cut.part[number],
-            kinds=None if kinds is None else replace(kinds, number=kinds.number[rows]),
+            **dataset.beside(rows) | {"session": number, "part": cut.part[number]},
         )
 
     def apply(self, dataset: Dataset, seed: int) -> tuple[Split, Sessions]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from edge.ragged import Ragged
+from edgefr.data.splits.blocks import Block
 from edgefr.data.splits.candidates import Candidates
 
 Items = npt.NDArray[np.int32]
@@ -50,32 +51,5 @@ class Split:
         return self.valid if which == "valid" else self.test
 
 
-class Task(Protocol):
-    """A task is a split or a block: what every user trains on and what is held out, row u is user u.
-
-    `history`: earlier items as context. `pool`: existing items, ascending. `avoid`: further items that are no negatives
-    (None: none).
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def train(self) -> Ragged: ...
-
-    @property
-    def history(self) -> Ragged: ...
-
-    @property
-    def pool(self) -> npt.NDArray[np.int32]: ...
-
-    @property
-    def avoid(self) -> Ragged | None: ...
-
-    def users(self, which: Which) -> npt.NDArray[np.int64]:
-        """Return the users with held-out items, ascending, int64 [n]."""
-        ...
-
-    def held(self, which: Which) -> npt.NDArray[np.int32]:
-        """Return the held-out item of each of these users, the first of several, int32 [n]."""
-        ...
+Task = Split | Block
+"""What every user trains on and what is held out; row u is user u."""

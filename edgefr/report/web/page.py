@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgefr.config.version import installed
+from edgefr.config.packaged_files import installed
 from edgefr.report.small_groups import of_few
 from edgefr.report.web import costs, curve, details, fairness, privacy, provenance, rounds, verdict
 from edgefr.report.web.answers import answers

@@ -49,8 +49,8 @@ def test_it_ends_with_2_and_no_traceback(tmp_path: Path, cli: Cli) -> None:  # n
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"usres": 1}, "unknown option of data set 'r.csv' 'usres'"),
-        ({"columns": {"usr": "a"}}, "unknown option of data set 'r.csv' 'usr'; did you mean 'user'"),
+        ({"usres": 1}, "option usres of data set 'r.csv': unknown key"),
+        ({"columns": {"usr": "a"}}, "option columns.usr of data set 'r.csv': unknown key 'usr'; did you mean 'user'"),
         ({"time": "fortnights"}, "option time of data set 'r.csv': .*it is one of auto, s, ms"),
         ({"positive": float("nan")}, "option positive"),
         ({"texts": []}, "option texts"),
@@ -82,7 +82,7 @@ def test_a_path_that_is_not_there() -> None:
         (pd.DataFrame({"user": [1.0, None], "item": [1, 2]}), {}, "interactions: row 2, column user: nothing is there"),
         (pd.DataFrame([[1, 2, 3]], columns=["user", "user", "item"]), {}, "interactions: "),
         (pd.DataFrame({"a": [1], "item": [1]}), {}, "interactions: no column has a usual name of the user"),
-        (pd.DataFrame({"user": [1], "item": [1]}), {"columns": {"usr": "user"}}, "unknown column in columns= 'usr'"),
+        (pd.DataFrame({"user": [1], "item": [1]}), {"columns": {"usr": "user"}}, "columns.usr: unknown key 'usr'"),
         (pd.DataFrame({"user": [1], "item": [1]}), {"postive": 3}, "unknown option of Dataset.from_frame 'postive'"),
         (pd.DataFrame({"user": [1], "item": [1]}), {"user_core": 0}, "Dataset.from_frame: user_core: "),
     ],
