@@ -30,8 +30,7 @@ from edge.manifest import (
 from edge.manifest_check import ALWAYS
 from export.clients import Users
 from export.encoders import Form
-from export.explain import EXPLAIN
-from export.graphs import window_of
+from export.graphs import EXPLAIN, window_of
 from export.learning import paths as learning_paths
 from export.model_card import model_card
 from export.program import LocalProgram, SessionProgram

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -298,3 +299,29 @@ def gate(
             if not error <= TOLERANCE:
                 sizes = ", ".join(str(list(x.shape)) for x in case[:3])
                 raise InputError(f"{what} differs from torch by {error:.2g} on inputs {sizes}: it cannot be shipped")
+
+
+class _OfInputs(torch.nn.Module):
+    def __init__(self, function: Callable[[dict[str, Tensor]], Tensor], names: list[str]) -> None:
+        super().__init__()
+        self._function, self._names = function, names
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self._function(dict(zip(self._names, inputs, strict=True)))
+
+
+def graph_of(
+    what: str,
+    function: Callable[[dict[str, Tensor]], Tensor],
+    shapes: Mapping[str, Shape],
+    output: str,
+    example: list[Tensor],
+    cases: list[list[Tensor]],
+    constants: Mapping[str, Tensor] = MappingProxyType({}),
+) -> Any:
+    """Trace what `function` makes of its inputs by name; the graph holds `constants` and does as torch on all cases."""
+    module = _OfInputs(function, list(shapes))
+    # optimize=False: the exporter's own optimiser drops additions of 1e-8 and smaller
+    model = hold(trace(what, module, example, shapes, [output], optimize=False), constants)
+    gate(what, model, module, shapes, cases)
+    return model

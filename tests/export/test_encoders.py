@@ -13,8 +13,8 @@ from safetensors.numpy import save_file
 
 from cloud.pooling import POOLINGS
 from export.encoders import Form, Reading, encoder_of, stage_encoders, torch_vectors
-from export.graphs import load_encoder
 from export.staged_files import Staging
+from export.torch_encoder import load_encoder
 from export.trace import IR, OPSET
 from privacy.errors import InputError
 from tests.closeness import assert_same
