@@ -196,6 +196,10 @@ def _with_long_places(model: Any) -> Any:
             nodes.append(helper.make_node("Cast", [node.input[1]], [long], to=TensorProto.INT64))
             node.input[1] = long
         nodes.append(node)
+    return _of_nodes(model, nodes)
+
+
+def _of_nodes(model: Any, nodes: list[Any]) -> Any:
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     return model
@@ -226,9 +230,7 @@ def _with_shifts(model: Any) -> Any:
             nodes.append(helper.make_node("Sub", [scale, scale], [shift]))
             node.input.append(shift)
         nodes.append(node)
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
-    return model
+    return _of_nodes(model, nodes)
 
 
 def _with_slices(model: Any) -> Any:
@@ -253,9 +255,7 @@ def _with_slices(model: Any) -> Any:
         for name, value in zip(names, (begin, end, axis), strict=True):
             nodes.append(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.array([value]))))
         nodes.append(helper.make_node("Slice", [made.input[0], *names], [out]))
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
-    return model
+    return _of_nodes(model, nodes)
 
 
 def constants_of(program: LocalProgram) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import BaseModel
 
 from privacy import exact, keyed
 from privacy.guarantee import Event
@@ -60,7 +61,7 @@ def _clients_on_grid(noise: Noise, first: keyed.UInts, second: keyed.UInts) -> F
 
 class Gaussian(Additive):
     name = "gaussian"
-    settings = GaussianSettings
+    settings: type[BaseModel] | None = GaussianSettings
     trusts = ("central", "local")
     guarantees = True
     unknown = "a pure epsilon: there is none"

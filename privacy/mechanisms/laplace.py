@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import BaseModel
 
 from privacy import exact, keyed
 from privacy.errors import InputError
@@ -56,7 +57,7 @@ def _clients_on_grid(noise: Noise, first: keyed.UInts, second: keyed.UInts) -> F
 
 class Laplace(Additive):
     name = "laplace"
-    settings = LaplaceSettings
+    settings: type[BaseModel] | None = LaplaceSettings
     trusts = ("central", "local")
     guarantees = True
     unknown = "under an L2 clip a pure epsilon, which grows with the dimension"

@@ -83,13 +83,3 @@ def test_a_graph_that_computes_something_else_is_refused_by_the_gate(made: list[
     assert made == ["made", "made"], "it was taken from the folder"
     with pytest.raises(InputError, match="differs from torch"):
         gate("a graph", planted, Scaled(2.0), SHAPES, [[torch.rand(7, 3)]])
-
-
-def test_where_nothing_can_be_written_graphs_are_made_each_time(
-    made: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("EDGEFR_CACHE", str(tmp_path / "file"))
-    graph(Scaled(2.0))
-    graph(Scaled(2.0))
-    assert made == ["made", "made"]

@@ -70,17 +70,6 @@ def test_vocabulary_positions_and_length_are_cut_to_what_texts_need() -> None:
     assert forms["f32"].record.max_tokens == 16
 
 
-def test_sizes_fall_from_form_to_form() -> None:
-    stage, forms = small()
-    sizes = [sum(f.size for p, f in stage.files.items() if f"encoder.{label}." in p) for label in forms]
-    assert sizes == sorted(sizes, reverse=True)
-    assert forms["f32"].record.data == "onnx/encoder.f32.onnx.data"
-    assert [forms["f32"].work.integer, forms["i8"].work.integer] == [False, True]
-    # 2 layers of 4 x 48 x 48 + 2 x 48 x 96 values, 16 tokens
-    assert forms["f32"].work.flops == 2 * (2 * 16 * 18432 + 4 * 16 * 16 * 48)
-    assert forms["f32"].work.weights == 4 * 2 * 18432
-
-
 @pytest.mark.parametrize("label", ["f32", "f16", "i8", "i4"])
 def test_every_graph_has_the_format_that_devices_read(label: str) -> None:
     stage, forms = small()

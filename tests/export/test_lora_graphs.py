@@ -7,19 +7,16 @@ from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 import torch
-from onnx import numpy_helper
 
 from edgefr.engine import optimisers
 from edgefr.methods.transfr.lora import LoRATransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 from export.graphs import score_graph, vectors_graph
 from export.step import Layout, Step
-from export.step_check import StepCheck, check_step, first_values
+from export.step_check import StepCheck, first_values
 from export.steps import step_graph
 from export.trace import open_session
-from privacy.errors import InputError
 from tests.closeness import assert_same
 from tests.export.worlds import literal
 from tests.methods import berts
@@ -72,17 +69,6 @@ def test_the_rehearsal_moves_every_matrix() -> None:
     rate = float(start["lr"].min())  # about the length of Adam's first step, whatever the gradient
     assert rate > 0
     assert all(float(moved[name].abs().max()) > rate / 2 for name in program().lora)
-
-
-def test_a_weight_that_differs_is_found_by_the_gate() -> None:
-    graph = onnx.ModelProto()
-    graph.CopyFrom(federated()[0])
-    name = "encoder.encoder.layer.0.attention.self.value.weight"
-    (tensor,) = (t for t in graph.graph.initializer if t.name == name)
-    tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * 1.01, name))
-    step = Step(program(), program().phases[0], MATHS, Layout.of(program(), program().phases[0]), program().frozen)
-    with pytest.raises(InputError, match=r"differs from torch by .* at step 1"):
-        check_step("spoilt graph", graph, step)
 
 
 def test_scores_from_tokens_are_those_of_the_simulation() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from export.prune import cap, greedy, lengths, prune
+from export.prune import cap, lengths, prune
 from privacy.errors import InputError
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -148,12 +148,6 @@ def test_a_tokenizer_that_reads_differently_is_refused(monkeypatch: pytest.Monke
     monkeypatch.setattr("export.prune._pieces", lambda *arguments: set())
     with pytest.raises(InputError, match=r"reads 'dodo' differently; set export\.vocabulary=null"):
         prune(wordpiece([*LETTERS, "##o", "dodo"]), ["dodo"], 1)
-
-
-def test_greedy_takes_the_longest_piece_that_fits() -> None:
-    assert list(greedy("unsure", {"un": 0, "unsu": 1, "##re": 2, "##r": 3})) == [1, 2]
-    assert list(greedy("unsure", {"un": 0, "##s": 1, "##re": 2})) == [0, 1]
-    assert list(greedy("xun", {"un": 0})) == []
 
 
 def test_lengths_count_special_tokens_and_nothing_is_cut() -> None:

@@ -70,20 +70,6 @@ def test_overlap_and_hits_are_those_of_plain_loops(kind: str, table: str, share:
     assert got.kept == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("kind", "table"), [("fedmf", "item"), ("mean", "text"), ("transfr", "text")])
-def test_the_same_table_keeps_everything(kind: str, table: str) -> None:
-    made, shared, _ = worlds.trained(kind)
-    whole = shared[table] if table in shared else made.frozen[table]
-    same = judge(kind).measure({table: whole.numpy()})
-    assert (same.overlap, same.kept, same.least) == (1.0, 1.0, 1.0)
-    assert judge(kind).measure({}) == same
-
-
-def test_a_table_turned_round_keeps_next_to_nothing() -> None:
-    _, shared, _ = worlds.trained("fedmf")
-    assert judge("fedmf").measure({"item": -shared["item"].numpy()}).overlap < 0.1
-
-
 def test_only_offered_items_and_the_held_out_ones_are_looked_at() -> None:
     offered = list(range(40))
     looked = judge("fedmf", offered=offered)

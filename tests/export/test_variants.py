@@ -158,12 +158,6 @@ def test_deadline_and_energy_are_those_of_the_class() -> None:
     assert (name(choice), choice.passed_over[0]) == ("f16", ("f16+encoder-f16", "needs 70 ms, has 50"))
 
 
-def test_without_measurements_the_larger_is_the_better() -> None:
-    unknown = [replace(c, quality=None) for c in USUAL]
-    assert name(choose(unknown, "phone", ROOMY, Rules())) == "f32+encoder-f32"
-    assert name(choose(unknown, "phone", ClassLimits(8000, 46, storage_mb=10), Rules())) == "f16+encoder-i8"
-
-
 def test_every_encoder_is_paired_once() -> None:
     names = [variant.name for variant in variants_of(["f32", "i4", "1x84-f32", "1x84-i8"])]
     assert names == [
