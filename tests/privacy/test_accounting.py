@@ -112,19 +112,6 @@ def test_discrete_gaussian_is_the_literal_conversion_of_its_zcdp(z):
 
 
 @pytest.mark.parametrize(
-    ("std", "gaussian", "laplace", "local", "forty"),
-    [(0.1, 91.8, 165.6, 532.9, (4426, 16859)), (0.6, 8.0, 13.1, 32.3, (180, 585))],
-)
-def test_fcucr_noise_had_it_been_clipped_to_one(std, gaussian, laplace, local, forty):
-    b = std / math.sqrt(2)
-    assert gaussian_epsilon(std, 1, DELTA) == pytest.approx(gaussian, abs=0.06)
-    assert compose("laplace", "l2", b, 1, DELTA).epsilon == pytest.approx(laplace, rel=6e-3)
-    assert compose("laplace", "l2", b / 2, 1, DELTA).epsilon == pytest.approx(local, rel=6e-3)
-    for sensitivity, golden in zip((1, 2), forty, strict=True):
-        assert compose("laplace", "l2", b / sensitivity, 40, DELTA).epsilon == pytest.approx(golden, rel=6e-3)
-
-
-@pytest.mark.parametrize(
     ("mechanism", "trust", "golden", "tolerance"),
     [
         ("gaussian", "local", (1.20, 3.80, 7.59, 12.0), 6e-3),

@@ -66,43 +66,25 @@ def test_epsilon_answers_noise():
     assert local["adjacency"] == "replace-one"
 
 
-def test_nothing_is_amplified_that_no_run_can_do():
-    """A server knows who is in a cohort, so a smaller one buys nothing, and no other sampling can be claimed."""
-    everyone, some = ([*ASKED, "--sigma", "4", *cohort] for cohort in ((), ("--clients-per-round", "94")))
-    assert asked(*some)["eps_guaranteed"] == asked(*everyone)["eps_guaranteed"]
-    assert asked(*some)["amplification"] == "none"
-    done = CliRunner().invoke(app, ["privacy", *some, "--sampling", "poisson"])
-    assert done.exit_code == 2
-    assert "No such option" in done.output
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--epsilon", "0"], "epsilon: it should be greater than 0; got 0.0"),
-        (["--epsilon", "-1"], "epsilon: it should be greater than 0"),
         (["--epsilon", "nan"], "epsilon: it should be greater than 0; got nan"),
         (["--sigma", "4", "--epsilon", "8"], "exactly one of sigma, epsilon, scale; got sigma and epsilon"),
         ([], "exactly one of sigma, epsilon, scale; got none of them"),
-        (["--sigma", "4", "--delta", "0"], "delta: it should be greater than 0"),
-        (["--sigma", "4", "--delta", "1"], "delta: it should be less than 1"),
-        (["--sigma", "4", "--delta", "nan"], "delta: it should be"),
         (["--sigma", "4", "--clip", "0"], "clip: it should be greater than 0; got 0.0"),
-        (["--sigma", "4", "--clip", "nan"], "clip: it should be"),
         (["--sigma", "4", "--mechanism", "gausian"], "mechanism: unknown mechanism 'gausian'; did you mean 'gaussian'"),
         (["--sigma", "4", "--trust", "nobody"], "trust: unknown trust 'nobody' (known: central, local)"),
         (["--sigma", "4", "--clients-per-round", "944"], "a cohort of 944 clients is more than the 943"),
         (["--sigma", "4", "--rounds", "0"], "rounds must be at least 1"),
         (["--sigma", "4", "--rounds", "1" + "0" * 400], "rounds must be at most 1000000000000"),
         (["--sigma", "1e-300"], "noise over sensitivity must lie between"),
-        (["--sigma", "1e300"], "noise over sensitivity must lie between"),
         (
             ["--sigma", "1e300", "--sampler", "grid"],
             "and an upload of 32-bit numbers takes 16,777,216: raise privacy.grid",
         ),
         (["--sigma", "4", "--mechanism", "discrete-laplace"], "set sampler to grid"),
-        (["--sigma", "4", "--sampler", "opendp"], "unknown sampler 'opendp' (known: float, grid)"),
-        (["--sigma", "4", "--grid-exponent", "-8"], "a grid_exponent is read by sampler grid alone"),
         (["runs/demo", "--sigma", "4"], "a run has its own settings: drop --mechanism"),
     ],
 )

@@ -117,11 +117,3 @@ def test_choose_of_a_large_population_takes_the_smallest_draws(count: int) -> No
     base, members = keyed.key(0, "large"), np.arange(150_000)[::-1] * 3
     smallest = members[np.argsort(keyed.fold(base, members), kind="stable")[:count]]
     assert keyed.choose(base, members, count).tolist() == sorted(smallest.tolist())
-
-
-def test_choose_takes_every_pair_alike():
-    counts = np.zeros((6, 6))
-    for number in range(6000):
-        first, second = keyed.choose(keyed.key(0, "pairs", number), np.arange(6), 2)
-        counts[first, second] += 1
-    assert stats.chisquare(counts[np.triu_indices(6, 1)]).pvalue > ALPHA

@@ -70,17 +70,6 @@ def test_a_checkpoint_and_a_file_forget_nothing(cohorts, at):
         assert {n: list(c) for n, c in other.columns().items()} == {n: list(c) for n, c in whole.columns().items()}
 
 
-def test_a_state_is_arrays_and_json():
-    ledger = made()
-    ledger.spend([0, 2], G4)
-    state = ledger.state_dict()
-    arrays = {name for name, value in state.items() if isinstance(value, np.ndarray)}
-    assert arrays == {"released", "refused"}
-    json.dumps({name: value for name, value in state.items() if name not in arrays}, allow_nan=False)
-    state["released"][:] = 0  # a state is a copy
-    assert ledger.releases().tolist() == [1, 0, 1, 0, 0]
-
-
 def test_the_budget_is_met_by_the_tight_bound_not_by_the_quick_one():
     """Forty Laplace rounds at b / sensitivity 4: RDP says 7.17, privacy-loss distributions 6.78."""
     laplace = Event("laplace", "l1", 4.0)

@@ -20,19 +20,6 @@ def test_one_draw_has_its_law(kind):
     assert np.std(draws) == pytest.approx(Noise(kind, 0.3).std, rel=0.02)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_clients_noise_has_its_law(kind):
-    draws = noise_per_client(kind, 0.3, np.arange(500), 200, seed=1)
-    assert stats.kstest(draws.ravel(), LAWS[kind](scale=0.3).cdf).pvalue > ALPHA
-    assert stats.kstest(draws[:, 0], LAWS[kind](scale=0.3).cdf).pvalue > ALPHA
-    assert stats.kstest(draws[0], LAWS[kind](scale=0.3).cdf).pvalue > ALPHA
-
-
-def test_the_sum_of_laplace_is_not_a_laplace():
-    at_once = noise_of_sum("laplace", 1.0, 3, (50_000,), 2)
-    assert stats.kstest(at_once, stats.laplace(scale=np.sqrt(3)).cdf).pvalue < ALPHA
-
-
 @pytest.mark.parametrize("kind", [*KINDS, "discrete-gaussian", "discrete-laplace"])
 def test_a_clients_noise_is_made_of_its_two_words_for_each_value(kind):
     step = 0.25 if kind.startswith("discrete") else None

@@ -8,13 +8,6 @@ from privacy.plan import plan
 from privacy.settings import PrivacySettings
 
 
-def test_no_noise():
-    resolved = plan(PrivacySettings(), 10, 5, 20)
-    assert (resolved.noise, resolved.where, resolved.guarantees) == (None, "nowhere", False)
-    assert resolved.promised == (math.inf, "no noise")
-    assert resolved.std_on_mean == 0.0
-
-
 def test_sigma_is_the_deviation_over_the_clip_for_either_law():
     for mechanism in ("gaussian", "laplace"):
         settings = PrivacySettings(mechanism=mechanism, clip=2.0, sigma=0.7, sampler="float")
