@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from pydantic import JsonValue as Json
 from pydantic import TypeAdapter, ValidationError
 
 from edge.bundle import Bundle, open_bundle
-from edge.manifest import LASTS_DAYS, SIGNATURE, Promise, canonical
+from edge.manifest import SIGNATURE, canonical
 from edge.manifest_check import ALWAYS
 from edge.policy import Policy
 from edge.recommender import Recommender
@@ -23,7 +22,7 @@ from export.candidates import candidates
 from export.clients import Users, check
 from export.cold_start import stage_start, start_list
 from export.encoders import Reads
-from export.folder import Kit, Plan, fill, place
+from export.folder import Kit, Plan, Provenance, fill, place
 from export.graphs import VECTORS
 from export.learning import LearningSpec, stage_learning, trained_tables
 from export.model import TrainedModel
@@ -41,8 +40,6 @@ from privacy.progress import Progress
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-LONGEST = 36_500  # days: nobody means more
-
 
 @dataclass(frozen=True)
 class Targets:
@@ -55,39 +52,6 @@ class Targets:
     classes: Mapping[str, ClassLimits]
     users_of: Mapping[str, Sequence[int]] = field(default_factory=dict)
     with_users: bool = False
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """This says where bundles come from.
-
-    `created` (ISO 8601) belongs to the run, so exporting it again gives the same bundle_id.
-
-    `facts` are plain JSON. `seed` makes the private tensors a new device starts from. Devices refuse the bundles
-    `expires_days` after `created` (None: never). `promise`: what is promised of a client's data (None: nothing).
-    `counted`: bundles may rank items by how many people had them, which is nothing that anybody was promised.
-    """
-
-    created: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    expires_days: int | None = LASTS_DAYS
-    promise: Promise | None = None
-    counted: bool = False
-
-    def __post_init__(self) -> None:
-        if self.counted and self.promise is not None:
-            raise ValueError("what people had is not counted where something is promised of it")
-
-    @property
-    def serial(self) -> int:
-        """`created` in seconds since 1970: the manifest's serial."""
-        return int(_moment(self.created).timestamp())
-
-    @property
-    def expires(self) -> str | None:
-        """Return when the bundles expire, ISO 8601. Raises `InputError` where that is past."""
-        return _expiry(self.created, self.expires_days)
 
 
 def export_bundles(
@@ -116,23 +80,27 @@ def export_bundles(
     there). Raises `InputError` for parts that do not belong together, for a folder that holds anything but the same
     bundle, and for a class whose every variant loses too much.
     """
-    out, everyone, classes = Path(out), Users.of(model), targets.classes
+    out, everyone, classes, program = Path(out), Users.of(model), targets.classes, model.program
     _check_targets(out, targets, len(everyone.ids))
-    check(model.program, everyone, model.shared, len(model.names.items))
+    check(program, everyone, model.shared, len(model.names.items))
     origin = replace(provenance, facts=_plain(provenance.facts))
     tell = progress or (lambda stage, done, total, note: None)
     with beside(out / "parts") as scratch:
         staged = lambda note: tell("export", 0, len(classes), note)  # noqa: E731
         kit, whole = _kit(Staging(scratch), model, everyone, origin, text, learning, staged)
         tell("export", 0, len(classes), "measuring the variants")
-        judge = _judge(model, everyone, whole, origin)
+        judge: Judge | None = None
+        if model.held_out is not None and len(model.held_out.users):
+            judge = Judge(program, model.shared, everyone, whole, model.held_out, model.pool, origin.seed)
         found = candidates(kit, whole, model.names.read, judge)
         choices = {name: choose(found, name, limits, rules or Rules()) for name, limits in classes.items()}
-        reference, rows = Reference(model.program, model.shared, everyone, _read(whole)), []
-        for done, (plan, choice) in enumerate(_plans(choices, targets)):
-            tell("export", done, len(classes), plan.device_class)
-            row = _one(kit, plan, out / plan.device_class, reference, key)
-            rows.append(row | _figures(choice, classes[plan.device_class]))
+        encoder_in = [name for name, choice in choices.items() if choice.candidate.variant.encoder]
+        reference, rows = Reference(program, model.shared, everyone, _read(whole)), []
+        for done, (name, choice) in enumerate(choices.items()):
+            tell("export", done, len(classes), name)
+            users = [int(user) for user in targets.users_of.get(name, ())]
+            plan = Plan(name, choice, memory_mb(choice.candidate, classes[name]), users, encoder_in, targets.with_users)
+            rows.append(_one(kit, plan, out / name, reference, key) | _figures(choice, classes[name]))
         tell("export", len(classes), len(classes), "")
     return rows
 
@@ -148,58 +116,26 @@ def _kit(
 ) -> tuple[Kit, dict[str, npt.NDArray[Any]]]:
     """Stage what all bundles have in common; return it with the unquantised tables [items, width] by name."""
     program, shared, names = model.program, model.shared, model.names
-    serial, expires = origin.serial, origin.expires
+    kit = Kit(program, everyone, stage, len(names.items), origin)
     stage_catalogue(stage, names.items, names.titles, model.pool)
-    whole = item_tables(program, shared, len(names.items))
-    tables = stage_tables(stage, whole, () if learning is None else trained_tables(program))
-    forms = {}
+    whole = item_tables(program, shared, kit.items)
+    kit.tables = stage_tables(stage, whole, () if learning is None else trained_tables(program))
     if text is not None and program.frozen:
         tell("tracing the text encoders")
-        forms = text.forms(stage, names.read)
-        _check_width(program, next(iter(forms.values())).record.width)
+        kit.encoders = text.forms(stage, names.read)
+        _check_width(program, next(iter(kit.encoders.values())).record.width)
     tell("tracing the score graph")
     stage_scoring(stage, program, shared, everyone, origin.seed)
     if learning is not None:
         tell("tracing and rehearsing the training steps")
-    taught = None if learning is None else stage_learning(stage, program, learning)
-    items = len(names.items)
-    facts, promise = dict(origin.facts), origin.promise
-    start = stage_start(stage, start_list(model, origin.seed, origin.counted, _read(whole)))
-    made = origin.created
-    kit = Kit(program, everyone, stage, tables, forms, items, made, serial, facts, expires, taught, promise, start)
+        kit.learning = stage_learning(stage, program, learning)
+    kit.start = stage_start(stage, start_list(model, origin.seed, origin.counted, _read(whole)))
     return kit, whole
 
 
 def _read(whole: Mapping[str, npt.NDArray[Any]]) -> dict[str, torch.Tensor]:
     """Return the items' vectors where clients read texts themselves, in place of what is read for each."""
     return {VECTORS: torch.from_numpy(whole[VECTORS])} if VECTORS in whole else {}
-
-
-def _judge(
-    model: TrainedModel, everyone: Users, whole: Mapping[str, npt.NDArray[Any]], origin: Provenance
-) -> Judge | None:
-    if model.held_out is None or not len(model.held_out.users):
-        return None
-    return Judge(model.program, model.shared, everyone, whole, model.held_out, model.pool, origin.seed)
-
-
-def _plans(choices: Mapping[str, Choice], targets: Targets) -> list[tuple[Plan, Choice]]:
-    encoder_in = [name for name, choice in choices.items() if choice.candidate.variant.encoder]
-    return [
-        (
-            Plan(
-                device_class=name,
-                variant=choice.candidate.variant,
-                memory_mb=memory_mb(choice.candidate, targets.classes[name]),
-                fits=choice.lacks is None,
-                users=[int(user) for user in targets.users_of.get(name, ())],
-                encoder_in=encoder_in,
-                carried=targets.with_users,
-            ),
-            choice,
-        )
-        for name, choice in choices.items()
-    ]
 
 
 def _figures(choice: Choice, limits: ClassLimits) -> dict[str, Any]:
@@ -218,7 +154,7 @@ def _figures(choice: Choice, limits: ClassLimits) -> dict[str, Any]:
 
 def _one(kit: Kit, plan: Plan, target: Path, reference: Reference, key: Ed25519PrivateKey | None) -> dict[str, Any]:
     """Write and sign one bundle, open and compare it as a device would, put it into place; its row."""
-    form = kit.form(plan.variant)
+    variant, form = plan.variant, kit.form(plan.variant)
     with beside(target) as folder:
         manifest = fill(folder, kit, plan)
         if key is not None:
@@ -228,11 +164,11 @@ def _one(kit: Kit, plan: Plan, target: Path, reference: Reference, key: Ed25519P
         written = place(folder, target, manifest.bundle_id)
     return {
         "class": plan.device_class,
-        "variant": plan.variant.name,
+        "variant": variant.name,
         "files_mb": sum(f.size for f in manifest.files) / 1e6,
-        "item_vectors": plan.variant.table,
-        "encoder": plan.variant.encoder,
-        "fits": plan.fits,
+        "item_vectors": variant.table,
+        "encoder": variant.encoder,
+        "fits": plan.choice.lacks is None,
         "parity_users": parity.users,
         "max_score_error": parity.max_score_error,
         "top10_equal": parity.top10_equal,
@@ -278,30 +214,6 @@ def _check_width(program: LocalProgram, width: int) -> None:
     widths = {name: int(table.shape[1]) for name, table in program.frozen.items()}
     if width not in widths.values():
         raise InputError(f"the encoder makes vectors of {width} values, but the items' have {widths}; give their own")
-
-
-def _expiry(created: str, days: int | None) -> str | None:
-    """`days` after `created`, ISO 8601, which must not be past yet."""
-    if days is None:
-        return None
-    if not 1 <= days <= LONGEST:
-        raise InputError(f"expires_days must be from 1 to {LONGEST:,}, got {days}")
-    end = _moment(created) + timedelta(days=days)
-    if end <= datetime.now(UTC):
-        raise InputError(
-            f"made {created}, with expires_days={days} the bundles expired on {end.isoformat()}; give more"
-        )
-    return end.isoformat()
-
-
-def _moment(created: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(created)
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise InputError(
-            f"created must be an ISO 8601 time such as 2026-11-21T10:00:00+00:00, got {created!r}"
-        ) from error
 
 
 def _plain(provenance: Mapping[str, Any]) -> dict[str, Any]:

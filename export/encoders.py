@@ -17,10 +17,10 @@ from edge.encoder import TextEncoder, open_encoder
 from edge.manifest import Encoder, Words
 from edge.word_vectors import WordEncoder
 from export import artifact_cache as kept
-from export.graphs import TorchEncoder, encoder_graph, load_encoder
 from export.prune import Ints, cap, lengths, prune
 from export.quantise import cosine
 from export.staged_files import TOKENIZER, Staging
+from export.torch_encoder import TorchEncoder, encoder_graph, load_encoder
 from export.trace import TOLERANCE, open_session, refused
 from export.variants import Work
 from export.weights import WEIGHTS, Weights, beside, stored_as

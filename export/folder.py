@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from edge.bundle import open_bundle
 from edge.learning import Learning
 from edge.manifest import (
+    LASTS_DAYS,
     MANIFEST,
     SCHEMA,
     SIGNATURE,
@@ -30,38 +33,80 @@ from edge.manifest import (
 from edge.manifest_check import ALWAYS
 from export.clients import Users
 from export.encoders import Form
-from export.explain import EXPLAIN
-from export.graphs import window_of
+from export.graphs import EXPLAIN, window_of
 from export.learning import paths as learning_paths
 from export.model_card import model_card
 from export.program import LocalProgram, SessionProgram
 from export.shared_files import IDS, INIT, SCORE, SHARED
 from export.staged_files import Staging
 from export.trace import IR, OPSET
-from export.variants import Size, Variant
+from export.variants import Choice, Size, Variant
 from privacy.errors import InputError
 from privacy.files import packed, settle, write_atomic
 
 MIN_ORT = "1.17"  # oldest release the graphs were tried with
+LONGEST = 36_500  # days: nobody means more
 USERS, PRIVATE = "private/users.json", "private/users.safetensors"
 
 
 @dataclass(frozen=True)
+class Provenance:
+    """This says where bundles come from.
+
+    `created` (ISO 8601) belongs to the run, so exporting it again gives the same bundle_id.
+
+    `facts` are plain JSON. `seed` makes the private tensors a new device starts from. Devices refuse the bundles
+    `expires_days` after `created` (None: never). `promise`: what is promised of a client's data (None: nothing).
+    `counted`: bundles may rank items by how many people had them, which is nothing that anybody was promised.
+    """
+
+    created: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    expires_days: int | None = LASTS_DAYS
+    promise: Promise | None = None
+    counted: bool = False
+
+    def __post_init__(self) -> None:
+        if self.counted and self.promise is not None:
+            raise ValueError("what people had is not counted where something is promised of it")
+
+    @property
+    def moment(self) -> datetime:
+        """Return `created`; raises `InputError` for what is no ISO 8601 time."""
+        try:
+            moment = datetime.fromisoformat(self.created)
+            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        except (ValueError, TypeError, OverflowError) as error:
+            wanted = "an ISO 8601 time such as 2026-11-21T10:00:00+00:00"
+            raise InputError(f"created must be {wanted}, got {self.created!r}") from error
+
+    @property
+    def expires(self) -> str | None:
+        """Return when the bundles expire, ISO 8601. Raises `InputError` where that is past."""
+        days = self.expires_days
+        if days is None:
+            return None
+        if not 1 <= days <= LONGEST:
+            raise InputError(f"expires_days must be from 1 to {LONGEST:,}, got {days}")
+        end = (self.moment + timedelta(days=days)).isoformat()
+        if self.moment + timedelta(days=days) <= datetime.now(UTC):
+            raise InputError(f"made {self.created}, with expires_days={days} the bundles expired on {end}; give more")
+        return end
+
+
+@dataclass
 class Kit:
-    """All bundles of one export have this in common."""
+    """All bundles of one export have this in common; what is staged is filled in as it is."""
 
     program: LocalProgram
     users: Users
     stage: Staging
-    tables: Mapping[TableType, list[Table]]
-    encoders: Mapping[str, Form]
     items: int
-    created: str
-    serial: int
-    provenance: dict[str, Any]
-    expires: str | None = None
+    origin: Provenance
+    tables: Mapping[TableType, list[Table]] = field(default_factory=dict)
+    encoders: Mapping[str, Form] = field(default_factory=dict)
     learning: Learning | None = None
-    promise: Promise | None = None
     start: Start | None = None
 
     def paths(self, variant: Variant) -> list[str]:
@@ -91,12 +136,15 @@ class Plan:
     """
 
     device_class: str
-    variant: Variant
+    choice: Choice
     memory_mb: float
-    fits: bool
     users: list[int]
     encoder_in: list[str]
     carried: bool = False
+
+    @property
+    def variant(self) -> Variant:
+        return self.choice.candidate.variant
 
 
 def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
@@ -122,22 +170,24 @@ def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
     own = Staging(folder)
     own.add("config.json", "config", json.dumps(config.model_dump(mode="json"), indent=2) + "\n")
     if plan.carried:
-        _add_users(own, kit.users, plan.users)
-    own.add("MODEL_CARD.md", "card", model_card(manifest, config, plan.fits, None if form is None else form.cosine))
+        users = kit.users
+        own.add(PRIVATE, "private", packed(users.columns(plan.users)))
+        ids = {"users": [users.ids[u] for u in plan.users], "numbers": [users.number(u) for u in plan.users]}
+        own.add(USERS, "private", json.dumps(ids, ensure_ascii=False))
+    own.add(
+        "MODEL_CARD.md",
+        "card",
+        model_card(manifest, config, plan.choice.lacks is None, None if form is None else form.cosine),
+    )
     shared = [kit.stage.files[path] for path in kit.paths(plan.variant)]
     for entry in shared:
-        write_atomic(folder / entry.path, _copy(kit.stage.root / entry.path))
+        with open(kit.stage.root / entry.path, "rb") as whole:
+            write_atomic(folder / entry.path, partial(shutil.copyfileobj, whole))
     files: list[File] = sorted([*own.files.values(), *shared], key=lambda f: f.path)
     manifest = manifest.model_copy(update={"files": files})
     manifest = manifest.model_copy(update={"bundle_id": identify(manifest)})
     write_atomic(folder / MANIFEST, canonical(manifest))
     return manifest
-
-
-def _add_users(own: Staging, users: Users, chosen: list[int]) -> None:
-    own.add(PRIVATE, "private", packed(users.columns(chosen)))
-    ids = {"users": [users.ids[u] for u in chosen], "numbers": [users.number(u) for u in chosen]}
-    own.add(USERS, "private", json.dumps(ids, ensure_ascii=False))
 
 
 def place(folder: Path, target: Path, bundle_id: str) -> bool:
@@ -148,16 +198,12 @@ def place(folder: Path, target: Path, bundle_id: str) -> bool:
             raise InputError(
                 f"{target} holds another bundle ({there[:12]}, not {bundle_id[:12]}); choose another folder"
             )
-        _sign_again(folder, target)
+        new, old = folder / SIGNATURE, target / SIGNATURE
+        if new.exists() and not (old.exists() and old.read_bytes() == new.read_bytes()):
+            write_atomic(old, new.read_bytes())
         return False
     settle(folder, target)
     return True
-
-
-def _sign_again(folder: Path, target: Path) -> None:
-    new, old = folder / SIGNATURE, target / SIGNATURE
-    if new.exists() and not (old.exists() and old.read_bytes() == new.read_bytes()):
-        write_atomic(old, new.read_bytes())
 
 
 def _draft(kit: Kit, plan: Plan) -> Manifest:
@@ -165,9 +211,9 @@ def _draft(kit: Kit, plan: Plan) -> Manifest:
     return Manifest(
         schema_=SCHEMA,
         bundle_id="0" * 64,
-        serial=kit.serial,
-        created=kit.created,
-        expires=kit.expires,
+        serial=int(kit.origin.moment.timestamp()),
+        created=kit.origin.created,
+        expires=kit.origin.expires,
         method=kit.program.name,
         device_class=plan.device_class,
         variant=plan.variant.name,
@@ -179,17 +225,9 @@ def _draft(kit: Kit, plan: Plan) -> Manifest:
             users=len(plan.users) if plan.carried else 0,
             memory_mb=round(plan.memory_mb, 3),
         ),
-        privacy=kit.promise,
+        privacy=kit.origin.promise,
         item_count=kit.items,
         ids_file=IDS,
-        provenance=kit.provenance,
+        provenance=dict(kit.origin.facts),
         files=[],
     )
-
-
-def _copy(source: Path) -> Callable[[BinaryIO], object]:
-    def write(file: BinaryIO) -> None:
-        with open(source, "rb") as whole:
-            shutil.copyfileobj(whole, file)
-
-    return write

@@ -1,6 +1,6 @@
-"""One client's scores and a text encoder are traced to ONNX. No graph leaves here without matching torch.
+"""A client's graphs are traced to ONNX here: its scores, and what else a device computes without training.
 
-The score graph has no numbers of its own: every tensor is an input, named by role and name.
+Graphs have no numbers of their own: every tensor is an input, named by role and name. The score graph takes
 
     items.T         rows of table T for the items to score            [n, width]
     history.T       rows of table T for the client's past positives   [h, width]
@@ -13,35 +13,33 @@ Of programs that read items in order, the past positives are a window of the new
 where there are fewer, the first are padding, labelled 0.
 
     times.history   seconds since the first real one                [h]
+
+The graph of what a candidate leans on takes the same, and gives `weights` over the positions of the window [n, L]. The
+graph of a message takes the rows of the newest positive and of what came before it [1 + context, width], and
+`pairs.there` [context], 1 where there is such an item.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from export import random_streams as purposes
 from export.artifact_cache import checked
-from export.batches import Batch, Pairs, Window
+from export.batches import Batch, Pairs, Window, told
 from export.program import LocalProgram
-from export.trace import Shape, constants_of, example_rows, filled, gate, hold, trace
-from privacy import keyed
+from export.trace import Shape, constants_of, example_rows, filled, graph_of, noise
 from privacy.errors import InputError
 
 VECTORS = "vectors"  # the table of finished item vectors, of clients that read texts
-SIZES = (
-    (1, 1),
-    (2, 3),
-    (5, 1),
-    (33, 8),
-)  # (items, past positives) or (texts, tokens) each graph is compared on
+EXPLAIN = "onnx/explain.onnx"
+SIZES = ((1, 1), (2, 3), (5, 1), (33, 8))  # (items, past positives) each score graph is compared on
+OF_WINDOWS = ((1, 1), (2, 3), (5, 0), (33, 8))  # and the graph of what candidates lean on
+LENGTHS = (3, 1, 4, 0, 1000)
+"""Real positions of the windows that a graph is compared on; as many as there are where there are fewer."""
 
 
 @dataclass(frozen=True)
@@ -149,17 +147,28 @@ def example_history(program: LocalProgram, past: int) -> dict[str, Tensor]:
     return {"label.history": real, "times.history": real * (torch.arange(window) ** 2 // 3 * 60.0)}
 
 
-class _Vectors(torch.nn.Module):
-    def __init__(self, program: LocalProgram, inputs: list[str]) -> None:
-        super().__init__()
-        self._program, self._inputs = program, inputs
+def _of_rows(program: LocalProgram, what: str, output: str, shapes: dict[str, Shape], function: _Function) -> Any:
+    """Trace what is made of rows of the frozen tables, `items.T`, and of tensors of these `shapes`; n is free."""
+    constants = constants_of(program)
+    rows: dict[str, Shape] = {f"items.{name}": ("n", int(table.shape[1])) for name, table in program.frozen.items()}
+    shapes = rows | shapes | {name: tuple(constant.shape) for name, constant in constants.items()}
 
-    def forward(self, *inputs: Tensor) -> Tensor:
-        given = dict(zip(self._inputs, inputs, strict=True))
-        tensors = {name.removeprefix("shared."): value for name, value in given.items()}
-        tables = [(key, given[f"items.{name}"]) for name, key in self._program.frozen.items()]
-        vectors: Tensor = self._program.vectors(tensors, Gathered(tables))
-        return vectors
+    def inputs(n: int) -> list[Tensor]:
+        made = _examples(program, shapes, {"n": n})
+        return [constants.get(name, value) for name, value in made.items()]
+
+    cases = [inputs(n) for n, _ in SIZES]
+    return graph_of(f"{what} of {program.name}", function, shapes, output, inputs(5), cases, constants)
+
+
+_Function = Callable[[dict[str, Tensor]], Tensor]
+"""What a graph computes of its inputs by name."""
+
+
+def _examples(program: LocalProgram, shapes: Mapping[str, Shape], sizes: Mapping[str, int]) -> dict[str, Tensor]:
+    """Return inputs of these shapes to try a graph with, rows of the program's frozen tables among them."""
+    tables = program.frozen
+    return {n: example_rows(n, tables.get(n.partition(".")[2]), filled(s, sizes)) for n, s in shapes.items()}
 
 
 @checked
@@ -168,33 +177,13 @@ def vectors_graph(program: LocalProgram) -> Any:
 
     Raises `InputError` when the graph differs from torch by more than 1e-4 on any of four sizes.
     """
-    constants = constants_of(program)
-    shapes: dict[str, Shape] = {f"items.{name}": ("n", int(t.shape[1])) for name, t in program.frozen.items()}
-    shapes |= {f"shared.{name}": s.shape for name, s in program.specs.items() if s.place == "shared"}
-    shapes |= {name: tuple(constant.shape) for name, constant in constants.items()}
 
-    def inputs(n: int) -> list[Tensor]:
-        sizes = {k: filled(shape, {"n": n}) for k, shape in shapes.items()}
-        rows = {k: example_rows(k, program.frozen.get(k.partition(".")[2]), s) for k, s in sizes.items()}
-        return [constants.get(k, value) for k, value in rows.items()]
+    def vectors(given: dict[str, Tensor]) -> Tensor:
+        tensors = {name.removeprefix("shared."): value for name, value in given.items()}
+        return program.vectors(tensors, Gathered([(key, given[f"items.{n}"]) for n, key in program.frozen.items()]))
 
-    module, what = _Vectors(program, list(shapes)), f"vectors graph of {program.name}"
-    model = hold(trace(what, module, inputs(5), shapes, [VECTORS], optimize=False), constants)
-    gate(what, model, module, shapes, [inputs(n) for n, _ in SIZES])
-    return model
-
-
-class _Prepared(torch.nn.Module):
-    """This is `program.prepare` of one table, as a function of the graph's inputs in order."""
-
-    def __init__(self, program: LocalProgram, name: str, inputs: list[str]) -> None:
-        super().__init__()
-        self._program, self._name, self._inputs = program, name, inputs
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        given = dict(zip(self._inputs, inputs, strict=True))
-        tables = [(key, given[f"items.{name}"]) for name, key in self._program.frozen.items()]
-        return self._program.prepare(self._name, given, Gathered(tables))
+    shared: dict[str, Shape] = {f"shared.{n}": s.shape for n, s in program.specs.items() if s.place == "shared"}
+    return _of_rows(program, "vectors graph", VECTORS, shared, vectors)
 
 
 @checked
@@ -203,61 +192,56 @@ def prepared_graph(program: LocalProgram, name: str) -> Any:
 
     The output is called as the table is. Raises `InputError` when the graph differs from torch by more than 1e-4.
     """
-    constants = constants_of(program)
-    shapes: dict[str, Shape] = {f"items.{n}": ("n", int(t.shape[1])) for n, t in program.frozen.items()}
-    shapes |= {n: tuple(constant.shape) for n, constant in constants.items()}
 
-    def inputs(n: int) -> list[Tensor]:
-        sizes = {k: filled(shape, {"n": n}) for k, shape in shapes.items()}
-        rows = {k: example_rows(k, program.frozen.get(k.partition(".")[2]), s) for k, s in sizes.items()}
-        return [constants.get(k, value) for k, value in rows.items()]
+    def prepared(given: dict[str, Tensor]) -> Tensor:
+        tables = [(key, given[f"items.{n}"]) for n, key in program.frozen.items()]
+        return program.prepare(name, given, Gathered(tables))
 
-    module, what = _Prepared(program, name, list(shapes)), f"graph of {name} of {program.name}"
-    model = hold(trace(what, module, inputs(5), shapes, [name], optimize=False), constants)
-    gate(what, model, module, shapes, [inputs(n) for n, _ in SIZES])
-    return model
+    return _of_rows(program, f"graph of {name}", name, {}, prepared)
 
 
-class Scores(torch.nn.Module):
-    """One client's scores [n], the way a device computes them, as a function of the graph's inputs in order."""
+def keys_of_rows(program: LocalProgram) -> dict[str, Tensor]:
+    """Return what stands for each `rows` tensor in a graph, by name: its gathered rows are the inputs."""
+    return {name: torch.empty(0) for name, spec in program.specs.items() if spec.kind == "rows"}
 
-    def __init__(self, program: LocalProgram, tensors: Collection[str], inputs: list[str]) -> None:
-        super().__init__()
-        self._program, self._tensors, self._inputs = program, tensors, inputs
-        # a rows tensor is only a key here: its gathered rows are the inputs
-        self._keys = {n: torch.empty(0) for n, s in program.specs.items() if s.kind == "rows"} | program.frozen
 
-    def forward(self, *inputs: Tensor) -> Tensor:
-        tensors, items, past, vectors = self.seen(*inputs)
-        user = self._program.user(tensors, items, past, vectors)
-        scores: Tensor = self._program.score(tensors, items, vectors, user).reshape(-1)
-        return scores
+def held(program: LocalProgram, keys: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return all tensors of a program, of the inputs of a graph by name."""
+    return {n: keys[n] if n in keys else given[f"{s.place}.{n}"] for n, s in program.specs.items()}
 
-    def seen(self, *inputs: Tensor) -> tuple[dict[str, Tensor], Gathered, Tensor | None, Tensor]:
-        """Return what a program's `user` is asked with: tensors, candidates, past vectors and the candidates' own."""
-        given = dict(zip(self._inputs, inputs, strict=True))
-        specs = self._program.specs
-        tensors = {n: self._keys[n] if n in self._keys else given[f"{specs[n].place}.{n}"] for n in self._tensors}
-        history = past = None
-        if self._program.needs_history:
-            history = self._history(given)
-            past = self._vectors("history", tensors, history, given)
-        items = Gathered(self._tables("items", given), history=history)
-        return tensors, items, past, self._vectors("items", tensors, items, given)
 
-    def _history(self, given: Mapping[str, Tensor]) -> Gathered | Viewed:
-        tables, label = self._tables("history", given), given["label.history"]
-        if window_of(self._program) is None:
-            return Gathered(tables, label, given["weight.history"])
-        return Viewed.of(tables, label, given["times.history"])
+def _dense(program: LocalProgram, names: Collection[str]) -> dict[str, Shape]:
+    """Return the inputs that dense tensors of these names are."""
+    specs = program.specs
+    return {f"{specs[n].place}.{n}": specs[n].shape for n in names if specs[n].kind == "dense"}
 
-    def _tables(self, role: str, given: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
-        return [(key, given[f"{role}.{name}"]) for name, key in self._keys.items() if f"{role}.{name}" in given]
 
-    def _vectors(self, role: str, tensors: dict[str, Tensor], batch: Batch, given: dict[str, Tensor]) -> Tensor:
+def _seen(program: LocalProgram, names: Collection[str], use: Callable[..., Tensor]) -> _Function:
+    """Return `use(tensors, candidates, past vectors, the candidates' own)` as a function of a score graph's inputs."""
+    keys, specs = keys_of_rows(program) | program.frozen, program.specs
+
+    def tables(role: str, given: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
+        return [(key, given[f"{role}.{name}"]) for name, key in keys.items() if f"{role}.{name}" in given]
+
+    def vectors(role: str, tensors: dict[str, Tensor], batch: Batch, given: dict[str, Tensor]) -> Tensor:
         ready = given.get(f"{role}.{VECTORS}")
-        vectors: Tensor = self._program.vectors(tensors, batch) if ready is None else ready
-        return vectors
+        return program.vectors(tensors, batch) if ready is None else ready
+
+    def function(given: dict[str, Tensor]) -> Tensor:
+        tensors = {n: keys[n] if n in keys else given[f"{specs[n].place}.{n}"] for n in names}
+        history: Gathered | Viewed | None = None
+        past = None
+        if program.needs_history:
+            had, label = tables("history", given), given["label.history"]
+            if window_of(program) is None:
+                history = Gathered(had, label, given["weight.history"])
+            else:
+                history = Viewed.of(had, label, given["times.history"])
+            past = vectors("history", tensors, history, given)
+        items = Gathered(tables("items", given), history=history)
+        return use(tensors, items, past, vectors("items", tensors, items, given))
+
+    return function
 
 
 @checked
@@ -268,101 +252,89 @@ def score_graph(program: LocalProgram, tensors: Collection[str] | None = None) -
     without personal layers lacks those). Inputs the scores do not depend on are left out. Raises `InputError`
     when the graph differs from torch by more than 1e-4 on any of four sizes.
     """
+
+    def score(tensors: dict[str, Tensor], items: Gathered, past: Tensor | None, vectors: Tensor) -> Tensor:
+        return program.score(tensors, items, vectors, program.user(tensors, items, past, vectors)).reshape(-1)
+
     names = list(program.specs) if tensors is None else [name for name in program.specs if name in tensors]
-    shapes, inputs = score_inputs(program, names)
-    module = Scores(program, names, list(shapes))
-    # optimize=False: the exporter's own optimiser drops additions of 1e-8 and smaller
-    what = f"score graph of {program.name}"
-    model = trace(what, module, inputs(5, 3), shapes, ["scores"], optimize=False)
-    gate(what, model, module, shapes, [inputs(n, h) for n, h in SIZES])
-    return model
+    return _scored(program, "score graph", "scores", names, score, SIZES)
 
 
-def score_inputs(
-    program: LocalProgram, names: Sequence[str]
-) -> tuple[dict[str, Shape], Callable[[int, int], list[Tensor]]]:
-    """Return the inputs of a score graph by name, and a function that makes some for n items and h past positives."""
+@checked
+def explain_graph(program: LocalProgram, tensors: Collection[str]) -> Any:
+    """Return the ONNX graph of what candidates lean on. Raises `InputError` where it is more than 1e-4 from torch."""
+    names = [name for name in program.specs if name in tensors]
+    return _scored(program, "explaining graph", "weights", names, program.explain, OF_WINDOWS)
+
+
+def _scored(
+    program: LocalProgram,
+    what: str,
+    output: str,
+    names: Sequence[str],
+    use: Callable[..., Tensor],
+    sizes: Sequence[tuple[int, int]],
+) -> Any:
     widths = scored_tables(program)
     shapes: dict[str, Shape] = {f"items.{name}": ("n", width) for name, width in widths.items()}
     if program.needs_history:
         shapes |= history_shapes(program, widths)
-    dense = {name: program.specs[name] for name in names if program.specs[name].kind == "dense"}
-    shapes |= {f"{spec.place}.{name}": spec.shape for name, spec in dense.items()}
+    shapes |= _dense(program, names)
 
     def inputs(n: int, h: int) -> list[Tensor]:
-        sizes = {"n": n, "h": h}
-        numbers = {k: filled(shape, sizes) for k, shape in shapes.items()}
         given = example_history(program, h) if program.needs_history else {}
-        return [
-            given[k] if k in given else example_rows(k, program.frozen.get(k.partition(".")[2]), s)
-            for k, s in numbers.items()
-        ]
+        return [given.get(name, value) for name, value in _examples(program, shapes, {"n": n, "h": h}).items()]
 
-    return shapes, inputs
+    cases = [inputs(n, h) for n, h in sizes]
+    return graph_of(f"{what} of {program.name}", _seen(program, names, use), shapes, output, inputs(5, 3), cases)
 
 
-class TorchEncoder(torch.nn.Module):
-    """This is a transformers model and a pooling of its states: ids, mask int64 [B, L] -> vectors [B, hidden].
+def window_graph(
+    program: LocalProgram, function: Callable[..., Tensor | None], output: str
+) -> tuple[Any, torch.Size] | None:
+    """Trace `function(tensors, window)` to ONNX, inputs by name; return graph and shape, or None where it makes none.
 
-    `words` is the size of its vocabulary, `longest` the most tokens it can read.
+    Raises `InputError` when the graph differs from torch by more than 1e-4 on windows of any length.
     """
+    keys = keys_of_rows(program)
+    shapes = history_shapes(program, table_widths(program)) | _dense(program, program.specs)
 
-    def __init__(self, model: Any, pool: Callable[[Tensor, Tensor], Tensor]) -> None:
-        super().__init__()
-        self.model, self._pool = model, pool
-        self.words, self.longest = int(model.config.vocab_size), int(model.config.max_position_embeddings)
+    def of_window(given: dict[str, Tensor]) -> Any:
+        tables = [(key, given[f"history.{name}"]) for name, key in keys.items()]
+        window = Viewed.of(tables, given["label.history"], given["times.history"])
+        return function(held(program, keys, given), window)
 
-    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
-        return self._pool(hidden, mask)
+    def inputs(real: int) -> list[Tensor]:
+        example = example_history(program, real)
+        return [example.get(name, noise(name, filled(shape, {}))) for name, shape in shapes.items()]
 
-
-def load_encoder(folder: Path, pool: Callable[[Tensor, Tensor], Tensor]) -> TorchEncoder:
-    """Load the text encoder in a transformers folder, in fp32 for inference.
-
-    `pool` makes vectors [B, f] of states [B, L, f] and the mask [B, L]. Raises `InputError` for a folder that does not
-    load.
-    """
-    from safetensors import SafetensorError
-    from transformers import AutoModel
-
-    try:
-        with _no_bars():
-            model = AutoModel.from_pretrained(folder, attn_implementation="eager", local_files_only=True)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise InputError(f"{folder} does not load as a transformers folder: {str(error).splitlines()[0]}") from error
-    return TorchEncoder(model.eval().float(), pool)
+    first = of_window(dict(zip(shapes, inputs(LENGTHS[0]), strict=True)))
+    if first is None:
+        return None
+    cases = [inputs(real) for real in LENGTHS]
+    return graph_of(f"{output} graph of {program.name}", of_window, shapes, output, cases[0], cases), first.shape
 
 
-@contextmanager
-def _no_bars() -> Iterator[None]:
-    from transformers.utils import logging
+@checked
+def message_graph(program: LocalProgram) -> Any:
+    """Return the ONNX graph of a client's message. Raises `InputError` where it is more than 1e-4 from torch."""
+    keys, before = keys_of_rows(program) | program.frozen, program.window or 0
+    shapes: dict[str, Shape] = {f"items.{name}": (1 + before, width) for name, width in table_widths(program).items()}
+    shapes |= {"pairs.there": (before,)} | _dense(program, program.specs)
 
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
+    def message(given: dict[str, Tensor]) -> Tensor:
+        tensors = held(program, keys, given)
+        places = torch.arange(1 + len(given["pairs.there"]))
+        one = told(places, places, given["pairs.there"])
+        tables = [(key, given[f"items.{name}"]) for name, key in keys.items()]
+        made = program.publish(tensors, Gathered(tables, one.label, one.weight, pairs=one.pairs))
+        if made is None:
+            raise InputError(f"{program.name} says that it publishes messages, and makes none")
+        return made.reshape(-1)
 
+    def inputs(real: int) -> list[Tensor]:
+        there = (torch.arange(before) >= before - real).float()
+        return list((_examples(program, shapes, {}) | {"pairs.there": there}).values())
 
-def encoder_graph(folder: Path, module: torch.nn.Module, words: int, longest: int) -> Any:
-    """Return the ONNX graph of a text encoder: `ids`, `mask` int64 [B, L] in, `vectors` float32 [B, width] out.
-
-    `module` is the encoder from `folder`, which knows `words` pieces and reads at most `longest` of them. Raises
-    `InputError` when the graph differs from torch by more than 1e-4 on any of four sizes.
-    """
-
-    def inputs(batch: int, length: int) -> list[Tensor]:
-        bits = keyed.integers(keyed.key(0, purposes.ENCODER_GATE, batch), np.arange(batch * length), words)
-        mask = torch.ones(batch, length, dtype=torch.int64)
-        mask[1:, length // 2 + 1 :] = 0
-        return [torch.from_numpy(bits.reshape(batch, length)), mask]
-
-    shapes: dict[str, Shape] = {"ids": ("B", "L"), "mask": ("B", "L")}
-    # optimize=True: folds the weights' transposes, without which they would not be quantised
-    what = f"encoder graph of {folder}"
-    traced = trace(what, module, inputs(3, 6), shapes, ["vectors"], optimize=True, largest={"L": longest})
-    gate(what, traced, module, shapes, [inputs(b, n) for b, n in SIZES])
-    return traced
+    cases = [inputs(real) for real in {before, before // 2, 0}]
+    return graph_of(f"message graph of {program.name}", message, shapes, "prototype", inputs(before), cases)

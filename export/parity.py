@@ -50,13 +50,9 @@ class Reference:
 
     def scores(self, user: int) -> np.ndarray:
         """Return scores of the items, float32 [items]."""
-        program, tensors = self._program, self._shared | self._users.tensors(user)
+        program = self._program
         with torch.no_grad():
-            past, history = None, None
-            if program.needs_history:
-                numbers, history = self._history(user, tensors)
-                past = self._all[numbers]
-            items = Gathered(self._rows(tensors, self._items), history=history)
+            tensors, items, past = self._seen(user, self._items)
             personal = program.user(tensors, items, past, self._own)
             return as_float32(program.score(tensors, items, self._own, personal).reshape(-1))
 
@@ -78,7 +74,7 @@ class Reference:
             each = seen.ndim == 2 and seen.shape[0] == len(items) > 1
             return as_float32(torch.cat([seen, vectors], dim=-1) if each else vectors)
 
-    def _seen(self, user: int, items: Tensor) -> tuple[Mapping[str, Tensor], Gathered, Tensor | None]:
+    def _seen(self, user: int, items: Tensor | None) -> tuple[Mapping[str, Tensor], Gathered, Tensor | None]:
         """Return a user's tensors, items as its candidates, and vectors of what it had."""
         tensors = self._shared | self._users.tensors(user)
         past, history = None, None

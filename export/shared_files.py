@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from edge.manifest import Table, TableType
 from export.clients import Users, as_float32
-from export.explain import EXPLAIN, explain_graph
-from export.graphs import VECTORS, Gathered, score_graph
+from export.graphs import EXPLAIN, VECTORS, Gathered, explain_graph, score_graph
 from export.program import LocalProgram
 from export.quantise import table_fp16, table_int8
 from export.staged_files import Staging

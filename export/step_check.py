@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from edge.optimiser import corrections
-from export.messages import kept_by
+from export.program import LocalProgram
 from export.step import ITEMS, Sizes, Values
 from export.trace import constants_of, example_rows, filled, noise, open_session, refused
 from privacy.errors import InputError
@@ -82,6 +82,20 @@ def first_values(step: Step) -> Values:
         elif role == "items":
             out[name] = example_rows(name, program.frozen.get(rest), filled(shape, {"n": ITEMS}))
     return out | constants_of(program)
+
+
+def kept_by(program: LocalProgram) -> tuple[dict[str, str], list[str]]:
+    """Return what a client keeps of a round: private tensors by the tensor each is then set to, and those set to 1.
+
+    Raises `InputError` for a program that keeps anything else.
+    """
+    numbers = dict(enumerate(program.specs, 2))  # a tensor that holds nothing but its number is found again
+    given = program.remember({name: torch.tensor([float(number)]) for number, name in numbers.items()})
+    values = {name: value.unique().tolist() for name, value in given.items()}
+    if any(len(found) != 1 or found[0] not in {1.0, *map(float, numbers)} for found in values.values()):
+        raise InputError(f"{program.name} remembers what no device does: a tensor that it has, or 1")
+    keeps = {name: numbers[int(value)] for name, (value,) in values.items() if value != 1.0}
+    return keeps, [name for name, (value,) in values.items() if value == 1.0]
 
 
 def inputs_of(step: Step, client: Values, number: int, sizes: Sizes) -> tuple[Tensor, Values]:

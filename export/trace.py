@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -195,6 +196,10 @@ def _with_long_places(model: Any) -> Any:
             nodes.append(helper.make_node("Cast", [node.input[1]], [long], to=TensorProto.INT64))
             node.input[1] = long
         nodes.append(node)
+    return _of_nodes(model, nodes)
+
+
+def _of_nodes(model: Any, nodes: list[Any]) -> Any:
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     return model
@@ -225,9 +230,7 @@ def _with_shifts(model: Any) -> Any:
             nodes.append(helper.make_node("Sub", [scale, scale], [shift]))
             node.input.append(shift)
         nodes.append(node)
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
-    return model
+    return _of_nodes(model, nodes)
 
 
 def _with_slices(model: Any) -> Any:
@@ -252,9 +255,7 @@ def _with_slices(model: Any) -> Any:
         for name, value in zip(names, (begin, end, axis), strict=True):
             nodes.append(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.array([value]))))
         nodes.append(helper.make_node("Slice", [made.input[0], *names], [out]))
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
-    return model
+    return _of_nodes(model, nodes)
 
 
 def constants_of(program: LocalProgram) -> dict[str, Tensor]:
@@ -298,3 +299,29 @@ def gate(
             if not error <= TOLERANCE:
                 sizes = ", ".join(str(list(x.shape)) for x in case[:3])
                 raise InputError(f"{what} differs from torch by {error:.2g} on inputs {sizes}: it cannot be shipped")
+
+
+class _OfInputs(torch.nn.Module):
+    def __init__(self, function: Callable[[dict[str, Tensor]], Tensor], names: list[str]) -> None:
+        super().__init__()
+        self._function, self._names = function, names
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self._function(dict(zip(self._names, inputs, strict=True)))
+
+
+def graph_of(
+    what: str,
+    function: Callable[[dict[str, Tensor]], Tensor],
+    shapes: Mapping[str, Shape],
+    output: str,
+    example: list[Tensor],
+    cases: list[list[Tensor]],
+    constants: Mapping[str, Tensor] = MappingProxyType({}),
+) -> Any:
+    """Trace what `function` makes of its inputs by name; the graph holds `constants` and does as torch on all cases."""
+    module = _OfInputs(function, list(shapes))
+    # optimize=False: the exporter's own optimiser drops additions of 1e-8 and smaller
+    model = hold(trace(what, module, example, shapes, [output], optimize=False), constants)
+    gate(what, model, module, shapes, cases)
+    return model

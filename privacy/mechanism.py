@@ -120,6 +120,8 @@ class NoGuarantee(Mechanism):
 
     trusts = ("central", "local")
     guarantees = False
+    unknown = "everything: without a clip the noise bounds nothing"
+    citation = "none: nothing is claimed"
 
     def curve(self, event: Event) -> Floats:
         return np.full(len(ORDERS), math.inf)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from torch import Tensor
 
 from export import trace as tracing
 from export.trace import Shape, gate, trace
-from privacy.errors import InputError
 
 SHAPES: dict[str, Shape] = {"x": ("n", 3)}
 
@@ -70,26 +68,3 @@ def test_a_damaged_file_is_made_anew(made: list[str], tmp_path: Path) -> None:
         file.write_bytes(broken)
         assert graph(Scaled(2.0)).SerializeToString(deterministic=True) == first
     assert len(made) == 5
-
-
-def test_a_graph_that_computes_something_else_is_refused_by_the_gate(made: list[str], tmp_path: Path) -> None:
-    other = graph(Scaled(4.0)).SerializeToString(deterministic=True)
-    (old,) = (tmp_path / "graphs").iterdir()
-    old.unlink()
-    graph(Scaled(2.0))
-    (file,) = (tmp_path / "graphs").iterdir()
-    file.write_bytes(sha256(other).digest() + other)
-    planted = graph(Scaled(2.0))
-    assert made == ["made", "made"], "it was taken from the folder"
-    with pytest.raises(InputError, match="differs from torch"):
-        gate("a graph", planted, Scaled(2.0), SHAPES, [[torch.rand(7, 3)]])
-
-
-def test_where_nothing_can_be_written_graphs_are_made_each_time(
-    made: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("EDGEFR_CACHE", str(tmp_path / "file"))
-    graph(Scaled(2.0))
-    graph(Scaled(2.0))
-    assert made == ["made", "made"]

@@ -13,9 +13,8 @@ from safetensors.numpy import save_file
 
 from cloud.pooling import POOLINGS
 from export.encoders import Form, Reading, encoder_of, stage_encoders, torch_vectors
-from export.graphs import load_encoder
 from export.staged_files import Staging
-from export.trace import IR, OPSET
+from export.torch_encoder import load_encoder
 from privacy.errors import InputError
 from tests.closeness import assert_same
 from tests.export import worlds
@@ -68,28 +67,6 @@ def test_vocabulary_positions_and_length_are_cut_to_what_texts_need() -> None:
     assert (16, worlds.WIDTH) in tables
     assert not {(2000, worlds.WIDTH), (32, worlds.WIDTH)} & tables
     assert forms["f32"].record.max_tokens == 16
-
-
-def test_sizes_fall_from_form_to_form() -> None:
-    stage, forms = small()
-    sizes = [sum(f.size for p, f in stage.files.items() if f"encoder.{label}." in p) for label in forms]
-    assert sizes == sorted(sizes, reverse=True)
-    assert forms["f32"].record.data == "onnx/encoder.f32.onnx.data"
-    assert [forms["f32"].work.integer, forms["i8"].work.integer] == [False, True]
-    # 2 layers of 4 x 48 x 48 + 2 x 48 x 96 values, 16 tokens
-    assert forms["f32"].work.flops == 2 * (2 * 16 * 18432 + 4 * 16 * 16 * 48)
-    assert forms["f32"].work.weights == 4 * 2 * 18432
-
-
-@pytest.mark.parametrize("label", ["f32", "f16", "i8", "i4"])
-def test_every_graph_has_the_format_that_devices_read(label: str) -> None:
-    stage, forms = small()
-    graph = onnx.load(stage.root / forms[label].record.path, load_external_data=False)
-    assert graph.ir_version == IR
-    assert {o.version for o in graph.opset_import if not o.domain} == {OPSET}
-    assert {o.domain for o in graph.opset_import} <= ({"", "com.microsoft"} if label == "i4" else {""})
-    assert [(i.name, i.type.tensor_type.elem_type) for i in graph.graph.input] == [("ids", 7), ("mask", 7)]
-    assert [(o.name, o.type.tensor_type.elem_type) for o in graph.graph.output] == [("vectors", 1)]
 
 
 @cache

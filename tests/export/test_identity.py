@@ -21,6 +21,7 @@ from edgefr.engine.optimisers import adam, sgd
 from edgefr.methods.objectives import OBJECTIVES, Objective
 from export import artifact_cache as kept
 from export import graphs, identity
+from export import trace as tracing
 from export.identity import PACKAGES
 from export.identity import identity as identity_of
 from tests.contract import programs
@@ -65,13 +66,6 @@ def test_all_that_differs_has_another_identity() -> None:
     assert None not in found.values(), [name for name, said in found.items() if said is None]
     assert len(set(found.values())) == len(KNOWN)
     assert identity_of([1], [2]) not in (identity_of([1, 2]), identity_of([[1], [2]]), identity_of([1], [2], []))
-
-
-def test_what_refers_to_itself_is_told() -> None:
-    one, other = list[Any]([1]), list[Any]([1])
-    one.append(one)
-    other.append(other)
-    assert identity_of(one) == identity_of(other) != identity_of([1, [1]])
 
 
 def test_another_process_says_the_same() -> None:
@@ -191,14 +185,14 @@ def test_all_code_that_runs_while_a_program_is_traced_is_counted(
 def traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Keep graphs in a folder of the test's own, and note what is traced."""
     monkeypatch.setenv("EDGEFR_CACHE", str(tmp_path))
-    notes, before = list[str](), graphs.trace
+    notes, before = list[str](), tracing.trace
     monkeypatch.setattr(identity, "_check_nothing_is_replaced", notes.copy)  # this test does
 
     def noted(what: str, *given: Any, **more: Any) -> Any:
         notes.append(what)
         return before(what, *given, **more)
 
-    monkeypatch.setattr(graphs, "trace", noted)
+    monkeypatch.setattr(tracing, "trace", noted)
     return notes
 
 

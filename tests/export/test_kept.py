@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,19 +92,6 @@ def test_a_pooling_whose_code_does_not_say_all_is_never_kept(made: list[str], tm
     assert not (tmp_path / "cache" / "encoders").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("content", [b"", b"x" * 10, b"y" * 4000], ids=["empty", "short", "long"])
-def test_a_damaged_file_is_staged_anew(made: list[str], tmp_path: Path, content: bytes) -> None:
-    how = read_by(worlds.student())
-    first, forms = staged(tmp_path / "first", how)
-    (file,) = (tmp_path / "cache" / "encoders").iterdir()
-    for number, broken in enumerate((content, file.read_bytes()[:-1])):
-        file.write_bytes(broken)
-        again = staged(tmp_path / str(number), how)
-        assert (again[0].files, again[1]) == (first.files, forms)
-    assert len(made) == 3
-
-
 def test_a_planted_file_writes_nothing_outside_the_stage(made: list[str], tmp_path: Path) -> None:
     how = read_by(worlds.student())
     staged(tmp_path / "first", how)
@@ -126,21 +112,3 @@ def test_what_was_used_least_recently_goes_beyond_the_bound(tmp_path: Path, monk
     kept.keep(paths["d"], b"d" * 1000)
     assert {name for name, path in paths.items() if path.exists()} == {"a", "c", "d"}
     assert kept.read(paths["b"]) is None
-
-
-def test_who_reads_while_others_make_room_has_all_of_it_or_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kept, "MOST", 3 * (32 + 1000))
-    names = "abcdef"
-
-    def work(turn: int) -> None:
-        for at in range(60):
-            name = names[(turn + at) % len(names)]
-            assert kept.read(tmp_path / name) in (None, name.encode() * 1000)
-            kept.keep(tmp_path / name, name.encode() * 1000)
-
-    with ThreadPoolExecutor(3) as pool:
-        for done in [pool.submit(work, turn) for turn in range(3)]:
-            done.result()
-    assert len(list(tmp_path.iterdir())) <= 3

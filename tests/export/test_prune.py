@@ -4,13 +4,12 @@ import json
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from export.prune import cap, greedy, lengths, prune
+from export.prune import lengths, prune
 from privacy.errors import InputError
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -150,31 +149,8 @@ def test_a_tokenizer_that_reads_differently_is_refused(monkeypatch: pytest.Monke
         prune(wordpiece([*LETTERS, "##o", "dodo"]), ["dodo"], 1)
 
 
-def test_greedy_takes_the_longest_piece_that_fits() -> None:
-    assert list(greedy("unsure", {"un": 0, "unsu": 1, "##re": 2, "##r": 3})) == [1, 2]
-    assert list(greedy("unsure", {"un": 0, "##s": 1, "##re": 2})) == [0, 1]
-    assert list(greedy("xun", {"un": 0})) == []
-
-
 def test_lengths_count_special_tokens_and_nothing_is_cut() -> None:
     assert lengths(wordpiece(LETTERS), ["", "a", "abc dab", "a" * 30]).tolist() == [2, 3, 8, 32]
-
-
-@pytest.mark.parametrize(
-    ("counts", "longest", "expected"),
-    [
-        ([16] * 1000, 128, 16),
-        ([9] * 995 + [17] * 5, 128, 16),
-        ([9] * 994 + [17] * 6, 128, 32),
-        ([9] * 10 + [70], 128, 128),
-        ([300] * 10, 200, 200),
-        ([5], 12, 12),
-        ([20], 24, 24),
-        ([], 128, 16),
-    ],
-)
-def test_the_cap_covers_all_but_one_text_in_two_hundred(counts: list[int], longest: int, expected: int) -> None:
-    assert cap(np.array(counts, np.int64), longest) == expected
 
 
 @pytest.mark.parametrize("name", ["demo", "ml-100k", "ml-latest-small"])

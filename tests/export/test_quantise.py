@@ -29,13 +29,6 @@ def test_int8_is_within_half_a_step_of_every_value(table: np.ndarray) -> None:
             assert abs(back - float(table[row, column])) <= 0.5 * largest / 127 * (1 + 1e-4)
 
 
-def test_tables_that_cannot_be_stored_are_refused() -> None:
-    with pytest.raises(InputError, match="not finite"):
-        table_int8(np.array([[np.nan]], np.float32))
-    with pytest.raises(InputError, match="65,504"):
-        table_fp16(np.array([[70000.0]], np.float32))
-
-
 @pytest.mark.parametrize("stored", [table_int8, table_fp16])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_model_that_diverged_is_called_that_in_every_precision(stored, value) -> None:

@@ -23,8 +23,8 @@ from export.batches import One
 from export.bundle import Provenance, Targets, export_bundles
 from export.encoders import Reads, TextEncoders
 from export.given import Given
-from export.graphs import load_encoder
 from export.model import Names, TrainedModel
+from export.torch_encoder import load_encoder
 from export.variants import ClassLimits
 from export.word_encoders import Words
 from privacy import keyed

@@ -93,12 +93,6 @@ def test_a_client_with_a_bad_value_is_dropped_and_nobody_else(bad, norm):
     assert not clip(parts[0][1], 5.0, norm).any()
 
 
-def test_margin():
-    assert clip_factors([2.0], 1.0)[0] == (1 - 2.0**-20) / 2
-    assert clip_factors([1.0], 1.0)[0] < 1.0
-    assert clip_factors([0.999999], 1.0)[0] == 1.0
-
-
 @pytest.mark.parametrize("bound", [0.0, -1.0, math.nan, math.inf])
 def test_refuses_a_bound_that_bounds_nothing(bound):
     with pytest.raises(InputError, match="the clip must be a positive number"):

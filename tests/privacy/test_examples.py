@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from privacy.errors import InputError
 from privacy.example_plan import plan_examples, render_examples, report_examples
 from privacy.examples import ExampleSettings
-from privacy.settings import PrivacySettings
 
 DELTA = 1e-5
 
@@ -33,12 +32,6 @@ def test_an_example_costs_a_gaussian_per_use_and_nothing_is_amplified(
     assert epsilon(sigma, releases, 1) == pytest.approx(expected, abs=1e-4)
     if releases > 1:
         assert epsilon(sigma, releases // 10, 10) == pytest.approx(expected, abs=1e-4)
-
-
-def test_an_epsilon_is_calibrated_for_all_uses() -> None:
-    found = plan_examples(ExampleSettings(clip=0.1, epsilon=8.0), DELTA, rounds=20, uses=2)
-    assert found.sigma == pytest.approx(3.796, abs=1e-3)
-    assert 7.99 < found.promised.epsilon <= 8.0
 
 
 @settings(max_examples=20, deadline=None)
@@ -72,11 +65,6 @@ def test_a_clip_without_noise_guarantees_nothing() -> None:
     assert "everything: no noise was added" in out["not_covered"]
 
 
-def test_without_dp_sgd_nothing_is_printed() -> None:
-    assert render_examples(None) == []
-    assert PrivacySettings().examples is None
-
-
 @pytest.mark.parametrize(
     "values",
     [
@@ -84,12 +72,8 @@ def test_without_dp_sgd_nothing_is_printed() -> None:
         {"sigma": 1.0},
         {"clip": 1.0, "sigma": 1.0, "epsilon": 1.0},
         {"clip": 0.0, "sigma": 1.0},
-        {"clip": math.inf, "sigma": 1.0},
-        {"clip": math.nan, "sigma": 1.0},
         {"clip": 1.0, "sigma": 0.0},
-        {"clip": 1.0, "sigma": math.inf},
         {"clip": 1.0, "epsilon": -1.0},
-        {"clip": 1.0, "epsilon": math.nan},
         {"clip": 1.0, "sigma": 1.0, "unit": "client"},
     ],
 )

@@ -15,7 +15,6 @@ from privacy.errors import InputError
 from privacy.guarantee import Event
 from privacy.ledger import Ledger
 from privacy.mechanism import MECHANISMS, ORDERS, Additive, Noise, Simulated, law_of
-from privacy.plan import plan
 from privacy.settings import NoiseSettings, PrivacySettings
 from tests.noises import noise_per_client
 
@@ -71,16 +70,6 @@ def test_a_run_with_a_mechanism_of_ones_own(staircase, tmp_path):
     assert {event.mechanism for event in ledger.events} == {"staircase"}
 
 
-def test_it_is_gone_when_it_is_taken_away(staircase):
-    settings = PrivacySettings(**NOISE)
-    MECHANISMS.unregister("staircase")
-    try:
-        with pytest.raises(InputError, match="unknown mechanism 'staircase'"):
-            plan(settings, 2, 3, 10)
-    finally:
-        MECHANISMS.register(staircase)
-
-
 def test_it_runs_where_it_may(staircase):
     with pytest.raises(ValidationError, match="staircase cannot run under trust central: set trust to local"):
         PrivacySettings(**{**NOISE, "trust": "central"})
@@ -92,16 +81,6 @@ def test_it_runs_where_it_may(staircase):
         ReleaseRecord(clip=1.0, norm="l1", noise="staircase", scale=1.0, weights="uniform")
     with pytest.raises(ValidationError, match="gamma belongs to staircase, and mechanism is laplace"):
         PrivacySettings(**{**NOISE, "mechanism": "laplace", "gamma": 0.1})
-
-
-@pytest.mark.parametrize("part", ["std", "scale_of", "curve", "pure"])
-def test_a_mechanism_without_a_part_cannot_be_made(part):
-    def unsaid(self): ...
-
-    unsaid.__isabstractmethod__ = True
-    whole = type("Part", (Staircase,), {part: unsaid})
-    with pytest.raises(TypeError, match=part):
-        MECHANISMS.register(whole())
 
 
 @pytest.mark.parametrize("part", ["samplers", "on_device", "symbol", "without_clip", "citation", "trusts", "unknown"])

@@ -8,13 +8,6 @@ from privacy.plan import plan
 from privacy.settings import PrivacySettings
 
 
-def test_no_noise():
-    resolved = plan(PrivacySettings(), 10, 5, 20)
-    assert (resolved.noise, resolved.where, resolved.guarantees) == (None, "nowhere", False)
-    assert resolved.promised == (math.inf, "no noise")
-    assert resolved.std_on_mean == 0.0
-
-
 def test_sigma_is_the_deviation_over_the_clip_for_either_law():
     for mechanism in ("gaussian", "laplace"):
         settings = PrivacySettings(mechanism=mechanism, clip=2.0, sigma=0.7, sampler="float")
@@ -54,22 +47,6 @@ def test_noise_on_a_grid_is_calibrated_for_all_rounds_by_what_is_drawn():
             "discrete-gaussian",
             2.0**-16,
         )
-
-
-def test_published_noise_guarantees_nothing_until_it_is_clipped():
-    bare = plan(PrivacySettings(mechanism="laplace", trust="local", scale=0.5), 100, 5, 20)
-    assert (bare.noise.scale, bare.guarantees, bare.promised.method) == (0.5, False, "no clip")
-    clipped = plan(PrivacySettings(mechanism="laplace", trust="local", scale=0.5, clip=1.0), 100, 5, 20)
-    assert (clipped.noise.kind, clipped.noise.scale) == ("discrete-laplace", 0.5)
-    on_floats = PrivacySettings(mechanism="laplace", trust="local", scale=0.5, clip=1.0, sampler="float")
-    assert plan(on_floats, 100, 5, 20).noise == bare.noise
-    assert plan(on_floats, 100, 5, 20).promised == clipped.promised
-    assert clipped.promised == pytest.approx((988.8, "zCDP->RDP"), abs=0.1)
-
-
-def test_infinite_epsilon_clips_without_noise():
-    resolved = plan(PrivacySettings(mechanism="gaussian", clip=1.0, epsilon=math.inf), 10, 5, 20)
-    assert (resolved.noise, resolved.clip, resolved.guarantees) == (None, 1.0, False)
 
 
 @pytest.mark.parametrize(

@@ -35,17 +35,6 @@ def test_a_run_without_noise_names_nobody_who_is_trusted_and_no_noise():
     assert "noise is drawn" not in str(rows)
 
 
-def test_exact_counts_are_told_as_not_covered():
-    for settings in (PrivacySettings(), PrivacySettings(mechanism="gaussian", clip=1.0, sigma=2.0)):
-        assert any(line.startswith("exact counts in summary.json: ") for line in made(settings)["not_covered"])
-
-
-def test_under_central_trust_no_word_says_that_sealing_takes_the_place_of_trust():
-    out = made(PrivacySettings(mechanism="gaussian", clip=1.0, sigma=2.0))
-    assert "the server, which adds the noise and knows each sum without it" in out["adversary"]
-    assert "secure aggregation" not in out["adversary"]
-
-
 def test_the_chance_of_a_larger_loss_is_in_the_report_where_it_is_known():
     gaussian = {"mechanism": "gaussian", "clip": 1.0, "sigma": 2.0}
     floats = made(PrivacySettings(**gaussian, sampler="float"))
@@ -118,14 +107,6 @@ def test_everything_a_reader_needs_is_there_and_is_json():
     assert rows["Clip"] == "L2 C=1 (clipped 63% of uploads)"
     assert rows["Noise / sampler"].startswith("discrete-gaussian sigma=8.066 on each upload")
     assert all(name and value for name, value in render(out))
-
-
-def test_too_large_a_delta_is_named():
-    settings = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=1.0, delta=1e-3)
-    assert any(
-        "delta 0.001 is not below 1/1000 clients" in line for line in made(settings, clients=1000)["not_covered"]
-    )
-    assert not any("delta" in line for line in made(settings, clients=999)["not_covered"])
 
 
 def test_labels_and_words():

@@ -192,11 +192,3 @@ def test_a_key_of_another_entry_is_refused_with_the_reason() -> None:
 def test_what_is_no_settings_is_refused(value: object) -> None:
     with pytest.raises(ValidationError, match=r"unknown sound|mapping with sound"):
         Room.model_validate({"alarm": value})
-
-
-def test_settings_of_no_entry_cannot_be_made() -> None:
-    class Orphan(SoundSettings):
-        echo: bool = True
-
-    with pytest.raises(ValidationError, match="Orphan are not the settings of hum"):
-        Orphan()

@@ -1,4 +1,4 @@
-"""Laplace noise as papers add it, to updates nobody clipped: it guarantees nothing, and a report says so."""
+"""These mechanisms bound nothing: no noise, noise without a clip, and Laplace noise as papers add it without one."""
 
 from collections.abc import Callable
 from typing import Literal, Self
@@ -7,6 +7,12 @@ from pydantic import Field, model_validator
 
 from privacy.mechanism import NoGuarantee
 from privacy.settings import PrivacySettings
+
+
+class NoNoiseSettings(PrivacySettings):
+    """These are the settings where no noise is drawn."""
+
+    mechanism: Literal["none"] = "none"
 
 
 class PaperLaplaceSettings(PrivacySettings):
@@ -35,10 +41,23 @@ class PaperLaplaceSettings(PrivacySettings):
         return self.scale
 
 
+class NoNoise(NoGuarantee):
+    """The update leaves in the clear, clipped or not."""
+
+    name = "none"
+    settings = NoNoiseSettings
+    unknown = "everything: the update leaves in the clear"
+
+
 class PaperLaplace(NoGuarantee):
-    """Laplace noise on unclipped updates."""
+    """Laplace noise on unclipped updates: a report says that it guarantees nothing."""
 
     name = "paper-laplace"
     settings = PaperLaplaceSettings
-    unknown = "everything: without a clip the noise bounds nothing"
-    citation = "none: nothing is claimed"
+
+
+class Unclipped(NoGuarantee):
+    """Noise of any law on unclipped updates, as a ledger notes it; no experiment chooses it."""
+
+    name = "unclipped"
+    settings = None
