@@ -220,10 +220,10 @@ def test_a_page_without_noise_speaks_of_no_noise_and_of_nobody_trusted(made: Mad
 
 @pytest.mark.parametrize(("trust", "server"), [("central", False), ("local", True)])
 def test_the_server_is_named_among_those_who_are_kept_out_only_where_it_is(trust: str, server: bool) -> None:
-    found = {one.who: one.protected for one in watchers(True, {"trust": trust})}
+    found = {who: protected for who, protected, _ in watchers(True, {"trust": trust})}
     assert found["The server that adds up the uploads"] is server
     assert found["Other devices, and whoever gets the model"]
-    assert not any(one.protected for one in watchers(False, {"trust": trust}))
+    assert not any(protected for _, protected, _ in watchers(False, {"trust": trust}))
 
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'`{{ 7*7 }}{% raw %}&lt;-->"

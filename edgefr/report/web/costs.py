@@ -85,8 +85,8 @@ def _table(fleet: dict[str, Any]) -> Part | None:
                 cells[f"{words}, drawn"] = _drawn(row, quantity, axes[quantity])
         cells["known from"] = graded(_grade(row))
         rows.append({name: cell for name, cell in cells.items() if name not in left})
-    words = ("device class", "known from")
-    return Table("What a round costs, by device class", rows, words, classes=list(classes), look="strips").part
+    title, left_aligned = "What a round costs, by device class", ("device class", "known from")
+    return Table(title, rows, left_aligned, classes=list(classes), look="strips").part
 
 
 def _same(fleet: dict[str, Any]) -> dict[str, str]:

@@ -40,7 +40,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a section: `kind` says how `of` is shown, `look` is a class of the style, or a title."""
+    """A part belongs to a section: `kind` says how `of` is shown, `look` is a class of the style, or a title."""
 
     kind: str
     of: Any
