@@ -24,9 +24,8 @@ from edgefr.engine.executors import inline
 from edgefr.engine.work import Updates
 from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet import load_fleet
-from edgefr.simulation.callbacks import measure
 from edgefr.simulation.evaluation.measure import Asked
-from edgefr.simulation.loop import Training
+from edgefr.simulation.loop import Training, measure
 from edgefr.simulation.prepare import prepare
 from edgefr.simulation.stages.sessions import Met
 from edgefr.studies.reproductions.runs import ideal_fleet

@@ -13,8 +13,7 @@ import edgefr
 from edge.sampling import Sampler
 from edgefr.data.splits.split import Split
 from edgefr.metrics.settings import EvaluationSection
-from edgefr.simulation.callbacks import measure
-from edgefr.simulation.loop import Training
+from edgefr.simulation.loop import Training, measure
 from edgefr.simulation.stages.leave_one_out import Rounds
 from edgefr.simulation.stages.stage import Position
 from privacy.errors import InputError

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +26,33 @@ class Groups:
     mean: Floats
     error: Floats
     p_equal: float
+
+    def cell(self, group: int) -> dict[str, Any]:
+        """Return a group's figures as JSON has them."""
+        return {
+            "users": int(self.users[group]),
+            "mean": known(self.mean[group]),
+            "standard_error": known(self.error[group]),
+        }
+
+    def spread(self, names: Sequence[str], mean: float) -> dict[str, Any]:
+        """Return the worst and the best group by `names`, how far they are apart, and what they deviate by from `mean`.
+
+        Groups of nobody do not count; the deviation is weighted by users.
+        """
+        there, users = np.flatnonzero(self.users), max(int(self.users.sum()), 1)
+        variance = float((self.users[there] * (self.mean[there] - mean) ** 2).sum()) / users
+        rest = {"sd": math.sqrt(variance), "p_equal": known(self.p_equal)}
+        if not len(there):
+            return {"worst": None, "best": None, "spread": None, **rest}
+        ends = int(there[self.mean[there].argmin()]), int(there[self.mean[there].argmax()])
+        worst, best = ({"class": names[end], **self.cell(end)} for end in ends)
+        return {"worst": worst, "best": best, "spread": best["mean"] - worst["mean"], **rest}
+
+
+def known(value: float) -> float | None:
+    """Return a value for JSON, which has no NaN."""
+    return None if math.isnan(value) else float(value)
 
 
 def by_group(values: Floats, group: npt.NDArray[np.integer], groups: int) -> Groups:

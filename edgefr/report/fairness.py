@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from edgefr.config.sheet import Sheet
 from edgefr.report.small_groups import FEW, FEWEST, WHY
-
-
-def _known(value: float) -> float | None:
-    """Return a value for JSON, which has no NaN."""
-    return None if math.isnan(value) else float(value)
 
 
 def over_runs(found: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:

@@ -25,6 +25,7 @@ from edgefr.engine.federation import Federation
 from edgefr.engine.model import Model
 from edgefr.engine.noise import RealNoise
 from edgefr.engine.work import Clients
+from edgefr.experiment.continual import strategy
 from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import load_fleet
 from edgefr.methods.f3crec.block_strategy import keeping
@@ -142,7 +143,7 @@ def training_of(run: Run, devices: Devices, rounds: int) -> Training:
         Called(federation, devices, experiment.cohort_size(len(clients))),
         Measurements(experiment.evaluation, experiment.seed, About.of(prepared.dataset.catalogue)),
         (stage,),
-        keeping(experiment.strategy, experiment.over_blocks, experiment.seed),
+        keeping(strategy(experiment.strategy), experiment.over_blocks, experiment.seed),
     )
 
 

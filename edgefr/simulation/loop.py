@@ -2,31 +2,105 @@
 
     for stage in schedule: for round in stage: cohort → clients' work → shard aggregates → server step → callbacks
 
-Owns: the order of stages and rounds, where a run is, the best model of a stage, one state for checkpoints. Does not
-own: what differs between protocols (`edgefr.simulation.stages.schedule`), rounds (`engine.federation`), who takes part
-(`participation`), metrics (`measure`), files (`run`, `checkpoint`).
+Owns: the server and its clients before round 1, the order of stages and rounds, where a run is, the best model of a
+stage, what is told of a round. Does not own: what differs between protocols (`edgefr.simulation.stages`), rounds
+(`engine.federation`), who takes part (`participation`), metrics (`measure`), files (`run`, `checkpoint`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from typing import Any, cast
 
 import numpy as np
 import torch
 
+from cloud.prototypes import KnowledgeBase
+from edgefr.config.executors import BACKENDS
 from edgefr.data.prepared_data import Prepared
+from edgefr.engine.backends.backend import InProcess
+from edgefr.engine.executors.dp_sgd import DPSGD
+from edgefr.engine.federation import Federation
+from edgefr.engine.noise import SimulatedNoise
+from edgefr.engine.transfer import Order, Relay, Transfer
+from edgefr.experiment.continual import strategy
 from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import Fleet, FleetFile
-from edgefr.simulation.callbacks import Callback, measure, shown
+from edgefr.methods.f3crec.block_strategy import keeping
 from edgefr.simulation.evaluation.beyond import About
 from edgefr.simulation.evaluation.measure import Measurements
 from edgefr.simulation.participation import Log, Participation
+from edgefr.simulation.protocols.protocol import protocol_of
 from edgefr.simulation.resolve import Resolved, resolve
-from edgefr.simulation.server import federate
 from edgefr.simulation.stages.stage import Position, Running
 from privacy.noise_key import NoiseKey
 from privacy.progress import Progress, heard
+
+Callback = Callable[[Running], None]
+"""Is told of a round that is done and measured; an exception stops the run."""
+
+
+def measure(run: Running) -> None:
+    """Measure a point of the learning curve where one is due, and keep the stage's best model.
+
+    A round after which there would be no other is measured too, whatever `evaluation.every` is.
+    """
+    stage, at = run.stage, run.position
+    if at.round % run.experiment.evaluation.every and not stage.over(at):
+        return
+    model = stage.model(run)
+    run.curve = stage.validate(run, model)
+    if stage.keeps_best:
+        value = stage.value(run.curve)
+        worse = value < at.best or (value == at.best and not stage.latest_of_equals)
+        if not worse:  # nobody to validate on (NaN): the last round counts as best
+            at.best, at.best_round, run.best = value, at.round, model.copy(run.federation.program)
+
+
+def _shown(progress: Progress) -> Callback:
+    """Tell `progress` of every round: how fast clients work, and the newest point of the learning curve."""
+
+    def show(run: Running) -> None:
+        stage, counters = run.stage, run.federation.counters
+        speed = [f"{counters.clients / max(counters.seconds, 1e-9):,.0f} clients/s"] if stage.federated else []
+        points = [f"validation {name} {value:.4f}" for name, value in list(run.curve.items())[:2]]
+        progress(stage.label, run.position.round, stage.rounds, ", ".join([*speed, *points]))
+
+    return show
+
+
+def _federation(
+    experiment: Experiment, resolved: Resolved, users: int, device: torch.device, key: NoiseKey
+) -> Federation:
+    """Return the server and its `users` clients before round 1, with what handles messages beside updates.
+
+    The plan holds for asynchronous rounds too: a client uploads once per round at most, an old update weighs no more
+    than a new one and is whole steps of the grid like it, and the broadcast it started from was public before. With
+    DP-SGD on the device clients learn in this process, one after another, with noise of `key`.
+    """
+    engine, seed, examples = experiment.engine, experiment.seed, resolved.examples
+    program, terms = resolved.program, resolved.plan.prototypes
+    steps = None if examples is None else InProcess(DPSGD(examples.clip, examples.sigma, key))
+    federation = Federation(
+        program,
+        clients=users,
+        seed=seed,
+        backend=steps or BACKENDS[engine.executor].make(engine),
+        noise=SimulatedNoise(key, seed),
+        shard_size=resolved.shard_size,
+        aggregation=experiment.aggregation,
+        plan=resolved.plan,
+        device=device,
+        keeps="evaluation.tables" in experiment.protocol.entry.own and experiment.evaluation.tables == "own",
+    )
+    if terms is not None and terms.through == "relay":
+        assert program.reply is not None
+        federation.transfer = Relay(program.reply, terms, seed, key)
+    elif terms is not None:
+        base = KnowledgeBase(terms.values, experiment.knowledge, device)
+        federation.transfer = Transfer(base, cast(Order, program.publishes), terms, seed, key)
+    return federation
 
 
 class Training(Running):
@@ -51,15 +125,29 @@ class Training(Running):
         about = About.of(prepared.dataset.catalogue)
         about.check(experiment.evaluation.metrics)
         resolved = resolve(experiment, prepared, devices) if resolved is None else resolved
+        key = NoiseKey.new() if noise_key is None else noise_key
+        federation = _federation(experiment, resolved, len(prepared.dataset.users), device, key)
         fleet = Fleet(devices, np.diff(prepared.dataset.offsets), experiment.seed)
-        federation = federate(experiment, resolved, len(prepared.dataset.users), device, noise_key)
         participation = Participation(experiment.cohort_size, experiment.privacy, federation, fleet, log)
         measured = Measurements(experiment.evaluation, experiment.seed, about)
-        return cls(experiment, prepared, federation, participation, measured, resolved.schedule, resolved.strategy)
+        return cls(
+            experiment,
+            prepared,
+            federation,
+            participation,
+            measured,
+            resolved.schedule,
+            keeping(strategy(experiment.strategy), experiment.over_blocks, experiment.seed),
+            resolved.examples,
+        )
+
+    def results(self) -> dict[str, Any]:
+        """Return what its protocol says of the finished run."""
+        return protocol_of(self.experiment).results(self)
 
     def train(self, callbacks: Iterable[Callback] = (), progress: Progress | None = None) -> None:
         """Go through all stages from where the run is; `callbacks` hear of every round after the learning curve."""
-        told = [measure, *([] if progress is None else [shown(progress)]), *callbacks]
+        told = [measure, *([] if progress is None else [_shown(progress)]), *callbacks]
         with heard(progress):
             while self.position.stage < len(self.schedule):
                 self.train_stage(told, progress)

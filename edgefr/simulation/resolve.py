@@ -1,10 +1,10 @@
 """An experiment is resolved once, before round 1: what its data and its fleet make of it is worked out here alone.
 
-    experiment, data, fleet → Resolved: program, schedule, privacy plan, cohort, strategy, size of shards
+    experiment, data, fleet → Resolved: program, schedule, privacy plan, cohort, size of shards
 
 Everything that cannot run is refused here. The numbers are written to `resolved.json` in the run's folder, where
 bundles, audits and served rounds read them. Owns: what follows from an experiment on its data. Does not own: the
-server and its clients (`edgefr.simulation.server`), what single settings mean (their own rooms).
+server and its clients (`edgefr.simulation.loop`), what single settings mean (their own rooms).
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from edgefr.config.executors import EngineSection
 from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.split import Task
 from edgefr.engine.aggregate import released_values
-from edgefr.engine.executors.dp_sgd import largest_shard, plan_for, start_up_probe
+from edgefr.engine.device import torch_device
+from edgefr.engine.executors.dp_sgd import largest_shard, start_up_probe, uses_per_round
 from edgefr.engine.footprint import default_shard_size
 from edgefr.engine.work import trained
 from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import FleetFile, load_fleet
-from edgefr.fleet.policies import POLICIES, Policy
+from edgefr.fleet.policies import POLICIES
 from edgefr.fleet.spec import Rounds
-from edgefr.methods.f3crec.block_strategy import Keeping, keeping
 from edgefr.simulation.program import build_program
+from edgefr.simulation.protocols.protocol import protocol_of
 from edgefr.simulation.runs.folder import RunFolder
-from edgefr.simulation.stages.schedule import schedule_of
 from edgefr.simulation.stages.stage import Stage
 from export.program import LocalProgram
 from privacy.errors import InputError
-from privacy.example_plan import ExamplePlan
+from privacy.example_plan import ExamplePlan, plan_examples
 from privacy.plan import Plan, plan
 from privacy.setting_scope import default_of
 from privacy.settings import PrivacySettings
@@ -95,17 +95,23 @@ class Releases:
 class Resolved:
     """This is what an experiment comes to on its data and its fleet.
 
-    `program` is what clients run; `plan` the privacy of all rounds; `examples` its DP-SGD (None: plain steps);
-    `shard_size` clients share a vectorised call; `strategy` keeps knowledge between blocks.
+    `experiment` says how many clients share a vectorised call, as a run writes it down. `program` is what clients run;
+    on `device`; `plan` is the privacy of all rounds; `examples` its DP-SGD (None: plain steps).
     """
 
+    experiment: Experiment
     program: LocalProgram
     schedule: tuple[Stage, ...]
     releases: Releases
+    device: torch.device
     plan: Plan
     examples: ExamplePlan | None
-    strategy: Keeping
-    shard_size: int
+
+    @property
+    def shard_size(self) -> int:
+        """Return how many clients share a vectorised call."""
+        assert self.experiment.engine.shard_size is not None
+        return self.experiment.engine.shard_size
 
     def facts(self) -> dict[str, Any]:
         """Return what `resolved.json` says."""
@@ -126,71 +132,61 @@ def resolve(experiment: Experiment, prepared: Prepared, fleet: FleetFile) -> Res
     Raises `InputError` for everything that cannot run.
     """
     e = experiment
-    schedule = schedule_of(e, prepared, fleet)
+    schedule = protocol_of(e).stages(e, prepared)
+    for stage in schedule:
+        stage.check(fleet)
     clients = len(np.flatnonzero(schedule[0].task.train.counts))
-    _check_cohort(e, clients)
+    _check(e, schedule, fleet.rounds, clients)
+    releases = Releases.of(e, fleet.rounds, clients)
+
     program = build_program(e, prepared)
-    _check_policy(e, POLICIES[fleet.rounds.policy])
-    _check_server_step(e, program)
-    examples = plan_for(e.privacy, program, e.total_rounds)
-    if examples is not None:
+    section = e.aggregation
+    if isinstance(section, MeanSettings) and section.optimises == "tables":
+        names = trained(program, [phase for phase in program.phases if phase.when == "round"], "shared")
+        every = all(program.specs[name].kind == "rows" for name in names)
+        if every and section.server_lr != default_of(MeanSettings.model_fields["server_lr"]):
+            raise InputError(
+                f"aggregation.server_lr: rounds of {program.name} train tables alone, and "
+                f"{section.optimiser} moves these, by optimiser_lr: drop it"
+            )
+    releases = replace(releases, values=released_values(program, e.privacy.project))
+
+    tasks: list[Task] = [*prepared.splits.values(), *prepared.blocks]
+    most = max((int(task.train.counts.max(initial=0)) for task in tasks), default=0)
+    batch = max(1, min(e.batch_size, most * (1 + e.negatives)))  # nobody's batch is longer
+    size, examples = default_shard_size(program, batch, e.engine.memory_mb), None
+    if e.privacy.examples is not None:
+        uses, size = uses_per_round(program), min(size, largest_shard(program, e.engine.memory_mb))
         start_up_probe(program, e.seed, e.negatives, torch.device("cpu"))
-    releases = replace(Releases.of(e, fleet.rounds, clients), values=released_values(program, e.privacy.project))
-    strategy = keeping(e.strategy, e.over_blocks, e.seed)
-    size = e.engine.shard_size or _shard_size(e, program, prepared)
-    return Resolved(program, schedule, releases, releases.plan(e), examples, strategy, size)
+        examples = plan_examples(e.privacy.examples, e.privacy.delta, max(e.total_rounds, 1), uses)
+    if e.engine.shard_size is None:  # it decides the order of sums, so it belongs to the record of a run
+        found = {"shard_size": size, "memory_mb": EngineSection().memory_mb}  # which nothing reads from here on
+        e = e.model_copy(update={"engine": e.engine.model_copy(update=found)})
+    return Resolved(e, program, schedule, releases, torch_device(e.engine.device), releases.plan(e), examples)
 
 
-def _check_cohort(experiment: Experiment, clients: int) -> None:
-    if experiment.clients_per_round > max(clients, 1):
+def _check(experiment: Experiment, schedule: tuple[Stage, ...], rounds: Rounds, clients: int) -> None:
+    """Refuse what the number of clients does not allow, and what needs rounds whose updates start from one broadcast.
+
+    A policy that waits for nobody has none of these.
+    """
+    e, learned = experiment, sum(stage.federated for stage in schedule)
+    if e.row.central is None and learned != e.protocol.learned:
+        raise TypeError(
+            f"protocol {e.protocol.name} speaks of {e.protocol.learned} stages with rounds and makes {learned}"
+        )
+    if e.clients_per_round > max(clients, 1):
         raise InputError(
-            f"clients_per_round is {experiment.clients_per_round:g} and only {clients} clients train; give at most "
+            f"clients_per_round is {e.clients_per_round:g} and only {clients} clients train; give at most "
             f"{clients}, or 1.0 for all of them"
         )
-
-
-def _check_policy(experiment: Experiment, policy: Policy) -> None:
-    """Refuse what needs rounds whose updates start from one broadcast, under a policy that waits for nobody."""
-    if policy.waits:
-        return
-    if experiment.privacy.project:
+    policy = POLICIES[rounds.policy]
+    if not policy.waits and e.privacy.project:
         raise InputError(
             f"privacy.project needs rounds whose updates all weigh alike: use another policy than {policy.name}"
         )
-    if experiment.aggregation.entry.personal:
+    if not policy.waits and e.aggregation.entry.personal:
         raise InputError(
-            f"rule {experiment.aggregation.rule} compares tables of one broadcast: use another fleet.rounds.policy "
-            f"than {policy.name}"
+            f"rule {e.aggregation.rule} compares tables of one broadcast: use another fleet.rounds.policy than "
+            f"{policy.name}"
         )
-
-
-def _check_server_step(experiment: Experiment, program: LocalProgram) -> None:
-    """Raise `InputError` for a `server_lr` by which no tensor moves, since another optimiser moves them all."""
-    section = experiment.aggregation
-    if not isinstance(section, MeanSettings) or section.optimises != "tables":
-        return
-    names = trained(program, [phase for phase in program.phases if phase.when == "round"], "shared")
-    every = all(program.specs[name].kind == "rows" for name in names)
-    if every and section.server_lr != default_of(MeanSettings.model_fields["server_lr"]):
-        raise InputError(
-            f"aggregation.server_lr: rounds of {program.name} train tables alone, and "
-            f"{section.optimiser} moves these, by optimiser_lr: drop it"
-        )
-
-
-def _shard_size(experiment: Experiment, program: LocalProgram, prepared: Prepared) -> int:
-    """Return how many clients share a call: it decides the order of sums, so it belongs to the record of a run."""
-    memory = experiment.engine.memory_mb
-    tasks: list[Task] = [*prepared.splits.values(), *prepared.blocks]
-    most = max((int(task.train.counts.max(initial=0)) for task in tasks), default=0)
-    batch = max(1, min(experiment.batch_size, most * (1 + experiment.negatives)))  # nobody's batch is longer
-    size = default_shard_size(program, batch, memory)
-    return size if experiment.privacy.examples is None else min(size, largest_shard(program, memory))
-
-
-def with_shards(experiment: Experiment, shard_size: int) -> Experiment:
-    """Return the experiment with its size of shards said, as a run writes it down."""
-    if experiment.engine.shard_size is not None:
-        return experiment
-    found = {"shard_size": shard_size, "memory_mb": EngineSection().memory_mb}  # which nothing reads from here on
-    return experiment.model_copy(update={"engine": experiment.engine.model_copy(update=found)})

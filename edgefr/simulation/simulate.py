@@ -1,10 +1,15 @@
-"""`simulate`: an experiment in, a run folder out."""
+"""`simulate`: an experiment in, a run folder out.
+
+    checks → data → resolved → rounds of all stages → tests, saved model → bundles → summary, figures, page
+
+Owns: these steps and their order, for runs that start and runs that go on. Does not own: any of the steps.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,19 +21,20 @@ from edgefr.config.plugins import check_installed
 from edgefr.config.progress import watched
 from edgefr.data.datasets import GIVEN
 from edgefr.data.interactions import Dataset
-from edgefr.engine.device import torch_device
 from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import FleetFile, load_fleet
-from edgefr.simulation.bundle_checks import check_federated, wanted
+from edgefr.simulation.bundle_checks import check_federated, only_recommends, unshippable, wanted
 from edgefr.simulation.runs.layout import SEEDS
 from edgefr.simulation.runs.run import Run
 from edgefr.simulation.tracking.tracker import tracked, trackers_of
 from privacy.errors import InputError
+from privacy.files import write_atomic
+from privacy.machine import give_back, peak_mb
 from privacy.noise_key import NoiseKey
 from privacy.progress import Progress
 
 if TYPE_CHECKING:
-    pass
+    from edgefr.simulation.loop import Callback, Training
 
 Warn = Callable[[str], None]
 
@@ -63,12 +69,11 @@ def simulate(
     """
     fleet = devices if isinstance(devices, FleetFile) else load_fleet(Path(devices), fleet_overrides(experiment))
     check_installed()
-    torch_device(experiment.engine.device)
     trackers_of(track)
     experiment = _given(experiment, data)
-    bundles = wanted(experiment, bundles)
     if checkpoint_every is not None:
         check_federated(experiment, "round to keep a checkpoint of (checkpoint_every)")
+    bundles = wanted(experiment, bundles)
     key = noise_key_of(noise_key)
     with Run.started(out if out is not None else Path("runs") / experiment.name) as run:
         asked = Options(data_dir, bundles, checkpoint_every, figures, data, key, track)
@@ -153,34 +158,100 @@ def _go(
     warn: Warn | None = None,
 ) -> Run:
     """All steps of a run in its folder; `warn` says that it may already be under way there."""
-    from edgefr.simulation.finish import finish_run
     from edgefr.simulation.loop import Training
     from edgefr.simulation.prepare import prepare
-    from edgefr.simulation.resolve import resolve, with_shards
+    from edgefr.simulation.resolve import resolve
     from edgefr.simulation.runs.keeper import Keeper, owner
 
-    began = time.perf_counter()
-    device = torch_device(experiment.engine.device)
+    began, new = time.perf_counter(), warn is None
     data_dir = None if options.data_dir is None else Path(options.data_dir)
     with ExitStack() as ending:
-        with nullcontext() if warn is not None else run.recorded(experiment, fleet, options.noise_key):
-            prepared = prepare(experiment, data_dir, str(device), progress, options.data)
+        with run.recorded(experiment, fleet, options.noise_key) if new else nullcontext():
+            prepared = prepare(experiment, data_dir, experiment.engine.device, progress, options.data)
             resolved = resolve(experiment, prepared, fleet)
-            if warn is None or experiment.engine.shard_size is None or run.resolved is None:  # else it is written down
-                experiment = with_shards(experiment, resolved.shard_size)
+            if new or experiment.engine.shard_size is None or run.resolved is None:  # else it is written down
                 run.write_resolved(resolved.facts())
-                run.write_experiment(experiment)
+                run.write_experiment(resolved.experiment)
             key = run.noise_key(experiment.draws_noise)
-            training = Training.start(experiment, prepared, fleet, device, run.log.append, key, resolved)
+            training = Training.start(
+                resolved.experiment, prepared, fleet, resolved.device, run.log.append, key, resolved
+            )
             ending.callback(training.federation.backend.close)
-            keeper = Keeper(run, owner(experiment, fleet, prepared), options.checkpoint_every)
+            belongs_to = owner(resolved.experiment, fleet, prepared)
+            keeper = Keeper(run, belongs_to, options.checkpoint_every)
             if warn is not None:
                 keeper.restore(training, warn)
             if key is not None:
-                run.bind(key, keeper.belongs_to)
-        told = ending.enter_context(tracked(options.track, run, experiment))
+                run.bind(key, belongs_to)
+        told = ending.enter_context(tracked(options.track, run))
         finish_run(run, training, [keeper, *told], options.bundles, options.figures, began, progress)
     return run
+
+
+def finish_run(
+    run: Run,
+    training: Training,
+    callbacks: Iterable[Callback] = (),
+    bundles: bool = False,
+    figures: bool = True,
+    began: float | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Go through the rounds that are left, every stage after them, and all files of the run.
+
+    `began` is when its time started.
+    """
+    from edgefr.data.splits.candidate_file import write_candidates
+    from edgefr.metrics.settings import UNLEARNED
+    from edgefr.report.figures import draw
+    from edgefr.report.web.facts import Facts
+    from edgefr.report.web.page import run_page
+    from edgefr.simulation.runs.keeper import keep_ledger
+    from edgefr.simulation.runs.saved_model import save_model
+    from edgefr.simulation.summary.pages import FILE
+    from edgefr.simulation.summary.summary import norms_of, summarise
+
+    began = time.perf_counter() if began is None else began
+    prepared, measured = training.prepared, training.measured
+    with closing(training.federation.backend):
+        training.train(callbacks, progress)
+        results = training.results()
+        save_model(run, training)
+        if training.saved:
+            run.write_tensors("blocks", training.saved)
+    keep_ledger(run, training)
+    run.write_metrics(measured.rows)
+    run.write_users(measured.per_user([*training.stages, UNLEARNED]), prepared.dataset.users)
+    if training.federation.plan.guarantees:
+        run.write_norms(norms_of(training))
+    shipped, why = _ship(run, progress) if bundles else ([], None)
+    summary = summarise(training, results, time.perf_counter() - began, peak_mb() or 0.0, shipped)
+    if why is not None:
+        summary["no_bundles"] = why
+    if shipped and (why := only_recommends(run.experiment)) is not None:
+        summary["only_recommends"] = why
+    if figures:
+        give_back()  # what bundles took
+        draw(run.path / "figures", measured.rows, summary)
+        page = run_page(Facts(run.path, summary))
+        write_atomic(run.path / FILE, page)
+    if prepared.sessions is not None:
+        write_candidates(run.path / "candidates.parquet", prepared.dataset, prepared.splits["main"])
+    run.write_summary(summary)
+
+
+def _ship(run: Run, progress: Progress | None) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the bundles of a run, a row per device class; or none, and why none can be made."""
+    from edgefr.simulation.bundles import export_run
+    from export.variants import NoBundle
+
+    if (why := unshippable(run.experiment)) is not None:
+        return [], why
+    try:
+        give_back()  # what rounds and their evaluation took: encoders are tried beside it
+        return export_run(run, progress=progress), None
+    except NoBundle as error:  # what a disk refuses is mended, and the run resumed
+        return [], str(error)
 
 
 def fleet_overrides(experiment: Experiment) -> dict[str, Any]:

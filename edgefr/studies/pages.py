@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from edgefr.report.web.page import run_page
 from edgefr.simulation.runs.layout import SEEDS
-from edgefr.simulation.summary.pages import FILE, MOST_RUNS, facts_of, write_page, write_runs
+from edgefr.simulation.summary.pages import FILE, MOST_RUNS, facts_of, write_runs
 from edgefr.studies.sweeps.page import write_sweep
 from edgefr.studies.sweeps.plan import RECORD
 from privacy.errors import InputError
+from privacy.files import write_atomic
 
 
 def write_report(paths: Sequence[Path], out: Path | None = None) -> Path:
@@ -36,7 +38,8 @@ def _write(paths: Sequence[Path], out: Path | None) -> Path:
     if len(runs) > MOST_RUNS:
         raise InputError(f"one page shows {MOST_RUNS} runs at most, and these are {len(runs)}; name fewer")
     if not several:
-        return write_page(facts_of(first), out) if runs == [first] else write_runs(runs, out or first / FILE)
+        place = out or first / FILE
+        return write_atomic(place, run_page(facts_of(first))) if runs == [first] else write_runs(runs, place)
     if out is None and Path(FILE).exists():
         raise InputError(f"{FILE} is there already; name another file with --out (nothing was changed)")
     return write_runs(runs, out or Path(FILE))

@@ -10,12 +10,7 @@ import pytest
 import torch
 
 from edge.delta import Delta
-<<<<<<< HEAD
-from edge.item_vectors import Kept
-=======
-from edge.graph_check import check_graph
 from edge.model import Kept
->>>>>>> r-edge
 from edge.ragged import Ragged
 from edge.update import ClientUpdate, read_update
 from edgefr.engine.aggregate import SHORT, Joint, Terms

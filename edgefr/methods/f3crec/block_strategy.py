@@ -19,7 +19,7 @@ from edgefr.data.splits.blocks import Block
 from edgefr.engine.federation import Federation
 from edgefr.engine.model import Model
 from edgefr.engine.work import MEMORY
-from edgefr.experiment.continual import ContinualSettings, Strategy, strategy
+from edgefr.experiment.continual import ContinualSettings, Strategy
 from edgefr.methods.f3crec import memory as memories
 from edgefr.methods.f3crec.memory import ReplayMemory, Scores
 from edgefr.methods.regularised import Anchored, anchors
@@ -175,6 +175,5 @@ def keeper(row: Strategy) -> type[Keeping]:
     return own or {"nothing": Keeping, "best": BestItems, "errors": Errors, "proxies": Proxies}[row.remembers]
 
 
-def keeping(name: str, settings: ContinualSettings, seed: int) -> Keeping:
-    row = strategy(name)
+def keeping(row: Strategy, settings: ContinualSettings, seed: int) -> Keeping:
     return keeper(row)(row, settings, seed)

@@ -28,9 +28,11 @@ class Student(RunEncoder):
         from cloud.distill import distill, untrained
         from cloud.encode import encode
         from cloud.model_folder import resolve
+        from edgefr.engine.device import torch_device
         from privacy.files import cache_dir
 
         cache, settings, texts = cache_dir(), experiment.encoder, prepared.dataset.catalogue.text
+        device = str(torch_device(device))
         if settings.distill is None:
             folder = resolve(settings.teacher)
             return Text(

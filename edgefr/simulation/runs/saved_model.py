@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -103,7 +103,7 @@ def save_model(run: RunFolder, sim: Running) -> None:
     names = {**asdict(sim.names), "created": datetime.now(UTC).isoformat(timespec="seconds")}
     write_json(run.closed(CHECKPOINT) / "names.json", names, mode=0o600)
     if sim.prepared.text is not None and sim.prepared.text.folder is not None:
-        _link(sim.prepared.text.folder, run.path / "encoder")
+        shutil.copytree(sim.prepared.text.folder, run.path / "encoder", copy_function=_linked, dirs_exist_ok=True)
     if isinstance(sim.experiment.settings, TransFRSettings) and CLIENTS[sim.experiment.settings.client].reads:
         write_peft(run.path / "adapters" / "lora", model.shared, sim.experiment.model["lora_alpha"], base="encoder")
 
@@ -121,19 +121,13 @@ def _name(name: str) -> str:
     return "rows." + name.removeprefix("tables.") if name.startswith("tables.") else name
 
 
-def _link(source: Path, target: Path) -> None:
-    """The encoder's files in the run folder, as hard links where the file system allows."""
-    target.mkdir(exist_ok=True)
-    for file in sorted(p for p in source.iterdir() if p.is_file()):
-        try:
-            os.link(file, target / file.name)
-        except OSError:
-            write_atomic(target / file.name, partial(_pour, file))
-
-
-def _pour(source: Path, into: BinaryIO) -> None:
-    with open(source, "rb") as file:
-        shutil.copyfileobj(file, into)
+def _linked(source: str, target: str) -> None:
+    """Make a hard link where the file system allows, else a copy."""
+    try:
+        os.link(source, target)
+    except OSError:
+        with open(source, "rb") as file:
+            write_atomic(Path(target), partial(shutil.copyfileobj, file))
 
 
 def open_model(run: RunFolder) -> Saved:

@@ -33,6 +33,7 @@ from edgefr.simulation.participation import Participants, Participation
 from edgefr.simulation.program import build_program
 from export.model import Names, TrainedModel
 from export.program import LocalProgram, read_by
+from privacy.example_plan import ExamplePlan
 from privacy.progress import Progress
 
 
@@ -141,6 +142,7 @@ class Running:
     before), `final` the one that the last finished stage left its users with. `done` has a record of each finished
     stage; `saved` the tensors that `evaluation.keep_blocks` asks for, by `block<t>.<name>`; `spent` the seconds of
     training, client updates and seconds of measuring before this stage; `curve` is the learning curve's newest point.
+    `examples` is the plan of DP-SGD on the device (None: plain steps).
     """
 
     experiment: Experiment
@@ -150,6 +152,7 @@ class Running:
     measured: Measurements
     schedule: tuple[Stage, ...]
     keeping: Keeping
+    examples: ExamplePlan | None = None
     position: Position = field(default_factory=Position)
     best: Model | None = None
     final: Model | None = None

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from edgefr.fleet.histogram import QUANTITIES
-from edgefr.metrics.groups import Groups, by_group, rank_correlation
-from edgefr.report.fairness import _known
+from edgefr.metrics.groups import by_group, known, rank_correlation
 from edgefr.report.small_groups import FEWEST, tellable
 
 if TYPE_CHECKING:
@@ -36,52 +34,26 @@ def with_fairness(fleet: dict[str, Any], sim: Running) -> dict[str, Any]:
             kept = {key: value for key, value in classes[name].items() if not key.startswith("total_")}
             classes[name] = {**kept, **dict.fromkeys(QUANTITIES), "few_clients": True}
     users, found = sim.tested()
-    took_part = sim.federation.counters.participation[users]
-    overall: dict[str, Any] = {}
-    tested = np.bincount(device_of[users], minlength=len(names))
+    device, took_part = device_of[users], sim.federation.counters.participation[users]
+    tested = np.bincount(device, minlength=len(names))
     shown = np.array(tellable(tested.tolist()))
     for name, few in zip(names, (~shown & (tested > 0)).tolist(), strict=True):
         classes[name] |= {"metrics": {}, "few": few}
+    overall, own = dict[str, Any](), shown[device_of[users]]
     for metric, values in found.items():
-        own, mean = shown[device_of[users]], float(values.mean())
-        groups = by_group(values[own], device_of[users][own], len(names))
-        for number, name in enumerate(names):
-            if groups.users[number]:
-                classes[name]["metrics"][metric] = _cell(groups, number) | {
-                    "difference": float(groups.mean[number]) - mean
-                }
-        overall[metric] = {"mean": mean, "users": len(users), **_spread(names, groups, mean)} | {
-            "participation_correlation": _known(rank_correlation(took_part, values)),
-            **_by_participation(values, took_part > 0),
+        mean = float(values.mean())
+        groups = by_group(values[own], device[own], len(names))
+        for number in np.flatnonzero(groups.users).tolist():
+            gap = {"difference": float(groups.mean[number]) - mean}
+            classes[names[number]]["metrics"][metric] = groups.cell(number) | gap
+        by_part = by_group(values, (took_part > 0).astype(np.int64), 2)
+        both = zip(("never_took_part", "took_part"), tellable(by_part.users.tolist()), strict=True)
+        overall[metric] = {
+            "mean": mean,
+            "users": len(users),
+            **groups.spread(names, mean),
+            "fewest_users": FEWEST,
+            "participation_correlation": known(rank_correlation(took_part, values)),
+            **{name: by_part.cell(number) if one else None for number, (name, one) in enumerate(both)},
         }
     return {**fleet, "classes": classes, "fairness": overall}
-
-
-def _cell(groups: Groups, number: int) -> dict[str, Any]:
-    return {
-        "users": int(groups.users[number]),
-        "mean": _known(groups.mean[number]),
-        "standard_error": _known(groups.error[number]),
-    }
-
-
-def _spread(names: list[str], groups: Groups, mean: float) -> dict[str, Any]:
-    """Return how far the classes that are told of are apart, and the worst and the best of them."""
-    there = groups.users > 0
-    variance = float((groups.users[there] * (groups.mean[there] - mean) ** 2).sum()) / max(int(groups.users.sum()), 1)
-    out: dict[str, Any] = {"sd": math.sqrt(variance), "p_equal": _known(groups.p_equal), "fewest_users": FEWEST}
-    enough = np.flatnonzero(there)
-    if not len(enough):
-        return {"worst": None, "best": None, "spread": None, **out}
-    ends = enough[[int(groups.mean[enough].argmin()), int(groups.mean[enough].argmax())]].tolist()
-    worst, best = ({"class": names[end], **_cell(groups, end)} for end in ends)
-    return {"worst": worst, "best": best, "spread": best["mean"] - worst["mean"], **out}
-
-
-def _by_participation(values: np.ndarray, took_part: np.ndarray) -> dict[str, Any]:
-    groups = by_group(values, took_part.astype(np.int64), 2)
-    told = tellable(groups.users.tolist())
-    return {
-        name: _cell(groups, number) if told[number] else None
-        for number, name in enumerate(("never_took_part", "took_part"))
-    }

@@ -1,4 +1,4 @@
-"""Pages are written: of a run, of several runs beside each other, of a sweep."""
+"""A page of several runs beside each other is written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from edgefr.report.web.facts import Facts
-from edgefr.report.web.page import run_page
 from edgefr.report.web.side_by_side import runs_page
 from edgefr.simulation.runs.privacy_spent import told
 from edgefr.simulation.runs.run import Run
@@ -23,11 +22,6 @@ def facts_of(path: Path) -> Facts:
     Raises `InputError` for a folder that is none.
     """
     return Facts(path, told(Run.open(path)))
-
-
-def write_page(facts: Facts, out: Path | None = None) -> Path:
-    """Write the page of one run (default: into its folder)."""
-    return write_atomic(out or facts.path / FILE, run_page(facts))
 
 
 def write_runs(paths: Sequence[Path], out: Path) -> Path:

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from edgefr.engine.executors.dp_sgd import plan_for
 from edgefr.engine.footprint import Travel
 from edgefr.metrics.settings import CONTEXT, UNLEARNED_IN_CONTEXT
 from edgefr.report.over_seeds import versions
@@ -33,7 +33,9 @@ def summarise(
     `results`: what its protocol says of the run, which may ask the model; `seconds`: wall time of the run; `bundles`:
     one row per device class.
     """
-    e = sim.experiment
+    e, federated = sim.experiment, sim.experiment.row.central is None
+    engine, travel = _engine(sim, seconds, peak_rss_mb), _travel(sim) if federated else {}
+    fleet = with_fairness(sim.fleet.summary(), sim) | {"travel": travel} if federated else {}
     return {
         "schema": "edgefr.summary/1",
         "experiment": e.name,
@@ -45,19 +47,16 @@ def summarise(
         "dataset": {**sim.prepared.dataset.statistics(), "source": sim.prepared.dataset.source},
         "protocol": sim.prepared.protocol,
         "seed": e.seed,
-        "rounds": 0 if e.row.central is not None else e.rounds,
+        "rounds": e.rounds if federated else 0,
         **results,
-        **(_federated(sim) if e.row.central is None else _central(sim)),
-        "engine": _engine(sim, seconds, peak_rss_mb),
+        **({} if federated else {"central": _central(sim)}),
+        "privacy": _privacy(sim) if federated else {},
+        "fleet": fleet,
+        "engine": engine,
         "encoder": None if sim.prepared.text is None else sim.prepared.text.report,
         "bundles": bundles,
         "versions": versions(),
     }
-
-
-def _federated(sim: Running) -> dict[str, Any]:
-    """Return the parts that speak of privacy and of the fleet."""
-    return {"privacy": _privacy(sim), "fleet": with_fairness(sim.fleet.summary(), sim) | {"travel": _travel(sim)}}
 
 
 def _travel(sim: Running) -> dict[str, float]:
@@ -71,12 +70,12 @@ def _travel(sim: Running) -> dict[str, float]:
 
 
 def _central(sim: Running) -> dict[str, Any]:
-    """Return what a central reference has in their place: its turns, and the splits of which it knows no item."""
+    """Return what a central reference has in place of rounds: its turns, and the splits of which it knows no item."""
     from edgefr.simulation.stages.central import Central
 
     turns = [{"split": d["name"], "epochs": d["round"], "best_epoch": d["best_round"]} for d in sim.done]
     unseen = [split.name for stage in sim.schedule if isinstance(stage, Central) for split in stage.of.unseen]
-    return {"central": {"note": CENTRAL, "turns": turns, "unseen": unseen}, "privacy": {}, "fleet": {}}
+    return {"note": CENTRAL, "turns": turns, "unseen": unseen}
 
 
 def summarise_splits(sim: Running) -> dict[str, Any]:
@@ -150,19 +149,19 @@ def _transfer(stages: dict[str, dict[str, dict[str, float]]], last: str) -> dict
 
 
 def _privacy(sim: Running) -> dict[str, Any]:
-    """Return the privacy report.
+    """Return the privacy report, of clients' updates and, with DP-SGD on the device, of single interactions.
 
     With a ledger, taking part is having been asked for a release; else, having released. Where something is guaranteed
     nothing is said of the updates' own norms: that would be exact and without noise.
     """
-    counters, ledger = sim.federation.counters, sim.participation.ledger
-    took_part = (counters.participation if ledger is None else ledger.releases())[sim.clients]
-    norms = {} if sim.federation.plan.guarantees else norms_of(sim)
+    counters, ledger, plan = sim.federation.counters, sim.participation.ledger, sim.federation.plan
+    released = counters.participation[sim.clients]
+    asked = released if ledger is None else ledger.releases()[sim.clients]
+    norms = {} if plan.guarantees else norms_of(sim)
     report = privacy_report(
         sim.experiment.privacy,
-        sim.federation.plan,
-        int(took_part.max(initial=0)),
-        float(np.median(took_part)) if len(took_part) else 0.0,
+        plan,
+        *_most_and_median(asked),
         len(sim.clients),
         norms.get("p90_norm"),
         norms.get("clipped_share"),
@@ -170,7 +169,14 @@ def _privacy(sim: Running) -> dict[str, Any]:
         closed=counters.closed,
         smallest=counters.smallest,
     )
-    return {**report, "examples": _examples(sim)}
+    examples = None
+    if sim.examples is not None:
+        examples = report_examples(sim.examples, *_most_and_median(released), sim.experiment.negatives)
+    return {**report, "examples": examples}
+
+
+def _most_and_median(counts: npt.NDArray[np.integer]) -> tuple[int, float]:
+    return int(counts.max(initial=0)), float(np.median(counts)) if len(counts) else 0.0
 
 
 def norms_of(sim: Running) -> dict[str, float]:
@@ -181,16 +187,6 @@ def norms_of(sim: Running) -> dict[str, float]:
         return {}
     clipped = {} if sim.experiment.privacy.clip is None else {"clipped_share": counters.clipped / norms.count}
     return {"p90_norm": float(np.quantile(norms.values, 0.9)), **clipped}
-
-
-def _examples(sim: Running) -> dict[str, Any] | None:
-    """Return the privacy of single interactions; None without DP-SGD on the device."""
-    e, took_part = sim.experiment, sim.federation.counters.participation[sim.clients]
-    plan = plan_for(e.privacy, sim.federation.program, e.rounds)
-    if plan is None:
-        return None
-    median = float(np.median(took_part)) if len(took_part) else 0.0
-    return report_examples(plan, int(took_part.max(initial=0)), median, e.negatives)
 
 
 def _engine_speed(sim: Running) -> dict[str, float]:

@@ -14,8 +14,7 @@ from privacy.errors import InputError
 from privacy.table import Table
 
 if TYPE_CHECKING:
-    from edgefr.experiment.experiment import Experiment
-    from edgefr.simulation.callbacks import Callback
+    from edgefr.simulation.loop import Callback
     from edgefr.simulation.runs.run import Run
     from edgefr.simulation.stages.stage import Running
 
@@ -69,12 +68,12 @@ def trackers_of(names: Sequence[str]) -> list[Tracker]:
 
 
 @contextmanager
-def tracked(names: Sequence[str], run: Run, experiment: Experiment) -> Iterator[list[Callback]]:
+def tracked(names: Sequence[str], run: Run) -> Iterator[list[Callback]]:
     """Open a log at every tracker for the length of a block, and return the callbacks that tell them of rounds.
 
     A tracker that fails is warned of and told nothing more: the run goes on.
     """
-    settings = dict(_flat(read_values(experiment)))
+    settings = dict(_flat(read_values(run.experiment))) if names else {}
     with ExitStack() as stack:
         told = [Told(tracker.name, tracker.open(run, settings)) for tracker in trackers_of(names)]
         for one in told:

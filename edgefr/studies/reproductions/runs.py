@@ -18,13 +18,13 @@ from edgefr.data.prepared_data import Prepared
 from edgefr.engine.device import torch_device
 from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import FleetFile
-from edgefr.simulation.finish import finish_run
 from edgefr.simulation.loop import Training
 from edgefr.simulation.prepare import prepare
-from edgefr.simulation.resolve import resolve, with_shards
+from edgefr.simulation.resolve import resolve
 from edgefr.simulation.runs import checkpoint
 from edgefr.simulation.runs.keeper import owner
 from edgefr.simulation.runs.run import Run
+from edgefr.simulation.simulate import finish_run
 from edgefr.studies.campaign import finished, make_runs
 from edgefr.studies.jobs import HERE, Failed, Where
 from privacy.errors import InputError
@@ -175,4 +175,4 @@ def _started(run: Run, experiment: Experiment, prepared: Prepared, setting: Sett
 
 def _ready(experiment: Experiment, setting: Setting) -> tuple[Experiment, Prepared]:
     prepared = prepare(experiment, setting.data_dir, "cpu")
-    return with_shards(experiment, resolve(experiment, prepared, setting.fleet).shard_size), prepared
+    return resolve(experiment, prepared, setting.fleet).experiment, prepared

@@ -165,8 +165,7 @@ class Watched:
 def _rounds(job: TrialJob, experiment: Experiment, data_dir: Path | None) -> Watched:
     """Go through the rounds of a choice with one seed."""
     from edgefr.engine.device import torch_device
-    from edgefr.simulation.callbacks import measure
-    from edgefr.simulation.loop import Training
+    from edgefr.simulation.loop import Training, measure
     from edgefr.simulation.prepare import prepare
 
     device = torch_device(experiment.engine.device)
