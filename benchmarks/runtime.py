@@ -154,7 +154,7 @@ def prepare(folder: Path) -> None:
 def quantised(folder: Path) -> None:
     """The encoder in int8 at folder/encoder.i8.onnx, as bundles carry it."""
     from cloud.pooling import POOLINGS
-    from export.graphs import encoder_graph, load_encoder
+    from export.torch_encoder import encoder_graph, load_encoder
     from export.weights import beside, stored_as
 
     module = load_encoder(folder / "bert", POOLINGS["mean"].pool)
