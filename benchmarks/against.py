@@ -1,6 +1,6 @@
 """Two checkouts of edgefr on this machine, in alternation: whether the second is slower or bigger than the first.
 
-    python benchmarks/against.py OLD NEW [--pairs N] simulate --data ml-100k --set method=fedmf --set rounds=20
+    python benchmarks/against.py [--pairs N] OLD NEW simulate --data ml-100k --set method=fedmf --set rounds=20
 
 Both run the same experiment and take turns: a round of one, the same round of the other. A turn ends where the
 next round begins, so it holds what lies between rounds too: evaluation, who takes part, the clock. Of each pair of

@@ -20,13 +20,10 @@ from edgefr.studies.jobs import Failed, Where
 from edgefr.studies.jobs_on_ray import There, check, run_jobs
 from privacy.errors import InputError
 from tests.cli.commands import COMMAND, ROOT, environment, hear_interrupts
-from tests.cli.test_reproduce import data_dir
 from tests.clusters import at_work, is_at_work, lent, two_nodes
 from tests.durable.runs import differences, result
 from tests.noises import KEY
 from tests.sweep.test_resume import SETTINGS
-
-__all__ = ["data_dir"]  # a fixture that is used here too
 
 ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
@@ -261,18 +258,6 @@ def test_a_sweep_that_is_stopped_goes_on(cluster: Any, here: Path, tmp_path: Pat
         assert [path for path in out.iterdir() if path.name.startswith(".shared")] == []
     subprocess.run([*command, "--resume", out], cwd=ROOT, env=environment(tmp_path), check=True)
     assert_same_runs(here, out)
-
-
-def test_a_table_with_its_base_blocks_comes_to_the_same(cluster: Any, data_dir: Path, tmp_path: Path) -> None:
-    asked: dict[str, Any] = {"data": ["lastfm-2k"], "data_dir": data_dir, "seeds": 2, "overrides": ["rounds=1"]}
-    here = edgefr.reproduce("f3crec", ["table-7"], out=tmp_path / "here", **asked)
-    on_ray = {"workers": 2, "ray_address": cluster.address}
-    there = edgefr.reproduce("f3crec", ["table-7"], out=tmp_path / "there", **asked, **on_ray)
-    assert not there.failures
-    assert [path.name for path in (tmp_path / "there" / "bases").iterdir()]
-    table = "table-7.csv"
-    assert (tmp_path / "here" / table).read_bytes() == (tmp_path / "there" / table).read_bytes()
-    assert len(here.files) == len(there.files)
 
 
 def until(there: Any) -> None:

@@ -1,8 +1,4 @@
-"""A cohort is who takes part in a round, and what is counted of it and kept of its uploads.
-
-Owns: clients by the broadcast that they started from, counters, uploads by shard. Does not own: who is drawn
-(`edgefr.simulation.participation`), what a round does with them (`federation`).
-"""
+"""A cohort is who takes part in a round, and what is counted of it and kept of its uploads."""
 
 from __future__ import annotations
 

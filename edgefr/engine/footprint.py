@@ -43,8 +43,9 @@ def round_work(
     examples = sampler.train.counts[cohort] * (1 + sampler.negatives)
     travel = Travel.of(program, project, told)
     none = np.zeros(len(cohort), np.int64)
-    steps = sum((phase.epochs * np.maximum(_epoch(sampler, cohort, phase)[1], 1) for phase in phases), none)
-    read = sum((phase.epochs * _epoch(sampler, cohort, phase)[0] for phase in phases), none)
+    epochs = [(phase.epochs, *_epoch(sampler, cohort, phase)) for phase in phases]
+    steps = sum((count * np.maximum(each, 1) for count, _, each in epochs), none)
+    read = sum((count * examples for count, examples, _ in epochs), none)
     history = sampler.train.counts[cohort] if program.needs_history else 0  # read again at every step
     frozen = frozen_bytes(program)
     return Work(

@@ -23,19 +23,11 @@ HELD = 4
 
 
 class _OneProduct(TorchFunctionMode):
-    """This computes a shared matrix [n, d] times one vector per client [C, d, 1] as one matrix product:
-
-    25 times faster.
-    """
+    """This computes a shared matrix [n, d] times one vector per client [C, d, 1] as one product, 25 times faster."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if (
-            func is torch.matmul
-            and len(args) == 2
-            and args[0].dim() == 2
-            and args[1].dim() == 3
-            and args[1].shape[-1] == 1
-        ):
+        alike = func is torch.matmul and len(args) == 2 and args[0].dim() == 2 and args[1].dim() == 3
+        if alike and args[1].shape[-1] == 1:
             return torch.mm(args[1].squeeze(-1), args[0].T).unsqueeze(-1)
         return func(*args, **(kwargs or {}))
 

@@ -22,8 +22,8 @@ from privacy.errors import InputError
 Clients = npt.NDArray[np.int64]
 
 
-MEMORY = "memory."
 PIECE = 4096  # rows whose norms are taken at once
+MEMORY = "memory."
 """Private tensors whose names start so belong to the clients' memory; the program does not see them."""
 
 

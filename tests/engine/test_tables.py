@@ -189,12 +189,6 @@ def test_what_clients_get_and_the_broadcast_are_those_of_whole_tables() -> None:
         assert float((personal - mean).abs().max()) > 1e-2, "all clients got the same, so nothing was compared"
 
 
-def test_before_any_round_everybody_gets_the_first_broadcast() -> None:
-    made = federation(InProcess(inline.run), "gpfedrec", rule="graph")
-    got = made.tables["received.item"].rows(*pairs(CLIENTS, ITEMS)).view(CLIENTS, ITEMS, -1)
-    assert torch.equal(got, made.shared["item"].expand(CLIENTS, -1, -1))
-
-
 def test_the_graph_wants_everybody_to_start_from_one_broadcast() -> None:
     made = federation(InProcess(inline.run), "gpfedrec", rule="graph")
     late = [Group(EVERYONE[:3], 1, made.shared), Group(EVERYONE[3:], 1, made.shared)]

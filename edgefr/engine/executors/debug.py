@@ -162,10 +162,7 @@ def train_step(
     number: int,
     received: Tensors,
 ) -> None:
-    """Take one optimiser step; of `rows` tensors the batch's rows alone. `received`:
-
-    tensors as the client received them.
-    """
+    """Take one optimiser step; of `rows` tensors the batch's rows alone. `received`: as the client received them."""
     touched, place = batch.items.unique(return_inverse=True)
     where = {n: touched if work.program.specs[n].kind == "rows" else slice(None) for n in phase.uses}
     read = {**tensors, **received}

@@ -6,8 +6,6 @@ A *record* is one interaction with its negatives, drawn from all items but its o
 other interaction. A step takes up to batch_size / (1 + negatives) records and divides by that number, so a client with
 few records takes shorter steps. Every tensor that a phase trains is clipped and noised, private ones too, since later
 gradients depend on them; of a table every row is noised. Training after the rounds is `inline`'s.
-
-Owns: records, the step, which programs fit. Does not own: the guarantee (`privacy.example_plan`).
 """
 
 from __future__ import annotations

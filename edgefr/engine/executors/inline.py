@@ -3,8 +3,6 @@
 Clients' tensors are disjoint rows of bigger ones, so one backward of the summed losses gives each client its own
 gradient. Clients are sorted by falling activity, so those with a batch at a step are a prefix, and a step works on
 views. Item tables are never copied: a client's row is the broadcast's plus its change, and only changes are kept.
-
-Owns: layouts and the step loop. Does not own: draws, optimiser maths, aggregation.
 """
 
 from __future__ import annotations

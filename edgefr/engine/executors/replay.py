@@ -1,8 +1,4 @@
-"""Clients can draw their replay anew in every step, by scores of all items from their present tensors.
-
-Owns: those scores, and the step's examples with the drawn weights. Does not own: the draw (`edge.replay`), memories (a
-strategy), the step loop (executors).
-"""
+"""Clients can draw their replay anew in every step, by scores of all items from their present tensors."""
 
 from __future__ import annotations
 

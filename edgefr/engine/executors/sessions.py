@@ -3,9 +3,6 @@
 Every client has one window, so a step is the same for all: tensors are [clients, ...], item rows of all clients lie in
 one table, and one backward of the summed losses gives each client its own gradient. A row that some step of the round
 reads takes part in all of them, so Adam equals a device's on its whole table.
-
-Owns: the step loop of sessions, teachers and prototypes, scoring by windows. Does not own: draws (`edge.sessions`), a
-client's maths (programs), the server's prototypes (`cloud.prototypes`).
 """
 
 from __future__ import annotations
