@@ -107,26 +107,8 @@ def test_metrics_and_events(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     run = Run(tmp_path)
-    rows = [
-        {
-            "round": 1,
-            "split": "main",
-            "stage": "s",
-            "which": "valid",
-            "ranking": "sampled",
-            "metric": "HR@1",
-            "value": 0.5,
-        },
-        {
-            "round": None,
-            "split": "main",
-            "stage": "s",
-            "which": "test",
-            "ranking": "full",
-            "metric": "HR@1",
-            "value": 0.25,
-        },
-    ]
+    place = {"split": "main", "stage": "s", "which": "valid", "ranking": "full", "metric": "HR@1"}
+    rows = [{"round": 1, **place, "value": 0.5}, {"round": None, **place, "value": 0.25}]
     run.write_metrics(rows)
     assert pq.read_table(tmp_path / "metrics.parquet").to_pylist() == rows
     run.log.append([{"time": 0.0, "kind": "started"}])

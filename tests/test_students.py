@@ -13,7 +13,7 @@ from cloud.pooling import POOLINGS
 from cloud.settings import EncodeSettings
 from edgefr.experiment.experiment import Experiment
 from edgefr.experiment.sections import StudentSection
-from edgefr.simulation.encoders.smaller import least_squares, spread, students_of
+from edgefr.simulation.encoders.student import least_squares, spread, students_of
 from export.encoders import Reading, stage_encoders
 from export.quantise import cosine
 from export.staged_files import Staging

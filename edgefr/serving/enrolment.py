@@ -10,9 +10,8 @@ from pathlib import Path
 
 from edgefr.serving.certificate import own, pin_of
 from edgefr.serving.keys import Keys
-from edgefr.simulation.runs.device_users import users_by_class
 from edgefr.simulation.runs.run import Run
-from edgefr.simulation.runs.saved_model import open_model
+from edgefr.simulation.runs.saved_model import open_model, users_by_class
 from edgefr.simulation.runs.served_tensors import published
 from privacy.errors import unknown
 

@@ -34,15 +34,6 @@ OWN_ROWS = "clients recommend from item rows of their own in this run, which are
 ASKED, BEST, HELD_OUT = "asked for", "recommended", "held out"
 
 
-def explained(source: Run | Path, user: str | None, items: Sequence[str], k: int) -> Explained:
-    """Return what items lean on for a user of a run, or of a bundle that carries it (a folder or a zip).
-
-    No items: the `k` best, and of a run the held-out item where one is known. Raises `InputError` for a user or an item
-    that is not there, and for a method that says nothing of the kind.
-    """
-    return _of_bundle(source, user, items, k) if isinstance(source, Path) else _of_run(source, user, items, k)
-
-
 def _of_bundle(bundle: Path, user: str | None, items: Sequence[str], k: int) -> Explained:
     from edge.archive import opened
     from edge.recommender import Recommender
@@ -121,25 +112,6 @@ def reference_of(model: Any) -> Reference:
     return Reference(model.program, model.shared, Users.of(model))
 
 
-def item_maps(run: Run, users: Sequence[str]) -> list[ItemMap]:
-    """Lay out by t-SNE the items that users had and as many that they had not, as their clients have them.
-
-    Where a client makes something of its own of each item, such as FedCAR's c beside q, that is laid out with the
-    item's vector; else the vectors are. The same seed gives the same map. Raises `InputError` for users that are not in
-    the run, for methods whose clients have item rows of their own, and without scikit-learn.
-    """
-    from edgefr.simulation.runs.saved_model import open_model
-
-    model = open_model(run).model
-    if model.tables:
-        raise InputError(OWN_ROWS)
-    if not users or len(set(users)) < len(users):
-        raise InputError("name users to draw, each once")
-    numbers = [user_of(model.names.users, user) for user in users]
-    reference = reference_of(model)
-    return [_item_map(model, reference, user, run.experiment.seed) for user in numbers]
-
-
 def _item_map(model: Any, reference: Reference, user: int, seed: int) -> ItemMap:
     import torch
 
@@ -210,7 +182,7 @@ def explain(
     at_least_one(k=k)
     given = source.path if isinstance(source, Run) else Path(source)
     bundle = given.suffix == ".zip" or (given / "manifest.json").exists()
-    found = explained(given if bundle else Run.of(source), user, items, k)
+    found = _of_bundle(given, user, items, k) if bundle else _of_run(Run.of(source), user, items, k)
     if out is not None:
         found.write(Path(out))
     return found
@@ -220,13 +192,25 @@ def explain(
 def map_items(run: Run | str | Path, users: Sequence[str], *, out: str | Path | None = None) -> list[ItemMap]:
     """Lay out by t-SNE the items that users had, and as many that they had not, as their clients have them.
 
-    `out`: a folder for one picture of them all and the numbers. Raises `InputError` for users that are not in the run,
-    for methods whose clients have item rows of their own, and without scikit-learn (the extra `map`).
+    Where a client makes something of its own of each item, such as FedCAR's c beside q, that is laid out with the
+    item's vector. The same seed gives the same map. `out`: a folder for one picture of them all and the numbers. Raises
+    `InputError` for users that are not in the run, for methods whose clients have item rows of their own, and without
+    scikit-learn (the extra `map`).
 
     Example: ``edgefr.map_items("runs/car", ["u0000003", "u0000008"], out="maps")``
     """
 
-    found = item_maps(Run.of(run), users)
+    from edgefr.simulation.runs.saved_model import open_model
+
+    opened = Run.of(run)
+    model = open_model(opened).model
+    if model.tables:
+        raise InputError(OWN_ROWS)
+    if not users or len(set(users)) < len(users):
+        raise InputError("name users to draw, each once")
+    numbers = [user_of(model.names.users, user) for user in users]
+    reference = reference_of(model)
+    found = [_item_map(model, reference, user, opened.experiment.seed) for user in numbers]
     if out is not None:
         write_maps(found, Path(out))
     return found

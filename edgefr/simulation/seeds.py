@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgefr.config.arguments import checked
 from edgefr.config.executors import WHO_WORKS
@@ -21,9 +21,6 @@ from privacy.errors import InputError
 from privacy.files import write_json
 from privacy.noise_key import NoiseKey
 from privacy.progress import Progress
-
-if TYPE_CHECKING:
-    pass
 
 
 @watched()

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -140,28 +139,6 @@ def test_the_same_seed_gives_the_same_run(transfr: Made, place: Path, tmp_path: 
 
 def test_another_seed_gives_another_run(fedmf: Made) -> None:
     assert values(Run(fedmf.run.path / "seed-0")) != values(Run(fedmf.run.path / "seed-1"))
-
-
-def agree(run: Run, other: Run, tolerance: float) -> None:
-    """Metrics and tensors of two runs differ by no more than `tolerance`."""
-    found, expected = values(run), values(other)
-    assert found.keys() == expected.keys()
-    assert max(abs(found[key] - expected[key]) for key in expected) <= tolerance
-    tensors = other.read_tensors("model")
-    for name, value in run.read_tensors("model").items():
-        np.testing.assert_allclose(value.numpy(), tensors[name].numpy(), atol=tolerance)
-
-
-@pytest.mark.usefixtures("inside")
-def test_the_plain_executor_agrees(transfr: Made, place: Path, tmp_path: Path) -> None:
-    agree(again(place, tmp_path / "debug", "engine.executor=debug"), transfr.run, 1e-4)
-
-
-@pytest.mark.usefixtures("inside")
-def test_shard_sizes_agree(fedmf: Made, place: Path, tmp_path: Path) -> None:
-    run = again(place, tmp_path / "single", "engine.shard_size=1", file="tiny-fedmf.yaml")
-    assert run.experiment.engine.shard_size == 1
-    agree(run, Run(fedmf.run.path / "seed-0"), 1e-5)
 
 
 def test_seeds_give_mean_and_sd(fedmf: Made) -> None:

@@ -147,14 +147,6 @@ def test_the_newest_two_are_kept(three: Path) -> None:
     assert read(three) == (100_000_000, [])
 
 
-def test_the_same_round_may_be_written_again(three: Path) -> None:
-    checkpoint.write(three, 3, {"n": "again"}, OWNER)
-    found = checkpoint.newest(three, OWNER, pytest.fail)
-    assert found is not None
-    assert found.state == {"n": "again"}
-    assert len(list(three.iterdir())) == 2
-
-
 @pytest.mark.parametrize("file", FILES)
 def test_any_flipped_byte_or_cut_is_noticed(file: str, three: Path) -> None:
     path = three / "round-00000003" / file

@@ -55,13 +55,6 @@ def test_checkpoints_can_be_had_more_seldom_from_then_on(broken: Path, whole: Pa
     assert runs.differences(broken, runs.result(whole)) == []
 
 
-def test_a_finished_run_is_left_alone(whole: Path, cli: Cli) -> None:
-    before = tree(whole)
-    line = refused(*cli("simulate", "--resume", whole))
-    assert line == f"error: the run in {whole} is finished; nothing is left to be done"
-    assert tree(whole) == before
-
-
 def test_what_is_no_run_is_refused(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "devices.yaml").write_text("mine")
@@ -153,14 +146,6 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_warning(file: str, broken: P
     (line,) = err.splitlines()
     assert line.startswith(f"warning: checkpoint {broken / 'checkpoint' / 'round-00000004'} is damaged")
     assert line.endswith("going on from the one before")
-    assert runs.differences(broken, runs.result(whole)) == []
-
-
-def test_without_a_whole_checkpoint_it_starts_from_the_beginning(broken: Path, whole: Path, cli: Cli) -> None:
-    damage(broken / "checkpoint" / "round-00000003" / "state.json")
-    code, _, err = cli("simulate", "--no-bundles", "--resume", broken)
-    assert code == 0
-    assert err.splitlines()[-1].endswith("is whole; starting from the beginning")
     assert runs.differences(broken, runs.result(whole)) == []
 
 
@@ -272,9 +257,3 @@ def test_who_interrupts_a_run_is_told_the_line_that_goes_on_with_it(
     code, _, err = cli("simulate", *line.split()[5:])
     assert (code, err) == (0, "")
     assert not (out / "bundles").exists()
-
-
-def test_data_that_cannot_be_read_leave_no_trace_of_a_new_run(place: Path, cli: Cli, tmp_path: Path) -> None:
-    options: list[Any] = ["--experiment", place / "fedmf.yaml", "--set", "protocol.min_interactions=9999"]
-    assert "no user" in refused(*cli("simulate", *options, "--out", tmp_path / "run"))
-    assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ from edgefr.data.readers.demo import DemoOptions, generate
 from edgefr.experiment.experiment import load_experiment
 from edgefr.metrics.cutoffs import METRICS, at_cutoffs, metrics_at
 from edgefr.simulation.evaluation.beyond import About, Listed, top_lists
-from edgefr.simulation.evaluation.lists import topk
+from edgefr.simulation.evaluation.lists import rank_lists
 from edgefr.simulation.evaluation.references import popularity_of
 from privacy.errors import InputError
 from tests.metrics.ranx_alone import evaluated
@@ -61,7 +61,9 @@ def test_against_ranx():
     run = {f"u{u:03}": {f"i{i}": float(scores[u, i]) for i in range(items)} for u in range(users)}
     pairs = {"mrr": "MRR", "map": "MAP", "precision": "Precision"}
     expected = evaluated(truth, run, [f"{name}@{k}" for name in pairs for k in (5, 20)])
-    found = topk(scores, Ragged.from_lists(targets), [5, 20], named=list(pairs.values()))
+    everyone, held, none = np.arange(len(scores)), Ragged.from_lists(targets), Ragged.empty(len(scores))
+    score = lambda u, _: scores[u]  # noqa: E731
+    found = rank_lists(score, np.arange(scores.shape[1]), everyone, held, none, [5, 20], named=list(pairs.values()))
     for theirs, ours in pairs.items():
         for k in (5, 20):
             assert found[f"{ours}@{k}"].mean() == pytest.approx(expected[f"{theirs}@{k}"], abs=1e-9)

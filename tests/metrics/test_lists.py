@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edge.ragged import Ragged
 from edgefr.simulation.evaluation import lists, references
-from edgefr.simulation.evaluation.lists import rank_lists, topk
+from edgefr.simulation.evaluation.lists import rank_lists
 from privacy.errors import InputError
 
 KS = [1, 3, 9, 20]
@@ -116,16 +116,6 @@ def test_by_hand():
     assert found["NDCG@4"] == pytest.approx([(1 / math.log2(3) + 1 / math.log2(5)) / (1 + 1 / math.log2(3) + 0.5)])
 
 
-def test_a_constant_scorer_ranks_a_list_last_not_first():
-    everyone = np.arange(3)
-    targets, nothing = Ragged.from_lists([[0, 5], [2], []]), Ragged.empty(3)
-    found = rank_lists(lambda u, i: np.zeros((len(u), 6)), np.arange(6), everyone, targets, nothing, [4, 5, 6])
-    assert found["Recall@4"][:2].tolist() == [0, 0]
-    assert found["Recall@5"][:2].tolist() == [0.5, 0]
-    assert found["Recall@6"][:2].tolist() == [1, 1]
-    assert np.isnan(found["Recall@6"][2])
-
-
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int64, np.uint8, np.bool_])
 def test_scores_of_any_number_type(dtype):
     scores = np.array([[1, 0, 1, 0], [0, 1, 1, 1]]).astype(dtype)
@@ -166,21 +156,6 @@ def test_a_chunk_at_a_time_and_never_the_whole_table():
     assert peak < users * items * 4 * 0.75, "all scores at once are 60 MB"
 
 
-def test_progress_is_told_per_chunk():
-    told: list[tuple] = []
-    rank_lists(
-        lambda u, i: np.zeros((len(u), 4)),
-        np.arange(4),
-        np.arange(5),
-        Ragged.from_lists([[0]] * 5),
-        Ragged.empty(5),
-        [1],
-        chunk=2,
-        progress=lambda *event: told.append(event),
-    )
-    assert told == [("evaluate", n, 5, "users") for n in (2, 4, 5)]
-
-
 def test_nobody_is_no_error():
     found = rank_lists(lambda u, i: np.zeros((0, 4)), np.arange(4), np.arange(0), Ragged.empty(0), Ragged.empty(0), [1])
     assert {name: values.shape for name, values in found.items()} == dict.fromkeys(("HR@1", "NDCG@1", "Recall@1"), (0,))
@@ -214,8 +189,6 @@ def test_faults_of_the_caller():
         ask([[1]], width=4)
     with pytest.raises(InputError, match="whole cut-offs"):
         ask([[1]], ks=(0,))
-    with pytest.raises(ValueError, match="item 2 is left out, but there are scores of 2 items only"):
-        topk(np.zeros((1, 2)), Ragged.from_lists([[0]]), [1], Ragged.from_lists([[2]]))
 
 
 def test_the_same_item_may_be_held_out_for_two_users():

@@ -9,7 +9,7 @@ from edge.ragged import Ragged
 from edgefr.data.splits.leave_one_out import LeaveOneOut
 from edgefr.data.splits.split import Split
 from edgefr.simulation.evaluation import references
-from edgefr.simulation.evaluation.lists import topk
+from edgefr.simulation.evaluation.lists import rank_lists
 from edgefr.simulation.evaluation.ranking import Ranking, evaluate
 from privacy.errors import InputError
 from tests.data.tables import dataset
@@ -154,59 +154,6 @@ def test_cut_offs_are_whole_and_positive(ks):
         Ranking(np.array([0]), np.array([1])).metrics(ks)
 
 
-cases = st.lists(
-    st.tuples(st.lists(levels, min_size=9, max_size=9), st.sets(st.integers(0, 8)), st.sets(st.integers(0, 8))),
-    min_size=1,
-    max_size=6,
-)
-
-
-def literal_order(scores, targets, left_out):
-    """Items best first: by score, targets behind their ties, NaN last, left-out items nowhere."""
-
-    def place(item):
-        s = scores[item]
-        return (math.isnan(s), 0.0 if math.isnan(s) else -s, item in targets, item)
-
-    return sorted((i for i in range(len(scores)) if i not in left_out), key=place)
-
-
-@given(cases)
-@settings(max_examples=150)
-def test_topk_against_a_sort_per_user(rows):
-    scores = np.array([r[0] for r in rows])
-    targets = Ragged.from_lists([sorted(r[1]) for r in rows])
-    out = Ragged.from_lists([sorted(r[2] - r[1]) for r in rows])
-    found = topk(scores, targets, KS, leave_out=out)
-    order = [literal_order(s, t, o - t) for s, t, o in rows]
-    lists = np.array([o + [-1] * (10 - len(o)) for o in order])
-    listed = topk(lists, targets, KS)
-    for k in KS:
-        for at, name in enumerate((f"HR@{k}", f"NDCG@{k}", f"Recall@{k}")):
-            for u, (_, wanted, _) in enumerate(rows):
-                expected = math.nan
-                if wanted:
-                    expected = literal_metrics([1 + order[u].index(i) for i in sorted(wanted)], k)[at]
-                assert found[name][u] == pytest.approx(expected, nan_ok=True)
-                assert listed[name][u] == pytest.approx(expected, nan_ok=True)
-
-
-def test_topk_equals_evaluate_where_there_is_one_target(split):
-    table = np.random.default_rng(2).integers(0, 9, size=(31, 40)).astype(float)
-    whole = evaluate(scorer_of(table, split), split, "test", "full")
-    users = whole.users
-    own = [[*split.train[u].tolist(), int(split.valid[u])] for u in users.tolist()]
-    target = Ragged.from_lists([[i] for i in split.test[users].tolist()])
-    found = topk(table[users], target, KS, leave_out=Ragged.from_lists(own))
-    for name, values in whole.per_user(KS).items():
-        assert found[name] == pytest.approx(values)
-
-
-def test_topk_refuses_lists_that_are_too_short():
-    with pytest.raises(ValueError, match="lists of 2 items cannot give metrics at 3"):
-        topk(np.array([[1, 2]]), Ragged.from_lists([[1]]), [3])
-
-
 def test_against_ranx():
     """The same HR, NDCG and Recall as a well-kept library, many targets per user, no ties."""
     rng = np.random.default_rng(3)
@@ -217,7 +164,14 @@ def test_against_ranx():
     run = {f"u{u:03}": {f"i{i}": float(scores[u, i]) for i in range(items)} for u in range(users)}
     names = [f"{m}@{k}" for m in ("hit_rate", "ndcg", "recall") for k in (5, 10, 20)]
     expected = evaluated(truth, run, names)
-    found = topk(scores, Ragged.from_lists(targets), [5, 10, 20])
+    found = rank_lists(
+        lambda some, _: scores[some],
+        np.arange(items),
+        np.arange(users),
+        Ragged.from_lists(targets),
+        Ragged.empty(users),
+        [5, 10, 20],
+    )
     for theirs, ours in (("hit_rate", "HR"), ("ndcg", "NDCG"), ("recall", "Recall")):
         for k in (5, 10, 20):
             assert found[f"{ours}@{k}"].mean() == pytest.approx(expected[f"{theirs}@{k}"], abs=1e-9)
@@ -235,12 +189,6 @@ def test_what_is_unknown_is_tied_and_metrics_are_means_over_all_ranks(split, ran
             expected = [sum(values) / last for values in zip(*by_hand, strict=True)]
             assert [each[f"{name}@{k}"][at] for name in ("HR", "NDCG", "Recall")] == pytest.approx(expected)
             assert each[f"MRR@{k}"][at] == pytest.approx(sum(1 / r for r in range(1, min(k, last) + 1)) / last)
-
-
-def test_a_tie_of_known_items_counts_against_the_target_still(split):
-    found = evaluate(lambda users, items: np.zeros((len(users), 13)), split, "test", "sampled")
-    assert set(found.ranks.tolist()) == {13}
-    assert found.metrics([10])["HR@10"] == 0
 
 
 def test_lists_of_what_is_unknown_are_those_of_chance(split):

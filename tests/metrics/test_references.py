@@ -25,13 +25,6 @@ def test_popularity_counts_train_only_and_is_the_same_for_everyone():
     assert some.tolist() == [[2, 4], [0, 2]]
 
 
-def test_popularity_of_any_lists_is_that_of_a_split_with_the_same_train(target):
-    of_split, of_lists = references.popularity(target), references.popularity_of(target.train, target.pool)
-    users = np.array([0, 7, 31])
-    assert (of_lists(users, None) == of_split(users, None)).all()
-    assert (of_lists(users, target.test_candidates[:3]) == of_split(users, target.test_candidates[:3])).all()
-
-
 def test_popularity_counts_what_is_not_in_the_pool_and_ranks_only_what_is():
     train = Ragged.from_lists([[2, 9], [], [2, 3]])
     score = references.popularity_of(train, np.array([2, 3, 5]))

@@ -67,43 +67,6 @@ def rank_lists(
     return at_cutoffs(Ragged(ranks, targets.offsets), ks, named)
 
 
-def topk(
-    ranked: np.ndarray,
-    targets: Ragged,
-    ks: Sequence[int],
-    leave_out: Ragged | None = None,
-    named: Sequence[str] = (),
-) -> dict[str, npt.NDArray[np.float64]]:
-    """Return HR@k, NDCG@k and Recall@k per user, float64 [n], from scores or from lists that somebody else made.
-
-    `ranked` is float scores [n, items] or whole numbers [n, K]: each user's recommended items, best first, K
-    at least max(ks), -1 where the list ends. `targets[u]` are user u's held-out items (columns) without repeats;
-    `leave_out[u]` items that are not ranked (scores only). Everything else as in `rank_lists`.
-
-    >>> topk(np.array([[0.1, 0.9, 0.5]]), Ragged.from_lists([[0, 1]]), [2])["Recall@2"].tolist()
-    [0.5]
-    """
-    check_cutoffs(ks)
-    if len(ranked) != len(targets):
-        raise ValueError(f"{len(ranked)} rows of scores but {len(targets)} rows of targets")
-    if np.issubdtype(ranked.dtype, np.integer):
-        if ranked.shape[1] < max(ks):
-            raise ValueError(f"lists of {ranked.shape[1]} items cannot give metrics at {max(ks)}")
-        return at_cutoffs(_listed_ranks(ranked, targets), ks, named)
-    hidden = Ragged.empty(len(ranked)) if leave_out is None else leave_out
-    if hidden.values.max(initial=-1) >= ranked.shape[1]:
-        raise ValueError(
-            f"item {hidden.values.max()} is left out, but there are scores of {ranked.shape[1]} items only"
-        )
-    return at_cutoffs(Ragged(_ranks(ranked, targets, hidden, max(ks)), targets.offsets), ks, named)
-
-
-def _listed_ranks(top: np.ndarray, targets: Ragged) -> Ragged:
-    hit = top[targets.rows] == targets.values[:, None]
-    ranks = np.where(hit.any(axis=1), hit.argmax(axis=1) + 1, _UNLISTED)
-    return Ragged(ranks.astype(np.int64), targets.offsets)
-
-
 def _part(rows: Ragged, start: int, stop: int) -> Ragged:
     """Rows start..stop as views."""
     offsets = rows.offsets[start : stop + 1]

@@ -31,6 +31,7 @@ from privacy import keyed
 Users = npt.NDArray[np.int64]
 PerUser = dict[str, npt.NDArray[np.float64]]
 Groups = Mapping[str, npt.NDArray[np.bool_]]
+Head = dict[str, Any]
 Tested = tuple[Users, PerUser]
 """Users [n] and their metrics, float64 [n] each."""
 
@@ -48,6 +49,12 @@ class Asked:
     stage: str
     after: str
     round: int | None = None
+
+
+def _head(of: Asked, on: str, which: Which, ranking: str, mask: str) -> Head:
+    """Return what all rows of one question have: whose model, on what, and how it was asked."""
+    head: Head = {"after": of.after, "on": on, "stage": of.stage, "group": "all", "which": which}
+    return {**head, "ranking": ranking, "mask": mask, "round": of.round}
 
 
 @dataclass
@@ -92,7 +99,7 @@ class Measurements:
             users = self.sample(block.users("valid"), self.settings.curve_users, "curve users")
             hidden, named = block.train.take(users), self.settings.metrics
             found = rank_lists(score, block.pool, users, block.valid.take(users), hidden, self.settings.k, named=named)
-            return self._add(of, block.name, "valid", "full", MASKS[0], users, found)
+            return self._add(_head(of, block.name, "valid", "full", MASKS[0]), users, found)
 
     def lists(self, of: Asked, after: Block, on: Block, score: Scorer) -> None:
         """Ask a model of block `after` for the held-out items of block `on` by full ranking, under either mask.
@@ -108,14 +115,16 @@ class Measurements:
                 hidden = current if mask == MASKS[0] else joined(after.past.take(users), current)
                 targets = on.test.take(users)
                 found = rank_lists(score, after.pool, users, targets, hidden, self.settings.k, named=named)
-                found |= self._beyond(of, (on.name, mask), after, (users, found), score, hidden)
-                self._add(of, on.name, "test", "full", mask, users, found, groups)
+                head = _head(of, on.name, "test", "full", mask)
+                found |= self._beyond(head, after, (users, found), score, hidden)
+                self._add(head, users, found, groups)
 
     def groups(self, of: Asked, split: Split, groups: Groups) -> None:
         """Add rows of groups of the users whom `candidates` tested, by name: bool [users of the test] each."""
         _, found = self.users[of.stage, split.name, "sampled"]
+        head = _head(of, split.name, "test", "sampled", NOTHING)
         for group, members in groups.items():
-            self._group(of, split.name, "test", "sampled", NOTHING, group, found, members)
+            self._group(head, group, found, members)
 
     def sample(self, users: Users, size: int, purpose: str) -> Users:
         """Draw a keyed sample of users (all of them if there are no more than `size`)."""
@@ -178,14 +187,13 @@ class Measurements:
     ) -> dict[str, float]:
         found = evaluate(score, split, which, ranking, users=users).per_user(self.settings.k, self.settings.metrics)
         mask = MASKS[1] if ranking == "full" and not split.repeats else NOTHING
+        head = _head(of, split.name, which, ranking, mask)
         if ranking == "full" and which == "test" and of.round is None:
             hidden = left_out(split, users, which)
-            found |= self._beyond(of, (split.name, mask), split, (users, found), score, hidden)
-        return self._add(of, split.name, which, ranking, mask, users, found)
+            found |= self._beyond(head, split, (users, found), score, hidden)
+        return self._add(head, users, found)
 
-    def _beyond(
-        self, of: Asked, on: tuple[str, str], task: Task, tested: Tested, score: Scorer, hidden: Ragged
-    ) -> PerUser:
+    def _beyond(self, head: Head, task: Task, tested: Tested, score: Scorer, hidden: Ragged) -> PerUser:
         """Measure the recommended lists by the metrics that are named, and return those that every user has.
 
         Of the others rows are added: one number for all, or a mean over the users of whom something can be said.
@@ -197,8 +205,6 @@ class Measurements:
             return out
         users, found = tested
         lists = top_lists(score, task.pool, users, hidden, max(self.settings.k))
-        head = {"after": of.after, "on": on[0], "stage": of.stage, "group": "all", "which": "test"}
-        head |= {"ranking": "full", "mask": on[1], "round": None}  # type: ignore[dict-item]
         for k in self.settings.k:
             own = {name.removesuffix(f"@{k}"): values for name, values in found.items() if name.endswith(f"@{k}")}
             listed = Listed(k, users, lists[:, :k], task, self.about, own)
@@ -213,46 +219,24 @@ class Measurements:
                     self.rows.append({**head, "metric": name, **row})
         return out
 
-    def _add(
-        self,
-        of: Asked,
-        on: str,
-        which: Which,
-        ranking: str,
-        mask: str,
-        users: Users,
-        found: PerUser,
-        groups: Groups | None = None,
-    ) -> dict[str, float]:
+    def _add(self, head: Head, users: Users, found: PerUser, groups: Groups | None = None) -> dict[str, float]:
         """Add the rows of everybody asked and of every group; returns everybody's metrics."""
-        if which == "test" and of.round is None:
-            self.users.setdefault((of.stage, on, ranking), (users, found))  # later blocks ask about it once more
-        everybody = np.ones(len(users), np.bool_)
-        means = self._group(of, on, which, ranking, mask, "all", found, everybody)
+        if head["which"] == "test" and head["round"] is None:  # later blocks ask about it once more
+            self.users.setdefault((head["stage"], head["on"], head["ranking"]), (users, found))
+        means = self._group(head, "all", found, np.ones(len(users), np.bool_))
         for group, members in (groups or {}).items():
-            self._group(of, on, which, ranking, mask, group, found, members)
+            self._group(head, group, found, members)
         return means
 
-    def _group(
-        self,
-        of: Asked,
-        on: str,
-        which: Which,
-        ranking: str,
-        mask: str,
-        group: str,
-        found: PerUser,
-        members: npt.NDArray[np.bool_],
-    ) -> dict[str, float]:
+    def _group(self, head: Head, group: str, found: PerUser, members: npt.NDArray[np.bool_]) -> dict[str, float]:
         """Add one row per metric: the mean over the members of a group, NaN over nobody."""
         number = int(members.sum())
-        head = {"after": of.after, "on": on, "stage": of.stage, "group": group, "which": which}
-        head |= {"ranking": ranking, "mask": mask, "round": of.round}  # type: ignore[dict-item]
         whole = number == len(members)
         means = {
             name: float((values if whole else values[members]).mean()) if number else float("nan")
             for name, values in found.items()
         }
+        head = {**head, "group": group}
         self.rows += [{**head, "metric": name, "value": value, "users": number} for name, value in means.items()]
         return means
 

@@ -1,4 +1,4 @@
-"""These lines are the table of protocols that ship: each is in a file of its own.
+"""These lines are the table of protocols that ship: each is a class in a file here.
 
 Owns: the tasks that a protocol cuts and the stages over them. Does not own: how a data set is split
 (`edgefr.data.splits`).
@@ -6,8 +6,7 @@ Owns: the tasks that a protocol cuts and the stages over them. Does not own: how
 
 from edgefr.data.protocol import PROTOCOLS
 from edgefr.simulation.protocols.blocks import OverBlocks
-from edgefr.simulation.protocols.cross_domain import AcrossDomains
-from edgefr.simulation.protocols.leave_one_out import ByLeavingOneOut
+from edgefr.simulation.protocols.leave_one_out import AcrossDomains, ByLeavingOneOut
 from edgefr.simulation.protocols.sessions import OverSessions
 
 PROTOCOLS.register(ByLeavingOneOut())

@@ -1,4 +1,4 @@
-"""Leave-one-out is a protocol: rounds over one split, then local training and tests."""
+"""Leave-one-out is a protocol, within a domain and across: rounds over one split, then local training and tests."""
 
 from __future__ import annotations
 
@@ -63,6 +63,18 @@ class ByLeavingOneOut(RunProtocol):
     def stages(self, experiment: Experiment, prepared: Prepared) -> tuple[Stage, ...]:
 
         return over_splits(experiment, prepared)
+
+
+class AcrossDomains(ByLeavingOneOut):
+    """TransFR's cross-domain task: clients learn in one domain; those who are in another too are tested there."""
+
+    name = "cross-domain"
+    settings = CrossDomain
+    own = (*ByLeavingOneOut.own, "encoder.fit", "model.adapter_fit")
+    tuned = False  # what counts is the other domain, which no round measures
+
+    def unserved(self, experiment: Experiment) -> str | None:
+        return "a device learns from items of one domain: use protocol.name=leave-one-out"
 
 
 def _constant(candidates: int, cutoffs: Sequence[int]) -> str:

@@ -42,21 +42,16 @@ class Run(RunFolder):
         return pd.DataFrame(found, columns=["item", "title", "score"]).assign(basis=found.basis)
 
     def brief(self) -> Sequence[RenderableType]:
-        """Return what a shell or a notebook shows of the run: what came out, and where it is."""
-        return _brief(self)
-
-
-def _brief(run: Run) -> list[RenderableType]:
-    """Return what a shell or a notebook shows of a run: its first screen, or what it lacks if it did not end."""
-    place = Text(f"run: {run.path}", no_wrap=True)
-    if not (run.path / "summary.json").is_file():
-        mend = "edgefr.resume goes on with it" if (run.path / "experiment.yaml").is_file() else "nothing is in it yet"
-        return [f"a run without a summary: {mend}", place]
-    try:
-        summary = told(run)
-        if "verdicts" not in summary:
-            return [*seed_tables(summary)[:1], place]
-        *lines, place = first_screen(summary, run.path)
-        return [*lines, place]
-    except (LookupError, TypeError, AttributeError, ValueError):  # what is not of a summary's form
-        return ["a run whose summary cannot be read; run the experiment again", place]
+        """Return what a shell or a notebook shows of the run: its first screen, or what it lacks if it did not end."""
+        place = Text(f"run: {self.path}", no_wrap=True)
+        if not (self.path / "summary.json").is_file():
+            begun = (self.path / "experiment.yaml").is_file()
+            mend = "edgefr.resume goes on with it" if begun else "nothing is in it yet"
+            return [f"a run without a summary: {mend}", place]
+        try:
+            summary = told(self)
+            if "verdicts" not in summary:
+                return [*seed_tables(summary)[:1], place]
+            return first_screen(summary, self.path)
+        except (LookupError, TypeError, AttributeError, ValueError):  # what is not of a summary's form
+            return ["a run whose summary cannot be read; run the experiment again", place]
