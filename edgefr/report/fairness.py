@@ -11,7 +11,6 @@ from edgefr.report.small_groups import FEW, FEWEST, WHY
 
 
 def _known(value: float) -> float | None:
-    """Return a value for JSON, which has no NaN."""
     return None if math.isnan(value) else float(value)
 
 
@@ -64,7 +63,6 @@ def _row(name: str, row: dict[str, Any], metrics: list[str]) -> dict[str, str]:
 
 
 def _why(fleet: dict[str, Any]) -> list[str]:
-    """Say why classes are not told of, where any is not."""
     return [WHY] if any(row.get("few") for row in fleet["classes"].values()) else []
 
 

@@ -9,9 +9,9 @@ FAULTS = (
     # --- figures that are shown
     Fault(
         "the page forgets what is sent up",
-        "edgefr/report/web/costs.py",
-        "return {q: (down[q] + up[q]) / 1e6 for q in",
-        "return {q: down[q] / 1e6 for q in",
+        "edgefr/report/fleet.py",
+        "found = {q: (down[q] + up[q]) / 1e6 for q in",
+        "found = {q: down[q] / 1e6 for q in",
         f"{COSTS}::test_what_a_round_moves_is_what_is_fetched_and_what_is_sent",
     ),
     Fault(
@@ -23,9 +23,9 @@ FAULTS = (
     ),
     Fault(
         "the slowest class is that of the slowest median",
-        "edgefr/report/web/costs.py",
-        'known = [(label, spread["p90"])',
-        'known = [(label, spread["p50"])',
+        "edgefr/report/fleet.py",
+        'found = [(values["p90"], one)',
+        'found = [(values["p50"], one)',
         f"{COSTS}::test_the_slowest_is_by_its_slowest_tenth_and_not_by_its_median",
     ),
     Fault(

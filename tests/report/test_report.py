@@ -50,6 +50,8 @@ def fleet(**classes: dict) -> dict:
 
 GAIN = {"value": 0.125, "difference": 0.125, "low": -0.01, "high": 0.26}
 
+LEARNED = {"metric": "NDCG@5", "ranking": "full", "users": 1, "value": 0.25, "against": {"popularity": GAIN}}
+
 
 def summary(**values: object) -> dict:
     stages = {"federated": {"HR@5": 0.5, "NDCG@5": 0.25, "Recall@5": 0.5}}
@@ -61,7 +63,7 @@ def summary(**values: object) -> dict:
     }
     return {
         **{"method": "fedmf", "data": "demo", "stage": "federated", "stages": {"main": stages}},
-        **{"learning": {"main": {"federated": {"metric": "NDCG@5", "against": {"popularity": GAIN}}}}},
+        **{"learning": {"main": {"federated": LEARNED}}},
         **{"references": {"main": references}, "full_ranking": {"users": 1, "main": stages | references}},
         **{"engine": engine, "fleet": fleet(), "bundles": [], "validation": {"main": references}},
         **values,
@@ -183,6 +185,8 @@ def test_figures_are_drawn_the_same_each_time(tmp_path: Path) -> None:
             "which": "valid",
             "ranking": "sampled",
             "metric": metric,
+            "group": "all",
+            "after": "main",
             "value": number / 10,
         }
         for number in (1, 2)

@@ -82,7 +82,6 @@ def test_a_trial_writes_what_validation_said_and_nothing_else(job: TrialJob) -> 
     value = trials.make(job, None)
     assert [path.name for path in job.out.iterdir()] == [trials.RECORD.name]
     found = trials.read(job.out)
-    assert found is not None
     assert trials.value_of(found) == value > 0
     assert [run["seed"] for run in found["runs"]] == [1000, 1001]
     assert [[number for number, _ in run["curve"]] for run in found["runs"]] == [[1, 2, 3, 4]] * 2

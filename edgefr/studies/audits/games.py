@@ -7,7 +7,6 @@
     game-steps  was this interaction there?    in what the steps of DP-SGD make of it
 
 The last three know the law of the noise, and guess by the likelihood ratio; and they see what has no noise at all.
-Owns: worlds, scores. Does not own: the bound that guesses prove (`privacy.audits`), how planted clients get through.
 """
 
 from __future__ import annotations
@@ -150,12 +149,10 @@ def _planted(plan: Plan, bound: float, there: Bools) -> Floats:
 
 
 def _passed(plan: Plan, updates: Floats, key: int, numbers: range) -> Floats:
-    """Return what the mechanism lets through of uploads [C, width], added up over rounds: [width]."""
     return through(plan, updates, key, numbers).sum(axis=0)
 
 
 def _claimed(plan: Plan, releases: int, delta: float) -> float:
-    """Return what the run's accounting guarantees for so many releases of one client."""
     return composed([(plan.event, releases)], delta).epsilon if plan.noise is not None else math.inf
 
 
@@ -222,7 +219,6 @@ def tell_apart(
 
 
 def _short(target: AttackTarget) -> dict[str, TensorSpec]:
-    """Return the tensor that is attacked: a table that leaves the device, cut to `ROWS`, or the first tensor of all."""
     name = target.table or target.sent[0]
     spec = target.program.specs[name]
     return {name: replace(spec, shape=(min(ROWS, spec.shape[0]), *spec.shape[1:]))}
@@ -243,7 +239,6 @@ def _worlds(channel: Channel, other: bool) -> Worlds:
 
 
 def _clipped(channel: Channel, known: Canary) -> Floats:
-    """Return what a planted client's upload is on average: clipped, without noise."""
     whole = np.concatenate([value.ravel() for value in channel.meant([known], 1).values()])
     norm = np.abs(whole).sum()  # one value alone is planted, so its norms are alike
     return whole if not norm or channel.clip is None else whole * min(1.0, channel.clip / norm)
