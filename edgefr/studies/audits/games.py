@@ -72,17 +72,21 @@ def play(
             found[batch] = _passed(plan, updates, keyed.key(seed, purposes.GAME, target), numbers)
             progress("game", (1 - target) * batches + batch + 1, 2 * batches, "")
         worlds.append(found.ravel())
+    return _of_draws("game", np.stack(worlds), delta, seed, _claimed(plan, releases, delta), releases)
+
+
+def _of_draws(name: str, worlds: Floats, delta: float, seed: int, claimed: float, releases: int = 1) -> Finding:
+    """Return what scores in two worlds [2, draws] come to."""
     lower, counts = game_bound(worlds[0], worlds[1], delta)
-    group = (np.concatenate(worlds), np.repeat([True, False], [len(w) for w in worlds]))
-    apart = leak([group], keyed.generator(seed, purposes.null("game")), deals=20)
+    group = (worlds.ravel(), np.repeat([True, False], worlds.shape[1]))
     return Finding.of_leak(
-        "game",
+        name,
         "client",
-        apart,
+        leak([group], keyed.generator(seed, purposes.null(name)), deals=20),
         eps_lb95=lower,
-        claimed=_claimed(plan, releases, delta),
+        claimed=claimed,
         releases=releases,
-        of=len(group[0]),
+        of=worlds.size,
         counts=counts,
         bounded="rates",
         seed=seed,
@@ -203,19 +207,7 @@ def tell_apart(
             scores[world, draw] = _score(channel, seen, means)
             progress(name, world * (trials // 2) + draw + 1, 2 * (trials // 2), "")
     delta = target.experiment.privacy.delta
-    lower, counts = game_bound(scores[0], scores[1], delta)
-    group = (scores.ravel(), np.repeat([True, False], trials // 2))
-    return Finding.of_leak(
-        name,
-        "client",
-        leak([group], keyed.generator(channel.seed, purposes.null(name)), deals=20),
-        eps_lb95=lower,
-        claimed=composed([(event, 1)], delta).epsilon,
-        of=group[0].size,
-        counts=counts,
-        bounded="rates",
-        seed=channel.seed,
-    )
+    return _of_draws(name, scores, delta, channel.seed, composed([(event, 1)], delta).epsilon)
 
 
 def _short(target: AttackTarget) -> dict[str, TensorSpec]:
