@@ -94,7 +94,6 @@ def _pair(value: float | None, null: float | None) -> str:
 
 
 def _bound(found: dict[str, Any]) -> str:
-    """Return the lower bound, and what accounting guarantees for as many releases of a client."""
     claimed = found["claimed"] if isinstance(found["claimed"], str) else f"{found['claimed']:.3g}"
     rounds = "round" if found["releases"] == 1 else "rounds"
     return f"{found['eps_lb95']:.3g} [{claimed}, {found['releases']} {rounds}]"

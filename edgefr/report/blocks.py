@@ -90,23 +90,3 @@ def matrix_figure(summary: dict[str, Any]) -> Figure:
         )
     figure.suptitle(f"{summary['method']} ({summary['strategy']}) on {summary['data']}", fontsize="medium")
     return figure
-
-
-def block_curves(rows: list[dict[str, Any]], summary: dict[str, Any]) -> Figure:
-    """Draw validation over the rounds of every block; a dot marks the round that was kept."""
-    from matplotlib.figure import Figure
-
-    metric = summary["continual"][MASKS[0]]["metric"]
-    points = [row for row in rows if row["round"] is not None and row["metric"] == metric]
-    blocks = summary["blocks"]
-    figure = Figure(figsize=(3.4 * len(blocks), 3.2), layout="constrained")
-    for axis, block in zip(figure.subplots(1, len(blocks), squeeze=False)[0], blocks, strict=True):
-        curve = [(row["round"], row["value"]) for row in points if row["after"] == block["name"]]
-        if curve:
-            axis.plot(*zip(*curve, strict=True))
-            if block["validation"] is not None:
-                axis.plot(block["best_round"], block["validation"], "o", color="tab:red")
-        axis.set(title=block["name"], xlabel="round", ylabel=f"{metric}, validation", ylim=(0, None))
-        axis.grid(alpha=0.3)
-    figure.suptitle(f"{summary['method']} ({summary['strategy']}) on {summary['data']}", fontsize="medium")
-    return figure

@@ -12,6 +12,7 @@ from edgefr.fleet.calibration import Calibration, Calls, Measured
 from edgefr.fleet.calibrations.derive import call_ms, step_ms
 from edgefr.fleet.ratio import both_modes, stack_of
 from edgefr.fleet.spec import CostModel
+from edgefr.report.fleet import short
 
 
 def measured_table(found: Calibration) -> Sheet:
@@ -89,6 +90,4 @@ def _spread(values: npt.NDArray | None) -> str:
 
 
 def _short(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return "-" if value is None else short(value)

@@ -15,9 +15,6 @@ from privacy.files import write_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-if TYPE_CHECKING:
     from pandas import DataFrame
 
     from edgefr.config.sheet import Sheet

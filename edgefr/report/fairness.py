@@ -58,7 +58,6 @@ def _row(name: str, row: dict[str, Any], metrics: list[str]) -> dict[str, str]:
 
 
 def _why(fleet: dict[str, Any]) -> list[str]:
-    """Say why classes are not told of, where any is not."""
     return [WHY] if any(row.get("few") for row in fleet["classes"].values()) else []
 
 

@@ -49,13 +49,11 @@ def over_seeds(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _fairness(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return by metric the worst device class's mean and its distance to the best, mean and sd over seeds."""
     found = over_runs([s.get("fleet", {}).get("fairness", {}) for s in summaries])
     return {metric: {name: _over(values) for name, values in of.items()} for metric, of in found.items()}
 
 
 def _over(found: Sequence[Any]) -> dict[str, Any]:
-    """Return mean and standard deviation of numbers, or of what mappings hold of each name."""
     if isinstance(found[0], dict):
         return {name: _over([one[name] for one in found]) for name in found[0]}
     return {"mean": float(np.mean(found)), "sd": float(np.std(found, ddof=1)) if len(found) > 1 else 0.0}

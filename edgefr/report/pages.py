@@ -1,7 +1,4 @@
-"""A page shows a table or figure over many runs:
-
-sheets for the terminal, and files that say how the numbers came about.
-"""
+"""A page shows a table or figure over many runs: sheets for the terminal, and files that say how it was made."""
 
 from __future__ import annotations
 
@@ -149,13 +146,8 @@ def comma_separated(records: Sequence[Record]) -> str:
     file = io.StringIO()
     writer = csv.DictWriter(file, titles, lineterminator="\n")
     writer.writeheader()
-    for record in records:
-        writer.writerow({key: value for key, value in record.items() if not _is_nan(value)})
+    writer.writerows({key: value for key, value in record.items() if value == value} for record in records)
     return file.getvalue()
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
 
 
 @dataclass(frozen=True)

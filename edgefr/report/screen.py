@@ -1,8 +1,4 @@
-"""The first screen says what a run came to in at most 24 lines: worth, cost, who is left out, privacy, bundles.
-
-Owns: what is said of one finished run, in which order and how long. Does not own: tables (`tables`), what a verdict is
-(`verdict`), the sentence on privacy (`privacy.sentence`).
-"""
+"""The first screen says what a run came to in at most 24 lines: worth, cost, who is left out, privacy, bundles."""
 
 from __future__ import annotations
 
@@ -73,7 +69,6 @@ def _head(summary: Summary, found: list[Verdict], width: int) -> list[Text]:
 
 
 def _method(summary: Summary) -> str:
-    """Return the method, with its parts where it is one of several over blocks."""
     if "continual" in summary:
         return f"{summary['method']} ({summary['backbone']}, {summary['strategy']})"
     return f"{summary['method']} (a central reference)" if "central" in summary else str(summary["method"])
@@ -99,7 +94,6 @@ def _table(verdict: Verdict, room: int) -> list[Text]:
 
 
 def _most_telling(rows: list[Row], number: int, unlearned: Row | None) -> list[Row]:
-    """Keep the model not learned and the best of the references, in their order."""
     kept = [*([unlearned] if unlearned else []), *(row for row in rows if row is not unlearned)][:number]
     return [row for row in rows if row in kept]
 
@@ -129,7 +123,6 @@ def _mean_sd(values: Sequence[float], sign: str = "") -> str:
 
 
 def _protocol(summary: Summary, width: int) -> list[Text]:
-    """Say how it was tested, as far as a line goes."""
     short_of_it = textwrap.shorten(summary["protocol"], width - INDENT, placeholder=" ...")
     return _said("protocol", short_of_it, width)
 
@@ -192,14 +185,12 @@ def _costs(fleet: Summary) -> list[Text]:
 
 
 def _grade(evidence: Sequence[Mapping[str, Mapping[str, str]]]) -> str:
-    """Say how well the least known of seconds, joules and memory is known."""
     found = {*weakest(evidence)} - {"-"}
     least = max(found, key=GRADES.index, default="-")
     return least if len(found) < 2 else f"{least} or better"
 
 
 def _figures(row: Summary) -> tuple[str, ...]:
-    """Return seconds and joules of a round with their spread, and the median of what is sent and of memory."""
     found = {name: measured(row, name) for name in ("seconds", "energy_j", "bytes", "memory_mb")}
     medians = ("-" if one is None else short(one["p50"]) for one in (found["bytes"], found["memory_mb"]))
     return spread(found["seconds"]), spread(found["energy_j"]), *medians
@@ -259,7 +250,6 @@ def _shipped(summary: Summary, width: int) -> list[Text]:
 
 
 def _devices(summary: Summary, width: int, room: int) -> list[Text]:
-    """Say of a private run, in `room` lines, whether devices let updates leave unless their owners say otherwise."""
     found = by_default(summary["bundles"])
     return [] if found is None else _said("devices", found, width, most=min(max(room, 1), 3))
 
@@ -273,17 +263,14 @@ def _warned(summary: Summary, width: int) -> list[Text]:
 
 
 def _places(path: Path, what: str = "run") -> list[Text]:
-    """Name the report, where there is one, and the run; lines with a path are never broken."""
     page = path / "report.html"
     return [*([Text(f"report: {page}")] if page.is_file() else []), Text(f"{what}: {path}")]
 
 
 def _said(label: str, words: str, width: int, most: int = PARAGRAPH, style: str = "bold") -> list[Text]:
-    """Return a labelled paragraph of at most so many lines, below each other."""
     first, *rest = _wrapped(words, width - INDENT, most)
     return [Text.assemble((label.ljust(INDENT), style), first), *(Text(" " * INDENT + line) for line in rest)]
 
 
 def _wrapped(words: str, width: int, most: int = PARAGRAPH) -> list[str]:
-    """Break a paragraph into lines; one that is too long ends with an ellipsis."""
     return textwrap.wrap(words, width, max_lines=most, placeholder=" ...", break_on_hyphens=False) or [""]

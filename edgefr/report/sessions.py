@@ -9,7 +9,6 @@ from edgefr.report.small_groups import FEW
 
 
 def _few(group: dict[str, float]) -> dict[str, Any]:
-    """Return what is told of a group of a few users, or of nobody."""
     return {"users": FEW if group["users"] else 0}
 
 

@@ -1,8 +1,4 @@
-"""No page, screen or summary has a figure of a few people: this is the one rule for it, and the words it leaves.
-
-Owns: how many people a figure is of at least, and which figures of groups may stand beside that of all of them. Does
-not own: metrics of single users, which lie in a run's private part.
-"""
+"""No page, screen or summary has a figure of a few people: this is the one rule for it, and the words it leaves."""
 
 from __future__ import annotations
 

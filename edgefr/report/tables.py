@@ -90,7 +90,6 @@ def gain(against: dict[str, float | None] | None) -> str:
 
 
 def _shown(stages: dict[str, dict[str, Any]]) -> list[str]:
-    """Return metrics worth a column: with one held-out item per user Recall@k is HR@k again."""
     return [name for name in next(iter(stages.values())) if not name.startswith("Recall")]
 
 

@@ -282,5 +282,4 @@ def over_seeds(found: Sequence[Verdict]) -> str:
 
 
 def _quoted(names: Sequence[str]) -> str:
-    """Return the first name in quotes, since some are several words."""
     return f"'{names[0]}'" if names else "a reference"

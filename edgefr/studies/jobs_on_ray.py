@@ -115,7 +115,6 @@ def _check_machines(ray: Any, there: There) -> None:
 
 
 def _machines(ray: Any) -> dict[str, str]:
-    """Return the machines that could get jobs, by number, with their names, which several may share."""
     alive = (node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU"))
     return {node["NodeID"]: node["NodeManagerHostname"] for node in alive}
 

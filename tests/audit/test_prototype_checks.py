@@ -23,7 +23,6 @@ Patch = pytest.MonkeyPatch
 def message(trust: str = "local") -> MessageChannel:
     settings = PrivacySettings(clip=1.0, prototype_clip=0.5, trust=trust, **faults.GAUSSIAN)
     resolved = plan(settings, 3, 10, 50, prototypes=Prototypes(64, 3))
-    assert resolved.prototypes is not None
     return MessageChannel(resolved.prototypes)
 
 

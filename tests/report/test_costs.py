@@ -26,7 +26,6 @@ def test_what_a_round_moves_is_what_is_fetched_and_what_is_sent() -> None:
 def test_a_first_round_is_told_from_each_further_one_with_what_is_sent() -> None:
     travel = {"once": 2.5e6, "down": 4e5, "up": 1e5, "fetched_once": 9}
     said = first_download(fleet() | {"travel": travel})
-    assert said is not None
     assert "also downloads 2.5 MB, once" in said
     assert "Each further round moves 0.5 MB." in said
     assert "9 devices had a first round" in said
@@ -35,5 +34,4 @@ def test_a_first_round_is_told_from_each_further_one_with_what_is_sent() -> None
 def test_the_slowest_is_by_its_slowest_tenth_and_not_by_its_median() -> None:
     rare = costly(label="rarely slow", seconds={"p10": 1.0, "p50": 1.5, "p90": 9.0})
     found = slowest(fleet(steady=costly(label="steady"), rare=rare))
-    assert found is not None
     assert (found[0], found[1]["seconds"]["p90"]) == ("rare", 9.0)

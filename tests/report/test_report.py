@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import io
+import math
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +17,13 @@ from rich.console import Console
 
 from edge.ragged import Ragged, joined
 from edgefr.config.sheet import Sheet, count
+from edgefr.experiment.experiment import load_experiment
 from edgefr.report.figures import draw
 from edgefr.report.fleet import fleet_table
 from edgefr.report.over_seeds import over_seeds
+from edgefr.report.pages import Page, Spread, comma_separated, markdown_table
 from edgefr.report.tables import bundle_table, engine_line, metric_table, transfer_table, warnings
+from edgefr.simulation.simulate import fleet_overrides
 
 
 def printed(thing: object, width: int = 80) -> str:
@@ -50,6 +55,8 @@ def fleet(**classes: dict) -> dict:
 
 GAIN = {"value": 0.125, "difference": 0.125, "low": -0.01, "high": 0.26}
 
+LEARNED = {"metric": "NDCG@5", "ranking": "full", "users": 1, "value": 0.25, "against": {"popularity": GAIN}}
+
 
 def summary(**values: object) -> dict:
     stages = {"federated": {"HR@5": 0.5, "NDCG@5": 0.25, "Recall@5": 0.5}}
@@ -61,7 +68,7 @@ def summary(**values: object) -> dict:
     }
     return {
         **{"method": "fedmf", "data": "demo", "stage": "federated", "stages": {"main": stages}},
-        **{"learning": {"main": {"federated": {"metric": "NDCG@5", "against": {"popularity": GAIN}}}}},
+        **{"learning": {"main": {"federated": LEARNED}}},
         **{"references": {"main": references}, "full_ranking": {"users": 1, "main": stages | references}},
         **{"engine": engine, "fleet": fleet(), "bundles": [], "validation": {"main": references}},
         **values,
@@ -183,6 +190,8 @@ def test_figures_are_drawn_the_same_each_time(tmp_path: Path) -> None:
             "which": "valid",
             "ranking": "sampled",
             "metric": metric,
+            "group": "all",
+            "after": "main",
             "value": number / 10,
         }
         for number in (1, 2)
@@ -205,3 +214,72 @@ def test_joined_is_row_by_row(rows: list[tuple[list[int], list[int]]]) -> None:
     first, second = (Ragged.from_lists([np.array(row[side], np.int32) for row in rows]) for side in (0, 1))
     both = joined(first, second)
     assert [both[u].tolist() for u in range(len(rows))] == [a + b for a, b in rows]
+
+
+PART = {"clients": 1, "invited": 1, "contributed": 1, "failures": {}}
+EMPTY_FLEET = {"classes": {}, "policy": "deadline", "rounds": 1, "virtual_hours": 1.0, **PART}
+
+
+def test_the_caption_tells_mode_and_disagreement():
+    steps = {"a": {"ratio": 0.25}, "b": {"ratio": 1.5}}
+    told = fleet_table(EMPTY_FLEET | {"cost": {"mode": "host-ratio", "host": None, "steps": steps}}).caption
+    assert told.endswith(
+        "step times: host-ratio; a measured host, scaled, says 0.25 to 1.5 times the analytic model's step"
+    )
+    same = {"a": {"ratio": 0.3281}, "b": {"ratio": 0.3279}}
+    told = fleet_table(EMPTY_FLEET | {"cost": {"mode": "analytic", "host": None, "steps": same}}).caption
+    assert told.endswith("step times: analytic; a measured host, scaled, says 0.33 times the analytic model's step")
+
+
+def test_nothing_is_said_where_only_one_is_known():
+    for cost in ({}, {"cost": {"mode": "analytic", "host": None, "steps": {}}}):
+        assert "step times" not in fleet_table(EMPTY_FLEET | cost).caption
+
+
+def test_an_experiment_reaches_the_sections_beside_the_fleet():
+    asked = ["fleet.cost.mode=host-ratio", "fleet.cost.calibration=c.json", "fleet.rounds.policy=async"]
+    found = fleet_overrides(load_experiment(overrides=[*asked, "fleet.dropout=0.0"]))
+    assert found == {
+        "fleet": {"dropout": 0.0},
+        "rounds": {"policy": "async"},
+        "cost": {"mode": "host-ratio", "calibration": "c.json"},
+    }
+
+
+def test_markdown_has_every_part_and_a_cell_cannot_break_the_table():
+    sheet = Sheet("first", [{"a": "x|y", "b\nc": "1"}], ["a"], caption="mind this")
+    text = Page("table-9", "Title", [sheet], [{"a": 1}], ["a note"]).markdown(["seeds 0"])
+    assert text.splitlines() == [
+        "# Title", "", "- a note", "", "## first", "", "| a | b c |", "|---|---:|", "| x\\|y | 1 |", "", "mind this",
+        "", "## How this was made", "", "- seeds 0",
+    ]  # fmt: skip
+
+
+def test_csv_keeps_full_precision_and_leaves_nan_out():
+    rows = list(csv.DictReader(io.StringIO(comma_separated([{"a": 1 / 3}, {"a": math.nan, "b": None}]))))
+    assert rows == [{"a": repr(1 / 3), "b": ""}, {"a": "", "b": ""}]
+
+
+def test_spread_leaves_nan_out():
+    spread = Spread.of([1.0, math.nan, 3.0])
+    assert (spread.mean, spread.sd, spread.number) == (2.0, pytest.approx(math.sqrt(2)), 2)
+    assert math.isnan(Spread.of([1.0]).sd)
+
+
+def test_files_are_the_same_for_the_same_numbers(tmp_path):
+    from matplotlib.figure import Figure
+
+    def page() -> Page:
+        figure = Figure()
+        figure.subplots().plot([1, 2], [3, 4])
+        return Page("figure-9", "Title", [Sheet("s", [{"a": "b"}], ["a"])], [{"a": 1}], figure=figure)
+
+    files = page().write(tmp_path / "one", [])
+    again = page().write(tmp_path / "two", [])
+    assert [path.name for path in files] == ["figure-9.md", "figure-9.csv", "figure-9.png", "figure-9.svg"]
+    assert [path.read_bytes() for path in files] == [path.read_bytes() for path in again]
+    assert "figure-9.svg" in files[0].read_text()
+
+
+def test_a_table_without_numbers():
+    assert markdown_table([{"a": "x"}]) == "| a |\n|---|\n| x |"

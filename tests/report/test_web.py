@@ -348,16 +348,6 @@ def test_a_run_of_an_earlier_version_has_a_page(made: Made, tmp_path: Path) -> N
     assert set(found) == {"costs", "privacy", "measures", "again"}
 
 
-def test_a_page_is_cheap(made: Made) -> None:
-    import time
-
-    facts = facts_of(made("private"))
-    run_page(facts)  # templates are compiled once
-    began = time.process_time()
-    run_page(facts_of(made("private")))
-    assert time.process_time() - began < 1.0
-
-
 def test_axes_go_over_their_values_in_round_steps() -> None:
     axis = Axis.over([-0.013, 0.042])
     assert [label for _, label in axis.ticks] == ["-0.02", "-0.01", "0.00", "0.01", "0.02", "0.03", "0.04", "0.05"]

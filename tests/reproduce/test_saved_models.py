@@ -14,7 +14,7 @@ from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.blocks import Block
 from edgefr.studies.reproductions.f3crec.rank_moves import transitions
 from edgefr.studies.reproductions.f3crec.recipes import Cell
-from edgefr.studies.reproductions.f3crec.saved_models import SavedModels, ends, item_shift, rank_change
+from edgefr.studies.reproductions.f3crec.saved_models import SavedModels, ends
 from tests.data.tables import dataset
 
 
@@ -78,19 +78,6 @@ def test_nobody_left():
     models = SavedModels(models.experiment, same, models.tensors)
     assert models.rank_changes(1) is None
     assert all(map(math.isnan, transitions(models)))
-
-
-def test_shift_of_users():
-    assert kept([BEFORE, AFTER], USERS).shift(1) == pytest.approx([math.nan, 7.0, math.nan], nan_ok=True)
-
-
-def test_item_shift_is_a_squared_distance_over_the_root_of_the_width():
-    assert item_shift([[1.0, 2.0, 3.0, 4.0]], [[1.0, 0.0, 3.0, 7.0]]).tolist() == [13 / 2]
-
-
-def test_rank_change_by_hand():
-    found = rank_change(np.array([[4.0, 3.0, 2.0, 1.0]], np.float32), np.array([[1.0, 4.0, 2.0, 3.0]], np.float32))
-    assert found.tolist() == [[3.0, 0.5, 0.0, 0.5]]
 
 
 @given(st.lists(st.one_of(st.just(math.nan), st.integers(0, 50).map(float)), max_size=60))

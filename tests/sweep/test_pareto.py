@@ -56,6 +56,3 @@ def test_every_epsilon_has_a_place_within_the_limits_and_in_order(epsilons):
     assert places == sorted(places)
     assert len(set(places)) == len(places)
     assert all(scale.limits[0] < place < scale.limits[1] for place in places)
-    if math.inf in epsilons and min(epsilons) < math.inf:
-        assert scale.split is not None
-        assert places[-2] < scale.split < places[-1]

@@ -93,6 +93,16 @@ class Mark:
 
 
 @dataclass(frozen=True)
+class Point:
+    """This is a measured point: what it says, and the `spread` to each side of `y`, where it is known."""
+
+    x: float
+    y: float
+    said: str
+    spread: float | None = None
+
+
+@dataclass(frozen=True)
 class Line:
     """A line goes through all its points; `color` numbers a colour of the page, `path` is drawn in a square of 100."""
 
@@ -100,6 +110,7 @@ class Line:
     color: int
     path: str
     marks: tuple[Mark, ...]
+    points: tuple[Point, ...]
 
 
 @dataclass(frozen=True)
@@ -107,6 +118,7 @@ class Level:
     """A level is a value that does not change along x: `place` and where its `label` fits beside others, in percent."""
 
     name: str
+    value: float
     place: float
     label: float
     said: str
@@ -127,16 +139,6 @@ class Chart:
     rules: tuple[tuple[float, str], ...] = ()
 
 
-@dataclass(frozen=True)
-class Point:
-    """This is a measured point: what it says, and the `spread` to each side of `y`, where it is known."""
-
-    x: float
-    y: float
-    said: str
-    spread: float | None = None
-
-
 def line(name: str, color: int, points: Sequence[Point], x: Axis, y: Axis, steps: bool = False) -> Line:
     """Return a line through points in their order; `steps`: it stays at a value until the next."""
     places = [(x.place(p.x), y.place(p.y)) for p in points]
@@ -146,7 +148,7 @@ def line(name: str, color: int, points: Sequence[Point], x: Axis, y: Axis, steps
         parts.append(f"{turn}{'L' if number else 'M'}{across:g} {100 - up:g}")
     every = -(-len(points) // MOST_MARKS) if points else 1
     kept = [n for n in range(len(points)) if n % every == 0 or n == len(points) - 1]
-    return Line(name, color, "".join(parts), tuple(_mark(points[n], x, y) for n in kept))
+    return Line(name, color, "".join(parts), tuple(_mark(points[n], x, y) for n in kept), tuple(points))
 
 
 def _mark(point: Point, x: Axis, y: Axis) -> Mark:
@@ -166,7 +168,7 @@ def levels(values: Sequence[tuple[str, float, bool]], axis: Axis, gap: float = 7
     places = [axis.place(value) for _, value, _ in found]
     labels = apart(places, gap)
     return tuple(
-        Level(name, place, label, f"{name}: {value:.4f}", learned)
+        Level(name, value, place, label, f"{name}: {value:.4f}", learned)
         for (name, value, learned), place, label in zip(found, places, labels, strict=True)
     )
 
@@ -188,6 +190,5 @@ def apart(places: Sequence[float], gap: float) -> list[float]:
 
 
 def _step(least: float) -> float:
-    """Return the smallest of 1, 2, 5, 10, ... times a power of ten that is not below `least`."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * (1 - 1e-9))

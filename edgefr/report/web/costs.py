@@ -147,7 +147,6 @@ def _drawn(row: dict[str, Any], quantity: str, axis: Axis) -> Drawn:
 
 
 def _grade(row: dict[str, Any]) -> str | None:
-    """Return how well the figure that is known worst is known."""
     return weakest([kind for of in row.get("evidence", {}).values() for kind in of.values()])
 
 

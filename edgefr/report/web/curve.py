@@ -15,20 +15,45 @@ Row = dict[str, Any]
 BLOCKS = " Every block starts from what the one before left; its own validation items are asked for."
 
 
+def points_of(facts: Facts) -> list[Row]:
+    """Return the measurements on validation items after rounds; none where round 0 alone was measured."""
+    rows = [row for row in metrics_of(facts.rows, group="all", which="valid") if row["round"] is not None]
+    return rows if any(row["round"] for row in rows) else []
+
+
+def metric_of(facts: Facts, rows: Sequence[Row]) -> str:
+    """Return the metric of the verdict, or the first NDCG that was measured."""
+    names, found = list(dict.fromkeys(row["metric"] for row in rows)), every_verdict(facts.summary)
+    if found and found[0].metric in names:
+        return found[0].metric
+    return next((name for name in names if name.startswith("NDCG")), names[0])
+
+
+def charts(facts: Facts) -> list[Chart]:
+    """Return a chart per metric, and per place where these are no blocks, the verdict's metric first.
+
+    Recall is a hit ratio where one item is held out, and is left out.
+    """
+    rows = points_of(facts)
+    if not rows:
+        return []
+    names = [n for n in dict.fromkeys(row["metric"] for row in rows) if not n.startswith("Recall")]
+    names.sort(key=metric_of(facts, rows).__ne__)
+    places = [{}] if "continual" in facts.summary else [{"on": on} for on in dict.fromkeys(row["on"] for row in rows)]
+    found = [metrics_of(rows, metric=name, **place) for name in names for place in places]
+    return [_chart(facts, points) for points in found if points]
+
+
 def section(facts: Facts) -> Section | None:
     """Return the section; None where no round was measured."""
-    rows = [row for row in metrics_of(facts.rows, group="all", which="valid") if row["round"] is not None]
-    if not any(row["round"] for row in rows):  # round 0 alone is no curve
+    found = charts(facts)
+    if not found:
         return None
-    places = list(dict.fromkeys(row["on"] for row in rows))
-    blocks = "continual" in facts.summary
-    charts = _charts(facts, rows) if blocks else [c for on in places for c in _charts(facts, metrics_of(rows, on=on))]
-    wanted = _main(facts, rows)
-    first = next((one for one in charts if one.y_title.startswith(f"{wanted} (")), charts[0])
-    others = [one for one in charts if one is not first]
+    first, *others = found
+    rows = points_of(facts)
     unit = "round" if facts.federated else "epoch"
-    kept = _kept(facts, metrics_of(rows, metric=wanted), unit)
-    kept += BLOCKS if blocks else ""
+    kept = _kept(facts, metrics_of(rows, metric=metric_of(facts, rows)), unit)
+    kept += BLOCKS if "continual" in facts.summary else ""
     fold = folded(f"Other metrics and items ({len(others)})", map(chart, others)) if others else None
     return Section.of("curve", "How does it learn?", [chart(first), text(kept, "note"), fold])
 
@@ -53,69 +78,40 @@ def _kept(facts: Facts, points: Sequence[Row], unit: str) -> str:
     return f"{said} {better}: --set evaluation.keep=best keeps the best."
 
 
-def _ranking(facts: Facts, row: Row) -> str:
-    """Return how a point of the curve was ranked."""
-    return FULL if row["ranking"] == "full" else ranking_of(facts.summary)
-
-
-def _main(facts: Facts, rows: Sequence[Row]) -> str:
-    """Return the metric of the verdict, or the first NDCG that was measured."""
-    found = every_verdict(facts.summary)
-    names = list(dict.fromkeys(row["metric"] for row in rows))
-    if found and found[0].metric in names:
-        return found[0].metric
-    return next((name for name in names if name.startswith("NDCG")), names[0])
-
-
-def _charts(facts: Facts, rows: Sequence[Row]) -> list[Chart]:
-    """Return a chart per metric; Recall is a hit ratio where one item is held out, and is left out."""
-    names = [n for n in dict.fromkeys(row["metric"] for row in rows) if not n.startswith("Recall")]
-    return [_chart(facts, metrics_of(rows, metric=name), name) for name in names]
-
-
-def _chart(facts: Facts, points: Sequence[Row], metric: str) -> Chart:
+def _chart(facts: Facts, points: Sequence[Row]) -> Chart:
     """Return the chart of one metric: a line per stage (in blocks one after another), levels, ends of blocks."""
-    unit = "round" if facts.federated else "epoch"
-    blocks = "continual" in facts.summary
-    placed, rules = _in_a_row(points) if blocks else ([(float(row["round"]), row) for row in points], [])
-    final = [] if blocks else _final(facts, points[0], metric)
+    like, metric = points[0], points[0]["metric"]
+    unit, blocks = "round" if facts.federated else "epoch", "continual" in facts.summary
+    starts = _starts(points) if blocks else {}
+    placed = [(float(starts.get(row["after"], 0) + row["round"]), row) for row in points]
+    final = [] if blocks else _final(facts, like)
     x = Axis.over([at for at, _ in placed], whole=True, tight=True)
     y = Axis.over([*(row["value"] for _, row in placed), *(value for _, value, _ in final)])
     groups: dict[str, list[Point]] = {}
     for at, row in placed:
         name = row["after"] if blocks else row["stage"]
-        groups.setdefault(name, []).append(Point(at, row["value"], _said(name, unit, row, metric)))
-    lines = [line(name, 0, own, x, y) for name, own in groups.items()]
-    where = "" if points[0]["on"] == "main" or blocks else f" on {points[0]['on']}"
-    ranking = _ranking(facts, points[0])
+        said = f"{name}, {unit} {row['round']}: {metric} {row['value']:.4f}"
+        groups.setdefault(name, []).append(Point(at, row["value"], said))
+    lines = tuple(line(name, 0, own, x, y) for name, own in groups.items())
+    rules = tuple((own[-1].x, name) for name, own in groups.items()) if blocks else ()
+    where = "" if like["on"] == "main" or blocks else f" on {like['on']}"
+    ranking = FULL if like["ranking"] == "full" else ranking_of(facts.summary)
     about = f"{metric} on validation items{where} ({ranking}) after each {unit} that was measured"
-    return Chart(about, unit, ranked(metric, ranking), x, y, tuple(lines), levels(final, y), tuple(rules))
+    return Chart(about, unit, ranked(metric, ranking), x, y, lines, levels(final, y), rules)
 
 
-def _said(name: str, unit: str, row: Row, metric: str) -> str:
-    return f"{name}, {unit} {row['round']}: {metric} {row['value']:.4f}"
-
-
-def _final(facts: Facts, like: Row, metric: str) -> list[tuple[str, float, bool]]:
-    """Return the final stages and references, (name, value, learned), asked in the same way as the curve."""
-    same = {key: like[key] for key in ("on", "which", "ranking", "group")}
-    found = metrics_of(facts.rows, round=None, metric=metric, **same)
-    learned = {like["stage"], *(one.stage for one in every_verdict(facts.summary))}
-    values = {row["stage"]: row["value"] for row in found}
-    return [(name, value, name in learned) for name, value in values.items()]
-
-
-def _in_a_row(points: Sequence[Row]) -> tuple[list[tuple[float, Row]], list[tuple[float, str]]]:
-    """Return the points of blocks one block after another, and where each ends: (number of rounds, name)."""
-    ends = {name: max(row["round"] for row in metrics_of(points, after=name)) for name in _names(points)}
-    starts, total = {}, 0
-    rules = []
-    for name, rounds in ends.items():
+def _starts(points: Sequence[Row]) -> dict[str, int]:
+    """Return after how many rounds of all blocks each block begins, by name."""
+    starts, total = dict[str, int](), 0
+    for name in dict.fromkeys(row["after"] for row in points):
         starts[name] = total
-        total += rounds
-        rules.append((float(total), name))
-    return [(float(starts[row["after"]] + row["round"]), row) for row in points], rules
+        total += max(row["round"] for row in metrics_of(points, after=name))
+    return starts
 
 
-def _names(points: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(row["after"] for row in points))
+def _final(facts: Facts, like: Row) -> list[tuple[str, float, bool]]:
+    """Return the final stages and references, (name, value, learned), asked in the same way as the curve."""
+    same = {key: like[key] for key in ("on", "which", "ranking", "group", "metric")}
+    learned = {like["stage"], *(one.stage for one in every_verdict(facts.summary))}
+    values = {row["stage"]: row["value"] for row in metrics_of(facts.rows, round=None, **same)}
+    return [(name, value, name in learned) for name, value in values.items()]

@@ -21,10 +21,14 @@ METRIC_COLUMNS = ("on", "after", "stage", "group", "which", "ranking", "round", 
 
 @dataclass(frozen=True)
 class Facts:
-    """These are the facts of the run in `path`; nothing of its private part is among them."""
+    """These are the facts of the run in `path`; nothing of its private part is among them.
+
+    `measured`: its table of measurements (None: that in its folder).
+    """
 
     path: Path
     summary: dict[str, Any]
+    measured: list[dict[str, Any]] | None = None
 
     @property
     def name(self) -> str:
@@ -49,6 +53,8 @@ class Facts:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        if self.measured is not None:
+            return self.measured
         try:
             found = pq.ParquetFile(self.path / "metrics.parquet").read()
         except FileNotFoundError:

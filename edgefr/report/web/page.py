@@ -72,7 +72,6 @@ def _environment() -> Environment:
 
 @cache
 def _own(name: str) -> Any:
-    """Return a file of the page itself, which is the only text that is not escaped."""
     from markupsafe import Markup
 
     return Markup((Path(__file__).parent / "templates" / name).read_text(encoding="utf-8"))

@@ -128,7 +128,6 @@ def _words(report: dict[str, Any]) -> list[str]:
 
 
 def _devices(facts: Facts) -> list[str]:
-    """Say whether devices take part under their default policy, and what to set where they do not."""
     found = by_default(facts.summary["bundles"])
     return [] if found is None else [f"{capitals(found)}."]
 

@@ -70,7 +70,6 @@ def command(facts: Facts) -> str:
 
 
 def _settings(s: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what the run is, in a few words each."""
     names = ("experiment", "method", "backbone", "strategy", "fidelity", "data", "rounds", "seed")
     return [(name, f"{s[name]}") for name in names if s.get(name) is not None]
 

@@ -122,7 +122,6 @@ def _line(kind: str, times: list[float], end: float, x: Axis, y: Axis) -> Line:
 
 
 def _facts(first: dict[str, Any], outcomes: dict[str, int], end: float) -> list[tuple[str, str]]:
-    """Return who was invited and what became of the invitations."""
     out = [("invited", f"{first['invited']:,}")] if "invited" in first else []
     out += [("contributed" if k == "ok" else FAILURES.get(k, k), f"{n:,}") for k, n in outcomes.items()]
     return [*out, ("closed after", f"{short(end)} s")]

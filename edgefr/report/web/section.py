@@ -1,4 +1,4 @@
-"""A section of a page is a title and its parts; each kind of part is shown in one way, by `templates/parts.html`."""
+"""A section of a page is a title and its parts; each kind of part is shown in one way, by `templates/macros.html`."""
 
 from __future__ import annotations
 
@@ -17,25 +17,16 @@ ROOMY = "strips roomy"
 
 @dataclass(frozen=True)
 class Section:
-    """A section has a name (its anchor), a title, and the values that its template shows.
-
-    `template` is the name of it (default: the section's own).
-    """
+    """A section has a name (its anchor), a title, and parts."""
 
     name: str
     title: str
-    values: Mapping[str, Any]
-    template: str = ""
+    parts: Sequence[Part]
 
     @classmethod
     def of(cls, name: str, title: str, parts: Iterable[Part | None]) -> Section:
         """Return a section of parts; None among them is left out."""
-        return cls(name, title, {"parts": [part for part in parts if part is not None]}, template="parts")
-
-    @property
-    def file(self) -> str:
-        """Return the file of the template."""
-        return f"{self.template or self.name}.html"
+        return cls(name, title, [part for part in parts if part is not None])
 
 
 @dataclass(frozen=True)
@@ -104,6 +95,11 @@ def listed(lines: Iterable[str]) -> Part:
 
 def chart(drawn: Chart) -> Part:
     return Part("chart", drawn)
+
+
+def image(source: str, words: str) -> Part:
+    """Return a picture; `words`: what it shows, for those who do not see it."""
+    return Part("image", source, words)
 
 
 def folded(summary: str, parts: Iterable[Part | None]) -> Part:

@@ -20,6 +20,7 @@ from edgefr.report.web import costs, verdict
 from edgefr.report.web import provenance as again
 from edgefr.report.web.answers import BAD, GOOD, NEUTRAL, Answer, answers, capitals, number
 from edgefr.report.web.chart import Axis, Chart, Point, line
+from edgefr.report.web.curve import metric_of, points_of
 from edgefr.report.web.facts import Facts, metrics_of
 from edgefr.report.web.page import page
 from edgefr.report.web.section import (
@@ -172,7 +173,6 @@ def _spent(s: dict[str, Any], name: str) -> dict[str, str]:
 
 
 def _typical(fleet: dict[str, Any]) -> tuple[str, str, str]:
-    """Return seconds, joules and MB of a typical device in a round, dashes where there are none."""
     found = {unit: short(value) for value, unit in typical(fleet)}
     return found.get("s", "–"), found.get("J", "–"), found.get("MB", "–")
 
@@ -213,12 +213,10 @@ def _curve(facts: Facts) -> tuple[str, str, str, list[dict[str, Any]]] | None:
     """Return metric, ranking, protocol and points of a run's curve; None over blocks, and where none was measured."""
     if "continual" in facts.summary:
         return None
-    rows = [row for row in metrics_of(facts.rows, group="all", which="valid") if row["round"] is not None]
-    if not any(row["round"] for row in rows):
+    rows = points_of(facts)
+    if not rows:
         return None
-    found = every_verdict(facts.summary)
-    metrics = [row["metric"] for row in rows]
-    wanted = found[0].metric if found and found[0].metric in metrics else metrics[0]
+    wanted = metric_of(facts, rows)
     rows = [row for row in metrics_of(rows, metric=wanted) if row["on"] == rows[0]["on"]]
     return wanted, rows[0]["ranking"], f"{facts.summary['data']}: {facts.summary['protocol']}", rows
 
@@ -236,15 +234,16 @@ def _costs(every: Sequence[Facts], names: Sequence[str]) -> Section | None:
     if not classes:
         return None
     rows = []
-    for name, label in classes.items():
-        cells = [fleet.get("classes", {}).get(name) for fleet in fleets]
-        rows.append((label, [_cell(row, "seconds") for row in cells], [_cell(row, "energy_j") for row in cells]))
-    return Section("classes", "What do they cost the devices?", {"names": names, "rows": rows})
-
-
-def _cell(row: dict[str, Any] | None, quantity: str) -> str:
-    found = measured(row or {}, quantity)
-    return "–" if found is None else short(found["p50"])
+    for kind, label in classes.items():
+        row = {"device class": label}
+        for quantity, words in (("seconds", "seconds"), ("energy_j", "joules")):
+            for name, fleet in zip(names, fleets, strict=True):
+                found = measured(fleet.get("classes", {}).get(kind, {}), quantity)
+                row[f"{words} of a round, {name}"] = "–" if found is None else short(found["p50"])
+        rows.append(row)
+    table = Table("Medians by device class and run", rows, ("device class",)).part
+    note = text("Simulated; how well each figure is known stands in the page of each run.", "note")
+    return Section.of("classes", "What do they cost the devices?", [table, note])
 
 
 def _settings(every: Sequence[Facts], names: Sequence[str]) -> Section:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgefr.engine.device import one_thread
 from edgefr.report.audit import FILE, SCHEMA, read_attacks
@@ -20,10 +20,6 @@ from privacy.files import write_json
 from privacy.progress import Progress
 from privacy.trust import TRUSTS
 
-if TYPE_CHECKING:
-    pass
-
-
 FEWEST, MOST = 100, 1_000_000
 
 
@@ -39,7 +35,7 @@ def audit_run(
     Example: ``edgefr.studies.audits.attack_run.audit_run(edgefr.Run.open("runs/demo"), ["game"])["verdict"]``
     """
     check_federated(run.experiment, "update that leaves a device, to attack")
-    effort, progress = effort or Effort(), progress or _quiet
+    effort, progress = effort or Effort(), progress or (lambda stage, done, total, note: None)
     for name in attacks:
         if name not in ATTACKS:
             raise unknown("attack", name, ATTACKS)
@@ -75,7 +71,3 @@ def audit_run(
     report = {"verdict": verdict(report), **report}
     write_json(run.path / FILE, report)
     return report
-
-
-def _quiet(stage: str, done: int, total: int, note: str) -> None:
-    pass

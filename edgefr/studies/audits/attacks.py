@@ -85,7 +85,6 @@ def membership(target: AttackTarget, effort: Effort, progress: Progress) -> Find
 
 
 def _shadow(target: AttackTarget, client: int, items: Ints) -> Floats:
-    """Return the mean of the attacker's own updates of a client with these items, without noise."""
     made = [_flat(target.upload(client, items, 2 + draw, noise=False)) for draw in range(SHADOWS)]
     return np.mean(made, axis=0)
 

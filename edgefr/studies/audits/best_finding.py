@@ -2,7 +2,7 @@
 
 Each bound is right with 95 % confidence by itself. Whoever takes the largest of k of them may claim it with 95 % only
 if each is computed anew at 1 - 5 % / k (Bonferroni); k is the number of bounds that audits of the run ever computed,
-the forgotten ones too. Owns: which finding stays, what is claimed in the end. Does not own: the file (`record`).
+the forgotten ones too.
 """
 
 from __future__ import annotations

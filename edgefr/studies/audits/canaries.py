@@ -1,8 +1,7 @@
 """Planted clients go through the run's own code: whoever knows what went in knows what is noise in what came out.
 
 A channel is how something leaves devices: the sum that a server opens (`SumChannel`), the bytes of a device's upload
-(`bytes`), the steps of DP-SGD (`steps`). Owns: planted updates, what a channel is, the sum. Does not own: what is asked
-of them.
+(`bytes`), the steps of DP-SGD (`steps`).
 """
 
 from __future__ import annotations

@@ -1,21 +1,6 @@
 """Checks come before attacks: an update that is known goes through the run's own code, and what comes out is measured.
 
-    claim     is the noise as large as the accounting takes it for?
-    noise     is it that large on every value of every tensor, rows that nobody changed included?
-    law       does it have the law it is named by?
-    secret    does the noise follow from a key, and not from what is public?
-    rounds    does every round have noise of its own?
-    clients   does every client, or the sum of them, have what it is promised?
-    tensors   do tensors, their rows and neighbouring values have noise of their own?
-    steps     do the steps of DP-SGD?
-    whole     is what leaves whole steps of the grid, of an old update too?
-    clip      is all that leaves clipped together: dense tensors alone, tables alone, both?
-    diverged  does an update that is not finite leave as noise and nothing else?
-    bytes     is an upload as long, with the same header, whatever the data?
-    counted   is a client that releases again charged again?
-
-A right mechanism fails any of them with probability `FALSE_ALARM` at most, per audit. Owns: what is asked, and the
-verdicts. Does not own: what is played (`planted`, `channels`), the statistics (`privacy.noise_tests`).
+A right mechanism fails any of them with probability `FALSE_ALARM` at most, per audit.
 """
 
 from __future__ import annotations
@@ -87,8 +72,21 @@ class Check:
 
 
 CHECKS: Table[Check] = Table("check", Check)
+STD, ALIKE = "of the promised standard deviation", "correlation"
+Look = Callable[[CanaryRounds], list[Seen]]
 
 
+def asked(asks: str, of: tuple[type[Channel], ...], unit: str, needs_noise: bool = True) -> Callable[[Look], Look]:
+    """Return what makes a function a check of its own name."""
+
+    def kept(look: Look) -> Look:
+        CHECKS.register(Check(look.__name__.strip("_"), asks, of, unit, needs_noise, look))
+        return look
+
+    return kept
+
+
+@asked("is the noise as large as the accounting takes it for?", (SumChannel,), "of the claimed")
 def claim(played: CanaryRounds) -> list[Seen]:
     """Compare scales: a client moves what leaves by one clip (its update or zeros), or by two (anybody else's)."""
     assert isinstance(played.channel, SumChannel)
@@ -100,6 +98,7 @@ def claim(played: CanaryRounds) -> list[Seen]:
     return [Seen("scale of the noise", share, 0.0 if share < 1.0 - 1e-6 else 1.0)]
 
 
+@asked("is every value of every tensor noised as promised?", (Channel,), STD)
 def noise(played: CanaryRounds) -> list[Seen]:
     """Measure the size of the noise of every part, and of every single value over rounds."""
     sizes = [Seen(name, *size_chance(values, played.law)) for name, values in played.parts()]
@@ -114,11 +113,15 @@ def _least(values: Floats, law: Law) -> float:
     return float(np.sqrt(np.square(values).mean(axis=0)).min() / law.std)
 
 
+@asked("does the noise have the law it is named by?", (Channel,), "distance")
 def law(played: CanaryRounds) -> list[Seen]:
     """Measure how far what was drawn is from the law's distribution."""
     return [Seen(name, *shape_chance(values.ravel(), played.law)) for name, values in played.parts()]
 
 
+@asked(
+    "does the noise follow from a key, and not from what is public?", (SumChannel, StepChannel, MessageChannel), ALIKE
+)
 def secret(played: CanaryRounds) -> list[Seen]:
     """Compare the noise of two keys, where all that is public is the same."""
     channel = played.channel
@@ -130,6 +133,7 @@ def secret(played: CanaryRounds) -> list[Seen]:
     return [Seen("two keys", *likeness_chance(*drawn))]
 
 
+@asked("has every round noise of its own?", (Channel,), ALIKE)
 def rounds(played: CanaryRounds) -> list[Seen]:
     """Compare all pairs of rounds."""
     drawn = np.concatenate(list(played.noise.values()), axis=1)
@@ -140,6 +144,7 @@ def rounds(played: CanaryRounds) -> list[Seen]:
     ]
 
 
+@asked("has every client noise of its own?", (Channel,), f"{STD}, or {ALIKE}")
 def clients(played: CanaryRounds) -> list[Seen]:
     """Measure a cohort's noise in its sum; of single uploads, how alike those of two clients are."""
     channel, nothing = played.channel, Canary()
@@ -155,6 +160,7 @@ def clients(played: CanaryRounds) -> list[Seen]:
     return [Seen(f"clients {a} and {b}", *likeness_chance(each[a], each[b])) for b in range(COHORT) for a in range(b)]
 
 
+@asked("have tensors, rows and values noise of their own?", (Channel,), ALIKE)
 def tensors(played: CanaryRounds) -> list[Seen]:
     """Compare pairs of tensors, and of each its rows and its neighbouring values."""
     drawn, names = played.noise, list(played.noise)
@@ -173,6 +179,7 @@ def tensors(played: CanaryRounds) -> list[Seen]:
     return out
 
 
+@asked("have steps of DP-SGD noise of their own?", (StepChannel,), ALIKE)
 def steps(played: CanaryRounds) -> list[Seen]:
     """Compare the noise of a first step with what a second one adds to it."""
     channel = played.channel
@@ -189,6 +196,7 @@ def steps(played: CanaryRounds) -> list[Seen]:
     return [Seen("first and second step", *likeness_chance(one, two - one))]
 
 
+@asked("is what leaves whole steps of the grid, of an old update too?", (SumChannel,), "off it")
 def whole(played: CanaryRounds) -> list[Seen]:
     """Count values off the grid: noise of whole steps hides whole steps alone, and says everything of what is between.
 
@@ -208,6 +216,7 @@ def whole(played: CanaryRounds) -> list[Seen]:
     return out
 
 
+@asked("is all that leaves clipped together?", (Channel,), "of the clip", False)
 def clip(played: CanaryRounds) -> list[Seen]:
     """Measure the norm of what leaves without noise; with noise, how far it goes along what was sent."""
     channel = played.channel
@@ -238,6 +247,7 @@ def _beyond(what: str, played: CanaryRounds, huge: Canary, bound: float, law: La
     return Seen(f"{what}, with noise", float(np.mean(far)) / bound, math.exp(-(excess**2) / 4.0))
 
 
+@asked("does a diverged update leave as noise alone?", (Channel,), STD, False)
 def diverged(played: CanaryRounds) -> list[Seen]:
     """Measure what leaves: as much as noise where there is noise, and nothing where there is none."""
     channel, out = played.channel, []
@@ -266,6 +276,7 @@ def diverged(played: CanaryRounds) -> list[Seen]:
     return out
 
 
+@asked("has an upload the same length and header whatever the data?", (UploadChannel,), "kinds", False)
 def bytes_(played: CanaryRounds) -> list[Seen]:
     """Compare uploads of clients with little and with much to learn from, clipped, and diverged."""
     channel = played.channel
@@ -287,6 +298,7 @@ def bytes_(played: CanaryRounds) -> list[Seen]:
     ]
 
 
+@asked("is a client that releases again charged again?", (SumChannel,), "off, or of the least")
 def counted(played: CanaryRounds) -> list[Seen]:
     """Keep a ledger in which clients release three times, once and never."""
     assert isinstance(played.channel, SumChannel)
@@ -326,59 +338,20 @@ def _flat(seen: dict[str, Floats]) -> Floats:
     return np.concatenate([value.ravel() for value in seen.values()])
 
 
-STD, ALIKE = "of the promised standard deviation", "correlation"
-for _check in (
-    Check(
-        "claim", "is the noise as large as the accounting takes it for?", (SumChannel,), "of the claimed", True, claim
-    ),
-    Check("noise", "is every value of every tensor noised as promised?", (Channel,), STD, True, noise),
-    Check("law", "does the noise have the law it is named by?", (Channel,), "distance", True, law),
-    Check(
-        "secret",
-        "does the noise follow from a key, and not from what is public?",
-        (SumChannel, StepChannel, MessageChannel),
-        ALIKE,
-        True,
-        secret,
-    ),
-    Check("rounds", "has every round noise of its own?", (Channel,), ALIKE, True, rounds),
-    Check("clients", "has every client noise of its own?", (Channel,), f"{STD}, or {ALIKE}", True, clients),
-    Check("tensors", "have tensors, rows and values noise of their own?", (Channel,), ALIKE, True, tensors),
-    Check("steps", "have steps of DP-SGD noise of their own?", (StepChannel,), ALIKE, True, steps),
-    Check(
-        "whole", "is what leaves whole steps of the grid, of an old update too?", (SumChannel,), "off it", True, whole
-    ),
-    Check("clip", "is all that leaves clipped together?", (Channel,), "of the clip", False, clip),
-    Check("diverged", "does a diverged update leave as noise alone?", (Channel,), STD, False, diverged),
-    Check(
-        "bytes", "has an upload the same length and header whatever the data?", (UploadChannel,), "kinds", False, bytes_
-    ),
-    Check(
-        "counted",
-        "is a client that releases again charged again?",
-        (SumChannel,),
-        "off, or of the least",
-        True,
-        counted,
-    ),
-):
-    CHECKS.register(_check)
-
-
 def check(channels: Sequence[Channel], seed: int = 0) -> list[Outcome]:
     """Ask every check of every channel that it is about."""
-    asked = [
+    every = [
         (found, played)
         for played in (CanaryRounds(channel, seed) for channel in channels)
         for found in CHECKS.values()
         if isinstance(played.channel, found.of) and (played.channel.law is not None or not found.needs_noise)
     ]
-    return [outcome for found, played in asked for outcome in _outcomes(found, played, FALSE_ALARM / len(asked))]
+    return [outcome for found, played in every for outcome in _outcomes(found, played, FALSE_ALARM / len(every))]
 
 
-def _outcomes(asked: Check, played: CanaryRounds, level: float) -> list[Outcome]:
+def _outcomes(of: Check, played: CanaryRounds, level: float) -> list[Outcome]:
     try:
-        seen = asked.look(played)
+        seen = of.look(played)
     except (InputError, ValueError) as error:  # what was sent is not what may be sent
         seen = [Seen(str(error), math.inf, 0.0)]
     if not seen:
@@ -387,13 +360,13 @@ def _outcomes(asked: Check, played: CanaryRounds, level: float) -> list[Outcome]
     chance = min(1.0, worst.chance * len(seen))
     return [
         Outcome(
-            check=asked.name,
+            check=of.name,
             way=played.channel.name,
-            asks=asked.asks,
+            asks=of.asks,
             ok=chance >= level,
             worst=worst.what,
             figure=worst.figure,
-            unit=asked.unit,
+            unit=of.unit,
             chance=chance,
             measured=len(seen),
         )

@@ -7,7 +7,6 @@
     game-steps  was this interaction there?    in what the steps of DP-SGD make of it
 
 The last three know the law of the noise, and guess by the likelihood ratio; and they see what has no noise at all.
-Owns: worlds, scores. Does not own: the bound that guesses prove (`privacy.audits`), how planted clients get through.
 """
 
 from __future__ import annotations
@@ -73,17 +72,21 @@ def play(
             found[batch] = _passed(plan, updates, keyed.key(seed, purposes.GAME, target), numbers)
             progress("game", (1 - target) * batches + batch + 1, 2 * batches, "")
         worlds.append(found.ravel())
+    return _of_draws("game", np.stack(worlds), delta, seed, _claimed(plan, releases, delta), releases)
+
+
+def _of_draws(name: str, worlds: Floats, delta: float, seed: int, claimed: float, releases: int = 1) -> Finding:
+    """Return what scores in two worlds [2, draws] come to."""
     lower, counts = game_bound(worlds[0], worlds[1], delta)
-    group = (np.concatenate(worlds), np.repeat([True, False], [len(w) for w in worlds]))
-    apart = leak([group], keyed.generator(seed, purposes.null("game")), deals=20)
+    group = (worlds.ravel(), np.repeat([True, False], worlds.shape[1]))
     return Finding.of_leak(
-        "game",
+        name,
         "client",
-        apart,
+        leak([group], keyed.generator(seed, purposes.null(name)), deals=20),
         eps_lb95=lower,
-        claimed=_claimed(plan, releases, delta),
+        claimed=claimed,
         releases=releases,
-        of=len(group[0]),
+        of=worlds.size,
         counts=counts,
         bounded="rates",
         seed=seed,
@@ -150,12 +153,10 @@ def _planted(plan: Plan, bound: float, there: Bools) -> Floats:
 
 
 def _passed(plan: Plan, updates: Floats, key: int, numbers: range) -> Floats:
-    """Return what the mechanism lets through of uploads [C, width], added up over rounds: [width]."""
     return through(plan, updates, key, numbers).sum(axis=0)
 
 
 def _claimed(plan: Plan, releases: int, delta: float) -> float:
-    """Return what the run's accounting guarantees for so many releases of one client."""
     return composed([(plan.event, releases)], delta).epsilon if plan.noise is not None else math.inf
 
 
@@ -206,23 +207,10 @@ def tell_apart(
             scores[world, draw] = _score(channel, seen, means)
             progress(name, world * (trials // 2) + draw + 1, 2 * (trials // 2), "")
     delta = target.experiment.privacy.delta
-    lower, counts = game_bound(scores[0], scores[1], delta)
-    group = (scores.ravel(), np.repeat([True, False], trials // 2))
-    return Finding.of_leak(
-        name,
-        "client",
-        leak([group], keyed.generator(channel.seed, purposes.null(name)), deals=20),
-        eps_lb95=lower,
-        claimed=composed([(event, 1)], delta).epsilon,
-        of=group[0].size,
-        counts=counts,
-        bounded="rates",
-        seed=channel.seed,
-    )
+    return _of_draws(name, scores, delta, channel.seed, composed([(event, 1)], delta).epsilon)
 
 
 def _short(target: AttackTarget) -> dict[str, TensorSpec]:
-    """Return the tensor that is attacked: a table that leaves the device, cut to `ROWS`, or the first tensor of all."""
     name = target.table or target.sent[0]
     spec = target.program.specs[name]
     return {name: replace(spec, shape=(min(ROWS, spec.shape[0]), *spec.shape[1:]))}
@@ -243,7 +231,6 @@ def _worlds(channel: Channel, other: bool) -> Worlds:
 
 
 def _clipped(channel: Channel, known: Canary) -> Floats:
-    """Return what a planted client's upload is on average: clipped, without noise."""
     whole = np.concatenate([value.ravel() for value in channel.meant([known], 1).values()])
     norm = np.abs(whole).sum()  # one value alone is planted, so its norms are alike
     return whole if not norm or channel.clip is None else whole * min(1.0, channel.clip / norm)

@@ -154,7 +154,6 @@ class AttackTarget:
 
     @cached_property
     def _quiet(self) -> Federation:
-        """Clips as the run clips, and adds no noise; nothing is projected, which is what a projection is on average."""
         return self._federation(replace(self.plan, noise=None, where="nowhere", project=None))
 
     def _federation(self, plan: Plan) -> Federation:

@@ -45,6 +45,8 @@ class Cell(ABC):
 
     FIDELITY: ClassVar[str] = ""
     """What pages say of the fidelity, where a paper has no choice."""
+    LABELS: ClassVar[Mapping[str, str]] = {}
+    """What the paper calls its rows."""
 
     data: str
     row: str
@@ -53,9 +55,9 @@ class Cell(ABC):
     extra: tuple[tuple[str, Any], ...] = field(default=(), hash=False)  # a value may be a list
 
     @property
-    @abstractmethod
     def title(self) -> str:
         """Return what pages call the row."""
+        return self.LABELS.get(self.row, self.row)
 
     @property
     @abstractmethod
@@ -99,6 +101,27 @@ class Cell(ABC):
     def named(self, digested: str, seed: int) -> str:
         """Return the name of the folder of a run that a text decides."""
         return f"{self.label}_{sha256(digested.encode()).hexdigest()[:8]}_seed-{seed}"
+
+
+class Listed(Cell):
+    """Cells of this kind are of a paper whose rows are entries of a table, each with a recipe of its own."""
+
+    FIDELITY = "as each recipe says"
+    ROWS: ClassVar[Mapping[str, Any]] = {}
+
+    @property
+    def title(self) -> str:
+        """Return the row's label."""
+        return str(self.ROWS[self.row].label)
+
+    @property
+    def words(self) -> Record:
+        """Return what names the row in records."""
+        return {"method": self.row, "kind": self.ROWS[self.row].kind}
+
+    def reads(self, name: str, value: Any) -> bool:
+        """Say whether the row reads a value: central ones have epochs, and no rounds."""
+        return name != "rounds" or self.ROWS[self.row].kind != "central"
 
 
 @dataclass(frozen=True)
@@ -189,7 +212,6 @@ def label_parts(extra: Iterable[tuple[str, Any]]) -> list[str]:
 
 
 def _plain(value: Any) -> str:
-    """Return what of a value may stand in the name of a folder."""
     return re.sub(r"[^0-9A-Za-z.]+", "-", as_yaml(value)).strip("-") if isinstance(value, list | dict) else str(value)
 
 

@@ -1,8 +1,4 @@
-"""`edgefr reproduce` makes the runs that tables and figures need, each once, then their pages.
-
-Owns: which runs are made, where they are kept, what a page says about how it was made. Does not own: which cells an
-exhibit has and what its page shows (a folder per paper), processes and folders (`edgefr.studies.reproductions.runs`).
-"""
+"""`edgefr reproduce` makes the runs that tables and figures need, each once, then their pages."""
 
 from __future__ import annotations
 
@@ -219,7 +215,6 @@ def _records(found: Found) -> list[Record]:
 
 
 def _unfinished(ask: Ask, found: Found, cells: Sequence[Cell]) -> list[str]:
-    """Cells with fewer finished seeds than were asked for."""
     counts = {cell: len(found.runs.get(cell, {})) for cell in cells}
     return [f"{c.label}: {n} of {len(ask.seeds)} seeds are done" for c, n in counts.items() if n < len(ask.seeds)]
 

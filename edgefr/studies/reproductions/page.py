@@ -1,8 +1,4 @@
-"""A reproduction has one web page: published numbers beside ours, tests, pictures, and how every number was made.
-
-Owns: the page of one call. Does not own: tables and their notes (a folder per paper), what pages are made of
-(`report.web`).
-"""
+"""A reproduction has one web page: published numbers beside ours, tests, pictures, and how every number was made."""
 
 from __future__ import annotations
 
@@ -16,12 +12,28 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from edgefr.config.sheet import count
 from edgefr.report.pages import Page, Record
 from edgefr.report.web.answers import BAD, NEUTRAL, Answer
-from edgefr.report.web.chart import Axis, Strip
+from edgefr.report.web.chart import Axis
 from edgefr.report.web.page import page
-from edgefr.report.web.section import Section
+from edgefr.report.web.section import (
+    ROOMY,
+    Drawn,
+    Part,
+    Section,
+    Table,
+    digests,
+    folded,
+    heading,
+    image,
+    listed,
+    sheet,
+    text,
+)
+from edgefr.report.web.section import command as code
 from privacy.files import write_atomic
 
 if TYPE_CHECKING:
@@ -31,6 +43,14 @@ FILE = "report.html"
 LEAD = "Tables and figures of a paper, run again: its numbers beside ours, with what tells them apart from chance."
 DEFAULTS = {"seeds": 5, "fidelity": "released"}
 """Options of commands, which those of some papers lack, since there is nothing to choose."""
+BESIDE = (
+    "Ours: mean over seeds, as a bar the standard deviation. The dashed line is the published number, of which no "
+    "deviation is known here."
+)
+AGAIN = Markup(
+    "With the archives in the folder that <code>--data-dir</code> or <code>EDGEFR_DATA</code> names. Runs that are "
+    "there already are not made again."
+)
 LABELS = ("method", "row", "model")
 """Columns of a record that name a row of a table; the other words say which table it is of."""
 
@@ -51,27 +71,6 @@ class Reproduction:
     wanted: int
 
 
-@dataclass(frozen=True)
-class Row:
-    """This is one number of a paper beside ours, drawn on the axis of its picture; `place` is where the paper's is."""
-
-    name: str
-    ours: str
-    published: str
-    difference: str
-    strip: Strip | None
-    place: float
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A picture shows the rows of a table for one metric: ours with the deviation over seeds, and the published."""
-
-    title: str
-    axis: Axis
-    rows: tuple[Row, ...]
-
-
 def write_reproduction(made: Reproduction, folder: Path) -> Path:
     """Write the page of a call into the folder of its tables."""
     return write_atomic(folder / FILE, reproduction_page(made))
@@ -80,8 +79,7 @@ def write_reproduction(made: Reproduction, folder: Path) -> Path:
 def reproduction_page(made: Reproduction) -> str:
     """Return the page of a call."""
     sections = [_exhibit(*both) for both in zip(made.pages, made.about, strict=True)]
-    values = {"command": made.command, "failures": list(made.failures.items()), "about": _common(made.about)}
-    sections.append(Section("made", "How to make it again?", values, template="again_exhibits"))
+    sections.append(_made(made))
     head = {"kind": "reproduction", "name": made.title, "lead": LEAD, "answers": _answers(made)}
     return page(f"{made.title}, run again", head, sections)
 
@@ -124,34 +122,42 @@ def _answers(made: Reproduction) -> list[Answer]:
 
 
 def _exhibit(one: Page, about: Sequence[str]) -> Section:
-    first, *others = [*_pictures(one.records), None]
-    values = {
-        "notes": one.notes,
-        "sheets": one.sheets,
-        "first": first,
-        "others": [picture for picture in others if picture is not None],
-        "figure": None if one.figure is None else _drawn(one.figure),
-        "title": one.title,
-        "protocols": _named(about, "protocol, "),
-        "recipes": _named(about, "recipe, "),
-        "lines": [line for line in about if not line.startswith(("protocol, ", "recipe, ", "versions: "))],
-    }
-    return Section(one.name, one.title, values, template="exhibit")
+    parts: list[Part | None] = [listed(one.notes)]
+    if pictures := _pictures(one.records):
+        first, *others = pictures
+        parts += [heading("Published numbers beside ours"), text(BESIDE, "note"), *first]
+        more = [part for picture in others for part in picture]
+        parts.append(folded(f"The same of other metrics and data ({len(others)})", more) if others else None)
+    if one.figure is not None:
+        parts.append(image(_drawn(one.figure), f"{one.title}; the numbers are in the tables below"))
+    parts += [heading("Tables, with tests"), *map(sheet, one.sheets)]
+    if protocols := _named(about, "protocol, "):
+        parts += [heading("Protocol"), digests(protocols)]
+    lines = [line for line in about if not line.startswith(("protocol, ", "recipe, ", "versions: "))]
+    parts.append(listed(lines) if lines else None)
+    if recipes := _named(about, "recipe, "):
+        parts.append(folded(f"Recipes ({len(recipes)})", [digests(recipes)]))
+    return Section.of(one.name, one.title, parts)
+
+
+def _made(made: Reproduction) -> Section:
+    failures = [Markup("<code>{}</code>: {}").format(*one) for one in made.failures.items()]
+    versions = dict.fromkeys(line for lines in made.about for line in lines if line.startswith("versions: "))
+    parts = [
+        code(made.command),
+        text(AGAIN, "note"),
+        *([heading("What failed"), listed(failures)] if failures else []),
+        listed(versions),
+    ]
+    return Section.of("made", "How to make it again?", parts)
 
 
 def _named(about: Sequence[str], what: str) -> list[tuple[str, str]]:
-    """Return (name, text) of the lines that begin so."""
     found = [line.removeprefix(what).partition(": ") for line in about if line.startswith(what)]
     return [(name, text) for name, _, text in found]
 
 
-def _common(about: Sequence[Sequence[str]]) -> list[str]:
-    """Return what the versions were, once each."""
-    return list(dict.fromkeys(line for lines in about for line in lines if line.startswith("versions: ")))
-
-
 def _printed(records: Sequence[Record]) -> list[Record]:
-    """Return the records of a number that the paper prints and that we have; of blocks, that of their mean alone."""
     known = [r for r in records if _number(r.get("published")) and _number(r.get("mean"))]
     means = [record for record in known if record.get("on") == "mean"]
     return means or known
@@ -161,7 +167,7 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def _pictures(records: Sequence[Record]) -> list[Picture]:
+def _pictures(records: Sequence[Record]) -> list[list[Part | None]]:
     """Return a picture of every table and metric in which the paper prints a number."""
     groups: dict[str, list[Record]] = {}
     for record in _printed(records):
@@ -172,20 +178,27 @@ def _pictures(records: Sequence[Record]) -> list[Picture]:
     return [_picture(title, own) for title, own in groups.items()]
 
 
-def _picture(title: str, records: Sequence[Record]) -> Picture:
+def _picture(title: str, records: Sequence[Record]) -> list[Part | None]:
+    """Return the rows of a table for one metric: ours with the deviation over seeds, and the published."""
     ends = [r["mean"] + sign * _sd(r) for r in records for sign in (-1, 1)]
     axis = Axis.over([*ends, *(r["published"] for r in records)], most=4)
-    return Picture(title, axis, tuple(_row(record, axis) for record in records))
+    table = Table(f"{title}, beside the paper", [_row(record, axis) for record in records], ("row",), look=ROOMY)
+    return [text(Markup("<strong>{}</strong>").format(title), "says"), table.part]
 
 
-def _row(record: Record, axis: Axis) -> Row:
+def _row(record: Record, axis: Axis) -> dict[str, Any]:
     name = " ".join(str(record[key]) for key in LABELS if key in record) or "ours"
     mean, then, sd = float(record["mean"]), float(record["published"]), _sd(record)
     ours = f"{mean:.4f} ± {sd:.4f}" if sd else f"{mean:.4f}"
-    said = f"{name}: {ours}, published {then:.4f}"
     low, high = (mean - sd, mean + sd) if sd else (None, None)
-    difference = f"{100 * (mean / then - 1):+.1f} %" if then else "–"
-    return Row(name, ours, f"{then:.4f}", difference, axis.strip(mean, low, high, said), axis.place(then))
+    strip = axis.strip(mean, low, high, f"{name}: {ours}, published {then:.4f}")
+    return {
+        "row": name,
+        "ours": ours,
+        "ours and the paper's, drawn": Drawn(axis, strip, rule=axis.place(then)),
+        "published": f"{then:.4f}",
+        "difference": f"{100 * (mean / then - 1):+.1f} %" if then else "–",
+    }
 
 
 def _sd(record: Record) -> float:
@@ -194,7 +207,6 @@ def _sd(record: Record) -> float:
 
 
 def _drawn(figure: Figure) -> str:
-    """Return a figure as a picture that lies in the page itself."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110, bbox_inches="tight", metadata={"Software": None})
     return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -1,8 +1,4 @@
-"""The runs of a paper are made once each; those over blocks share base blocks, as a strategy begins with the second.
-
-Owns: one folder per experiment; the shared base blocks. Does not own: which runs are left and their workers
-(`edgefr.studies.campaign`), which experiments a table needs, and what is made of them.
-"""
+"""The runs of a paper are made once each; those over blocks share base blocks, as a strategy begins with the second."""
 
 from __future__ import annotations
 

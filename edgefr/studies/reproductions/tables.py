@@ -1,8 +1,4 @@
-"""Tables and figures of a paper are lines (a row's runs) and columns (what is taken from them), with what is printed.
-
-Owns: how a sheet, its records and a figure are made of finished runs. Does not own: which lines and columns a table has
-(a folder per paper), the runs (`edgefr.studies.reproductions.exhibits`).
-"""
+"""Tables and figures of a paper are lines (a row's runs) and columns (what is taken from them), and what is printed."""
 
 from __future__ import annotations
 

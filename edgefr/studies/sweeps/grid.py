@@ -180,7 +180,6 @@ def canonical(value: Any) -> str:
 
 
 def _number(value: Any) -> Any:
-    """YAML 1.1 reads `inf` and `1e-3` as words; nobody means them as such."""
     if isinstance(value, str) and re.fullmatch(r"[+-]?(inf|nan|\d+(\.\d*)?e[+-]?\d+)", value.strip(), re.IGNORECASE):
         return float(value)
     return value

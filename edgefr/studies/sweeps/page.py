@@ -8,20 +8,39 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from edgefr.report.pages import Report, comma_separated
 from edgefr.report.small_groups import of_few
 from edgefr.report.tables import count
-from edgefr.report.verdict import ranked
 from edgefr.report.web.answers import BAD, GOOD, NEUTRAL, Answer
-from edgefr.report.web.chart import Axis, Chart, Point, levels, line, short
+from edgefr.report.web.chart import Axis, short
 from edgefr.report.web.page import page
-from edgefr.report.web.section import Section
+from edgefr.report.web.section import (
+    Drawn,
+    Part,
+    Section,
+    Table,
+    chart,
+    folded,
+    heading,
+    listed,
+    sheet,
+    text,
+    yes_no,
+)
+from edgefr.report.web.section import command as code
 from edgefr.studies.sweeps.report import about, answers, best_beside, is_private, judged_by, run_record, table, tradeoff
 from edgefr.studies.sweeps.results import EPSILONS, RUNS, FinishedSweep, PointResult, results
-from edgefr.studies.sweeps.tradeoff import Comparable, Scale, comparables, curves
+from edgefr.studies.sweeps.tradeoff import Comparable, charts, comparables, epsilon_said
 from privacy.files import write_atomic, write_json
 
 LEAD = "One experiment at many settings: where does learning on people's own devices help, and what does privacy cost?"
+ORDER = ("guaranteed", "nominal", "hypothetical")
+USABLE = (
+    "A point is usable where learning helped in the run of every seed: better than the same model before any round and "
+    "than every reference, by an interval over users{}."
+)
 
 
 def write_files(sweep: FinishedSweep, metric: str | None = None) -> Report:
@@ -56,9 +75,8 @@ def sweep_page(sweep: FinishedSweep, metric: str | None = None) -> str:
     sections = [_points(compared, private)]
     if compared:
         sections += [_tradeoff(compared)] if private else []
-        sections.append(Section("measures", "All measurements", {"sheets": table(found, metric).sheets}))
-    made = {"command": command(sweep.record), "lines": about(sweep), "failures": list(sweep.failures.items())}
-    sections.append(Section("made", "How was this made, and how to make it again?", made))
+        sections.append(Section.of("measures", "All measurements", map(sheet, table(found, metric).sheets)))
+    sections.append(_made(sweep))
     name = sweep.folder.resolve().name
     head: dict[str, Any] = {"kind": "sweep", "name": name, "lead": LEAD, "answers": _answers(compared, sweep)}
     head["few"] = of_few(summary for result in found for summary in result.summaries())
@@ -94,82 +112,66 @@ def _answers(compared: Sequence[Comparable], sweep: FinishedSweep) -> list[Answe
 
 
 def _points(compared: Sequence[Comparable], private: bool) -> Section:
-    shown = []
+    parts = list[Part | None]()
     for group in compared:
         axis, best = Axis.over([*group.ends(group.results), *group.references().values()], most=4), group.best_reference
-        shown.append(
-            {
-                "title": group.title,
-                "metric": group.metric,
-                "ranking": group.ranking,
-                "judged": " or ".join(group.judged),
-                "axis": axis,
-                "rows": [_row(group, result, axis) for result in group.results],
-                "best": best,
-                "best_at": None if best is None else axis.place(best[1]),
-                "levels": group.references(),
-            }
-        )
-    kinds = list(EPSILONS) if private else []
-    return Section("points", "Where does learning help?", {"groups": shown, "kinds": kinds})
+        utility, dashed = f"{group.metric}, {group.ranking}", ""
+        if best is not None:
+            dashed = f"The dashed line is {best[0]}, {best[1]:.4f}, the best without learning. "
+        rows = [_row(group, result, axis, utility, private) for result in group.results]
+        judged = f" in {' or '.join(group.judged)}" if group.judged else ""
+        says = Markup("<strong>{}</strong>: {} of test items ({}), mean ± standard deviation over seeds")
+        parts += [
+            text(says.format(group.title, group.metric, group.ranking), "says"),
+            Table(f"{group.title}, point by point", rows, ("point", "usable?"), look="strips").part,
+            text(dashed + USABLE.format(judged), "note"),
+        ]
+    return Section.of("points", "Where does learning help?", parts or [text("No run ended.")])
 
 
-def _row(group: Comparable, result: PointResult, axis: Axis) -> dict[str, Any]:
+def _row(group: Comparable, result: PointResult, axis: Axis, utility: str, private: bool) -> dict[str, Any]:
     """Return one point of the grid: its utility over seeds, and in how many of its runs learning helped."""
-    worth, name = group.worth(result), result.point.title()
+    worth, name, best = group.worth(result), result.point.title(), group.best_reference
     low, high = (None, None) if math.isnan(worth.sd) else (worth.mean - worth.sd, worth.mean + worth.sd)
+    strip = axis.strip(worth.mean, low, high, f"{name}: {group.metric} {worth}")
+    at = None if best is None else axis.place(best[1])
+    failed = f", {result.failed} failed" if result.failed else ""
+    kinds = EPSILONS if private else ()
     return {
-        "name": name,
-        "seeds": len(result.entries),
-        "failed": result.failed,
-        "utility": str(worth),
-        "strip": axis.strip(worth.mean, low, high, f"{name}: {group.metric} {worth}"),
-        "helped": result.helped,
-        "usable": result.usable,
-        "best": best_beside(result, group),
-        "epsilons": [_epsilon(result.epsilon(kind)) for kind in EPSILONS],
+        "point": name,
+        **{f"epsilon {kind}": epsilon_said(result.epsilon(kind)) for kind in kinds},
+        utility: str(worth),
+        "best without learning": best_beside(result, group),
+        f"{group.metric}, drawn": Drawn(axis, strip, "good" if result.usable else "bad", at),
+        "helped in runs": f"{result.helped} of {len(result.entries)}{failed}",
+        "usable?": yes_no(result.usable),
     }
-
-
-def _epsilon(value: float) -> str:
-    return "–" if math.isnan(value) else "∞" if math.isinf(value) else short(value)
 
 
 def _tradeoff(compared: Sequence[Comparable]) -> Section:
     """Show utility against each kind of epsilon, a figure each: kinds are never mixed."""
-    charts = {kind: [c for group in compared if (c := _chart(group, kind)) is not None] for kind in EPSILONS}
-    values = {
-        "said": usable(compared),
-        "charts": charts.pop("guaranteed"),
-        "others": [chart for found in charts.values() for chart in found],
-        "page": tradeoff(compared, drawn=False),
-    }
-    return Section("tradeoff", "What does privacy cost?", values)
+    first, *others = ([c for group in compared for c in charts(group, [kind])] for kind in ORDER)
+    more, told = [c for found in others for c in found], tradeoff(compared, drawn=False)
+    parts = [
+        text(usable(compared), "big"),
+        *map(chart, first),
+        folded("The same over other kinds of epsilon, which are no guarantees", map(chart, more)) if more else None,
+        listed(told.notes),
+        folded("The same as a table, with the Pareto front of each kind", map(sheet, told.sheets)),
+    ]
+    return Section.of("tradeoff", "What does privacy cost?", parts)
 
 
-def _chart(group: Comparable, kind: str) -> Chart | None:
-    """Return utility against one kind of epsilon; None where it is finite for no run."""
-    known = group.known(kind)
-    if not any(math.isfinite(result.epsilon(kind)) for result in known):
-        return None
-    scale = Scale.of([result.epsilon(kind) for result in known])
-    x = Axis(*scale.limits, tuple((place, label.replace("inf", "∞")) for place, label in scale.ticks.items()), log=True)
-    references = [(name, value, False) for name, value in group.references().items()]
-    y = Axis.over([*group.ends(known), *(value for _, value, _ in references)])
-    lines = []
-    for color, (name, own) in enumerate(curves(known).items()):
-        points = [_drawn_point(group, kind, scale, result) for result in sorted(own, key=lambda r: r.epsilon(kind))]
-        lines.append(line(name, color, points, x, y))
-    utility = ranked(group.metric, group.ranking)
-    said = f"{group.title}: {utility} of test items against the {kind} epsilon, with the deviation over seeds"
-    across = f"epsilon, {kind}" + ("" if kind == "guaranteed" else ", which is no guarantee")
-    return Chart(said, across, utility, x, y, tuple(lines), levels(references, y))
-
-
-def _drawn_point(group: Comparable, kind: str, scale: Scale, result: PointResult) -> Point:
-    epsilon, worth = result.epsilon(kind), group.worth(result)
-    said = f"{result.point.title()}: {kind} epsilon {_epsilon(epsilon)}, {group.metric} {worth}"
-    return Point(scale.place(epsilon), worth.mean, said, worth.sd)
+def _made(sweep: FinishedSweep) -> Section:
+    failures = [Markup("<code>{}</code>: {}").format(*one) for one in sweep.failures.items()]
+    parts = [
+        code(command(sweep.record)),
+        text("With the experiment file, the fleet and the data where they were.", "note"),
+        *([heading("What failed"), listed(failures)] if failures else []),
+        heading("How the numbers were made"),
+        listed(about(sweep)),
+    ]
+    return Section.of("made", "How was this made, and how to make it again?", parts)
 
 
 def command(record: Mapping[str, Any]) -> str:

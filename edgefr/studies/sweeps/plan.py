@@ -148,12 +148,10 @@ class SweepPlan:
 
 
 def _metrics(named: Sequence[str]) -> list[str]:
-    """Return what runs measure, NDCG first: that is compared where nobody says what."""
     return sorted(of_ranks(named), key=lambda name: name != "NDCG")
 
 
 def _deciding(experiment: Experiment) -> str:
-    """Return what decides an experiment's result, as text: not who does the work."""
     values = experiment.model_dump()
     values["engine"] = {k: v for k, v in values["engine"].items() if k not in WHO_WORKS}
     return repr(values)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from edgefr.config.sheet import Sheet
+from edgefr.report.figures import drawn as draw
 from edgefr.report.over_seeds import versions
 from edgefr.report.pages import Page, Record, Spread, number
 from edgefr.report.verdict import ranked
@@ -21,7 +22,7 @@ from edgefr.studies.sweeps.results import (
     references,
     validation,
 )
-from edgefr.studies.sweeps.tradeoff import NOTHING, Comparable, comparables, draw
+from edgefr.studies.sweeps.tradeoff import NOTHING, Comparable, charts, comparables
 
 HELPED, BEST = "helped\nin runs", "best without\nlearning"
 RULE = "a point is usable where learning helped in the run of every seed"
@@ -144,7 +145,8 @@ def tradeoff(compared: Sequence[Comparable], drawn: bool = True) -> Page:
         sheets.append(Sheet(group.title, rows, _words(group.results), caption))
     fronts_in_words = [_front_note(group, kind) for group in compared for kind in EPSILONS]
     notes = [*KINDS, f"{RULE}{judged_by(compared)}", *fronts_in_words]
-    figure = draw(compared) if drawn else None
+    found = [chart for group in compared for chart in charts(group)] if drawn else []
+    figure = draw(found, len(EPSILONS)) if found else None
     return Page("tradeoff", "Privacy and utility", sheets, records, notes, figure, "figures")
 
 
@@ -168,7 +170,6 @@ def _point_columns(result: PointResult, beside: Sequence[PointResult]) -> dict[s
 
 
 def _heading(field: str) -> str:
-    """Return a dotted name over two lines: `privacy.epsilon` needs no column of fifteen characters."""
     return field.replace(".", ".\n", 1)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -120,10 +119,8 @@ class FinishedSweep:
         """Read what a sweep left in its folder. Raises `InputError` where something is missing or damaged."""
         if not (folder / RUNS).is_file():
             raise InputError(f"the sweep in {folder} did not end (no {RUNS}); go on with it by --resume {folder}")
+        record = RECORD.read(folder)
         try:
-            record = json.loads((folder / RECORD.name).read_text(encoding="utf-8"))
-            if record["schema"] != RECORD.schema:
-                raise ValueError(f"{RECORD.name} is of schema {record['schema']}")
             with open(folder / RUNS, newline="", encoding="utf-8") as file:
                 rows = list(csv.DictReader(file))
             found = [(_run_of(folder, record, row), row.get("best", "True") == "True") for row in rows]

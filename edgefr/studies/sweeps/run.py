@@ -192,5 +192,4 @@ class Sweep:
         ]
 
     def _objective(self, run: SweepRun) -> float:
-        """Return the validation metric that the search maximises; NaN for a run that failed."""
         return math.nan if run.summary is None else validation(run.summary, self.plan.objectives[run.point.name])

@@ -1,4 +1,4 @@
-"""This shows what privacy costs in utility: who is on the Pareto front, and the figure, one panel per kind of epsilon.
+"""This shows what privacy costs in utility: who is on the Pareto front, and a chart per kind of epsilon.
 
 Epsilons of different kinds are never compared, nor are metrics of different data sets or protocols.
 """
@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from edgefr.report.pages import Spread
 from edgefr.report.verdict import FULL, ranked, ranking_of
+from edgefr.report.web.chart import Axis, Chart, Point, levels, line, short
 from edgefr.studies.sweeps.grid import shown
 from edgefr.studies.sweeps.results import EPSILONS, PointResult, mean_references
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 AMOUNTS = ("privacy.epsilon", "privacy.sigma", "privacy.scale")
 """Fields that say how much noise: points that differ in them alone are one curve."""
@@ -134,44 +130,38 @@ def curves(found: Sequence[PointResult]) -> dict[str, list[PointResult]]:
     return out
 
 
-def draw(parts: Sequence[Comparable]) -> Figure:
-    """Draw a row of panels per group, one per kind of epsilon: utility with its standard deviation over seeds."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(15, 4.2 * len(parts)), layout="constrained")
-    panels = figure.subplots(len(parts), len(EPSILONS), squeeze=False, sharey="row")
-    for row, group in zip(panels, parts, strict=True):
-        for axes, kind in zip(row, EPSILONS, strict=True):
-            _panel(axes, group, kind)
-        row[0].set_ylabel(f"{ranked(group.metric, group.ranking)}, test\n{group.title}")
-        row[0].set_ylim(bottom=0)
-        row[-1].legend(fontsize="small", loc="center left", bbox_to_anchor=(1.02, 0.5))
-    return figure
+def charts(group: Comparable, kinds: Collection[str] = EPSILONS) -> list[Chart]:
+    """Return utility against each of these kinds of epsilon that is finite for some run, with the Pareto front."""
+    return [_chart(group, kind) for kind in kinds if any(math.isfinite(r.epsilon(kind)) for r in group.known(kind))]
 
 
-def _panel(axes: Axes, group: Comparable, kind: str) -> None:
+def _chart(group: Comparable, kind: str) -> Chart:
     known = group.known(kind)
     scale = Scale.of([result.epsilon(kind) for result in known])
-    for color, (label, own) in enumerate(curves(group.results).items()):
-        points = sorted((r for r in own if r in known), key=lambda r: r.epsilon(kind))
-        x, y = [scale.place(r.epsilon(kind)) for r in points], [group.worth(r).mean for r in points]
-        spread = [group.sd(r) for r in points]
-        axes.errorbar(x, y, yerr=spread, marker="o", markersize=4, capsize=3, color=f"C{color}", label=label)
-    for number, (name, value) in enumerate(group.references().items()):
-        axes.axhline(value, linestyle=("--", ":", "-.")[number % 3], linewidth=1, color="0.4", label=name)
-    front = [(scale.place(r.epsilon(kind)), group.worth(r).mean) for r in group.front(kind)]
-    if front:
-        axes.plot(
-            *zip(*front, strict=True), "o", markersize=11, markerfacecolor="none", color="k", label="Pareto front"
-        )
-    if not group.usable:
-        axes.text(0.5, 0.5, NOTHING, transform=axes.transAxes, ha="center", va="center", fontsize="large", color="0.3")
-    axes.set(title=f"{kind} epsilon", xscale="log", xlabel=f"epsilon, {kind}", xlim=scale.limits)
-    axes.set_xticks(list(scale.ticks), labels=list(scale.ticks.values()))
-    axes.minorticks_off()
-    axes.grid(alpha=0.3)
-    if scale.split is not None:
-        axes.axvline(scale.split, color="0.85", linewidth=4, zorder=0)
+    x = Axis(*scale.limits, tuple((place, label.replace("inf", "∞")) for place, label in scale.ticks.items()), log=True)
+    references = [(name, value, False) for name, value in group.references().items()]
+    y = Axis.over([*group.ends(known), *(value for _, value, _ in references)])
+    named = {**curves(known), "Pareto front": group.front(kind)}
+    lines = []
+    for color, (name, own) in enumerate((name, own) for name, own in named.items() if own):
+        points = [_point(group, kind, scale, result) for result in sorted(own, key=lambda r: r.epsilon(kind))]
+        lines.append(line(name, color, points, x, y))
+    utility = ranked(group.metric, group.ranking)
+    said = f"{group.title}: {utility} of test items against the {kind} epsilon, with the deviation over seeds"
+    said += "" if group.usable else f"; {NOTHING}"
+    across = f"epsilon, {kind}" + ("" if kind == "guaranteed" else ", which is no guarantee")
+    return Chart(said, across, utility, x, y, tuple(lines), levels(references, y))
+
+
+def _point(group: Comparable, kind: str, scale: Scale, result: PointResult) -> Point:
+    epsilon, worth = result.epsilon(kind), group.worth(result)
+    said = f"{result.point.title()}: {kind} epsilon {epsilon_said(epsilon)}, {group.metric} {worth}"
+    return Point(scale.place(epsilon), worth.mean, said, None if math.isnan(worth.sd) else worth.sd)
+
+
+def epsilon_said(value: float) -> str:
+    """Write an epsilon for a page."""
+    return "–" if math.isnan(value) else "∞" if math.isinf(value) else short(value)
 
 
 def _label(epsilon: float) -> str:
@@ -226,8 +216,3 @@ class Scale:
         """Return from where to where the axis goes."""
         left, right = (self.gap ** (1.5 if end in self.ticks.values() else 0.5) for end in ("0", "inf"))
         return self.low / left, self.high * right
-
-    @property
-    def split(self) -> float | None:
-        """Return a place between the finite and infinity, where there is any."""
-        return self.high * self.gap**0.5 if "inf" in self.ticks.values() else None

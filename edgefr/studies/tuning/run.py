@@ -86,7 +86,6 @@ class Tuning:
                 yield self._search(space)
 
     def _common(self) -> dict[str, Any]:
-        """Return what all methods share beside the rules: the experiment without a method, and the fleet."""
         experiment = {"digest": self.base.digest, "set": list(self.base.changes), "data": self.base.data}
         fleet = load_fleet(self.fleets.devices, {}).model_dump_json(by_alias=True)
         return {"experiment": experiment, "fleet": digest(fleet)[:16]}

@@ -1,7 +1,4 @@
-"""Hyper-parameters of the tables' experiments: `recipes.yaml`, rules from the general to the special.
-
-Owns: which values an experiment has, and the name that tells runs apart. Does not own: the schema (edgefr.experiment).
-"""
+"""Hyper-parameters of the tables' experiments: `recipes.yaml`, rules from the general to the special."""
 
 from __future__ import annotations
 
@@ -29,10 +26,7 @@ class Cell(cells.Cell):
     'ml-100k_released_fedmf_f3crec'
     """
 
-    @property
-    def title(self) -> str:
-        """Return the strategy as the paper prints it."""
-        return LABELS.get(self.row, self.row)
+    LABELS = LABELS
 
     @property
     def part(self) -> cells.Part:
@@ -88,6 +82,5 @@ def _rules() -> tuple[dict[str, Any], ...]:
 
 
 def _matches(name: str, wanted: str | list[str], key: str) -> bool:
-    """Say whether a rule's `for` entry holds; f3crec speaks for its ablations."""
     listed = [wanted] if isinstance(wanted, str) else wanted
     return name in listed or (key == "strategy" and name.startswith("f3crec") and "f3crec" in listed)

@@ -1,7 +1,4 @@
-"""Saved block models say this about users and items that moved much or little (F3CRec §5.3.2, §5.4.2).
-
-Owns: groups, per-user values after a block, and how far items' ranks move. Does not own: pages.
-"""
+"""Saved block models say this about users and items that moved much or little (F3CRec §5.3.2, §5.4.2)."""
 
 from __future__ import annotations
 

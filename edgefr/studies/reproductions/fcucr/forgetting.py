@@ -93,6 +93,5 @@ def _probabilities(found: Found, name: str, cells: Mapping[str, Cell]) -> Sheet:
 
 
 def _above(summary: Summary, of: str, least: float) -> float:
-    """Return the share of `of` in bins that begin at `least` or later."""
     found = summary["sessions"]["probabilities"]
     return sum(v for edge, v in zip(found["edges"][:-1], found[of], strict=True) if edge >= least - 1e-9)

@@ -1,8 +1,4 @@
-"""The rows of FCUCR's tables are experiments.
-
-Owns: which values an experiment has, and the name that tells runs apart. Does not own: the schema (edgefr.experiment),
-what methods start from (edgefr.methods).
-"""
+"""The rows of FCUCR's tables are experiments."""
 
 from __future__ import annotations
 
@@ -56,10 +52,7 @@ class Cell(cells.Cell):
     'xing_released_fcucr-sasrec_window=2'
     """
 
-    @property
-    def title(self) -> str:
-        """Return the row as the paper prints it."""
-        return LABELS.get(self.row, self.row)
+    LABELS = LABELS
 
     @property
     def values(self) -> Values:

@@ -1,8 +1,4 @@
-"""Rows of FedCAR's tables: each is a recipe that `edgefr tune` made, the same search budget for all.
-
-Owns: the rows by name, where recipes lie, that no seed of a search is reported, that rows were found alike. Does not
-own: how they are found (`edgefr.studies.tuning`).
-"""
+"""Rows of FedCAR's tables: each is a recipe that `edgefr tune` made, the same search budget for all."""
 
 from __future__ import annotations
 
@@ -10,11 +6,9 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from edgefr.config.documents import Document
 from edgefr.experiment.experiment import Change, Experiment, load_experiment
-from edgefr.report.pages import Record
 from edgefr.studies.reproductions import cells
 from edgefr.studies.reproductions.cells import Values
 from edgefr.studies.reproductions.published import specification
@@ -48,14 +42,14 @@ for _name, _row in specification("fedcar")["rows"].items():
     ROWS.register(Row(_name, **_row))
 
 
-class Cell(cells.Cell):
+class Cell(cells.Listed):
     """A cell is a row on a data set.
 
     >>> Cell("ml-100k", "fedcar").label
     'ml-100k_fedcar'
     """
 
-    FIDELITY = "as each recipe says"
+    ROWS = ROWS
 
     @property
     def path(self) -> Path:
@@ -68,20 +62,6 @@ class Cell(cells.Cell):
                 f"{path.parent.name}, or leave the row out by --rows"
             )
         return path
-
-    @property
-    def title(self) -> str:
-        """Return the row's label."""
-        return ROWS[self.row].label
-
-    @property
-    def words(self) -> Record:
-        """Return what names the row in records."""
-        return {"method": self.row, "kind": ROWS[self.row].kind}
-
-    def reads(self, name: str, value: Any) -> bool:
-        """Say whether the row reads a value: central ones have epochs, and no rounds."""
-        return name != "rounds" or ROWS[self.row].kind != "central"
 
     @property
     def values(self) -> Values:

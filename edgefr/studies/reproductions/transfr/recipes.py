@@ -1,19 +1,14 @@
-"""Rows of TransFR's Tables 4 to 6, each a recipe that is run on two domains of one data set, in both directions.
-
-Owns: the rows by name, where their recipes lie, which tasks a data set has. Does not own: what an experiment's values
-mean (`edgefr.experiment`).
-"""
+"""Rows of TransFR's Tables 4 to 6, each a recipe that is run on two domains of one data set, in both directions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from edgefr.config.documents import Document
 from edgefr.experiment.experiment import Change, Experiment, load_experiment
-from edgefr.report.pages import Record
 from edgefr.studies.reproductions import cells
 from edgefr.studies.reproductions.cells import Values
 from edgefr.studies.reproductions.published import specification
@@ -72,28 +67,14 @@ for _name, _row in specification("transfr")["rows"].items():
     ROWS.register(Row(_name, **_row))
 
 
-class Cell(cells.Cell):
+class Cell(cells.Listed):
     """A cell is a row on a task, within its two domains.
 
     >>> Cell("demo", "pmf", "books-films").label
     'demo_books-films_pmf'
     """
 
-    FIDELITY = "as each recipe says"
-
-    @property
-    def title(self) -> str:
-        """Return the row's label."""
-        return ROWS[self.row].label
-
-    @property
-    def words(self) -> Record:
-        """Return what names the row in records."""
-        return {"method": self.row, "kind": ROWS[self.row].kind}
-
-    def reads(self, name: str, value: Any) -> bool:
-        """Say whether the row reads a value: central ones have epochs, and no rounds."""
-        return name != "rounds" or ROWS[self.row].kind != "central"
+    ROWS = ROWS
 
     @property
     def changes(self) -> Values:
