@@ -165,13 +165,13 @@ class Server:
             raise self._refused(answer)
         return Task(answer.round, answer.body, answer.status == DONE, seat=answer.seat, bundle=answer.bundle)
 
-    def send(self, number: int, content: bytes, again: bool = False) -> bool:
-        """Send a round's release; whether it was taken. False: the round has closed.
+    def send(self, number: int, content: bytes) -> bool:
+        """Send a round's release; whether it was taken. False: the round has closed."""
+        return self._ask("POST", f"{RELEASE}?round={number}", (OK, CONFLICT), content).status == OK
 
-        `again`: the answer to it never came; False then says that nobody waits for it.
-        """
-        taken = (OK, CONFLICT, BAD) if again else (OK, CONFLICT)
-        return self._ask("POST", f"{RELEASE}?round={number}", taken, content).status == OK
+    def send_again(self, number: int, content: bytes) -> bool:
+        """Send a release whose answer never came; whether it is taken now, or was. False: nobody waits for it."""
+        return self._ask("POST", f"{RELEASE}?round={number}", (OK, CONFLICT, BAD), content).status == OK
 
     def tell(self, step: Step, number: int, content: bytes) -> bool:
         """Send what a step of a round's secure sum asks for. False: the sum goes on without this device."""

@@ -151,7 +151,7 @@ def join(
         raise Withheld(f"nothing would leave this device: {why}")
     limit = update_limit(device.learning)
     counts, after = TrafficCounts(), 0
-    if (waiting := unanswered(device)) is not None and server.send(waiting.round, waiting.to_bytes(), again=True):
+    if (waiting := unanswered(device)) is not None and server.send_again(waiting.round, waiting.to_bytes()):
         counts.taken, after = 1, waiting.round
         progress(f"round {after}", 1, 1, "answered, waiting for the next")
     own = Own(list(interactions), None if times is None else list(times))

@@ -39,6 +39,11 @@ def _sign(bundle: Path, content: bytes) -> None:
         (bundle / SIGNATURE).write_bytes(signature_of("bundle", content, worlds.KEY))
 
 
+def tree(folder: Path) -> dict[str, bytes]:
+    """Return the files of a folder by name."""
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
 def edit_json(path: Path, change: Callable[[Any], object]) -> None:
     """Change a JSON file in place."""
     record = json.loads(path.read_text())

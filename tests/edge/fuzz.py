@@ -39,7 +39,7 @@ from edgefr.experiment.experiment import load_experiment
 from export.archive import pack
 from privacy.errors import InputError
 from tests.contract import bundles
-from tests.edge.folders import resign
+from tests.edge.folders import resign, tree
 
 LONGEST_S = 10.0
 ODD: tuple[Any, ...] = (
@@ -151,10 +151,6 @@ def rewired(rng: Rng, content: bytes) -> bytes:
             shape = pick(rng, ends).type.tensor_type.shape
             shape.dim.add(dim_value=int(pick(rng, [0, 1, 2**31, 2**62])))
     return made.SerializeToString()
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from edge import Recommender
 from edge.archive import opened, unpack
 from edge.manifest_check import Terms
 from export.archive import pack
-from export.sign import generate, sign_bundle
+from export.sign import sign_bundle
 from privacy.errors import InputError
-from tests.edge.folders import resign
+from tests.edge.folders import resign, tree
 from tests.export import worlds
 
 DEFLATED, STORED = zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED
@@ -44,10 +44,6 @@ def alone(tmp_path: Path) -> Iterator[Path]:
     yield outside / "within"
     assert tree(outside) == {"diary.txt": b"mine"}
     assert [p.name for p in sorted(outside.rglob("*"))] == ["diary.txt", "within"]
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 Member = tuple[zipfile.ZipInfo, bytes]
@@ -111,17 +107,15 @@ def test_a_zip_is_looked_at_without_leaving_anything(source: Path, tmp_path: Pat
         assert bundle.root == source
 
 
-def test_the_signature_travels(bundle: Path, tmp_path: Path) -> None:
-    for name in ("mine", "other"):
-        generate(tmp_path / name)
-    mine = [tmp_path / "mine" / "public.pem"]
+def test_the_signature_travels(bundle: Path, keys: Path, tmp_path: Path) -> None:
+    mine = [keys / "mine" / "public.pem"]
     with pytest.raises(InputError, match=r"a\.zip is not signed"):
         unpack(pack(bundle, tmp_path / "a.zip"), tmp_path / "new", Terms(mine))
-    key = sign_bundle(bundle, tmp_path / "mine" / "private.pem")
+    key = sign_bundle(bundle, keys / "mine" / "private.pem")
     archive = pack(bundle, tmp_path / "a.zip")
     assert unpack(archive, tmp_path / "new", Terms(mine)).signed_by == key
     with pytest.raises(InputError, match="not trusted"):
-        unpack(archive, tmp_path / "newer", Terms([tmp_path / "other" / "public.pem"]))
+        unpack(archive, tmp_path / "newer", Terms([keys / "other" / "public.pem"]))
     assert not (tmp_path / "newer").exists()
 
 

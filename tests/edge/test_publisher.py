@@ -13,20 +13,12 @@ from edge.device import Device
 from edge.signature import key_id
 from edge.state import STATE, Store
 from export.archive import pack
-from export.sign import generate, sign_bundle, sign_delta
+from export.sign import sign_bundle, sign_delta
 from privacy.errors import InputError
 from tests.contract import bundles
 from tests.contract.programs import ITEMS
 from tests.devices import open_device
 from tests.export import worlds
-
-
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("keys")
-    for name in ("mine", "other"):
-        generate(folder / name)
-    return folder
 
 
 @pytest.fixture

@@ -26,15 +26,12 @@ from tests.contract import bundles
 from tests.devices import open_device
 from tests.edge.folders import edit_json, resign
 from tests.edge.test_device import NOISED, delta
+from tests.edge.test_life import Killed
 
 SIGMA, CENTRAL = 2.0**13, {**NOISED, "noised": "server"}
 NO_NOISE = {"clip": 1.0}
 HAS, OTHERS = [1, 5, 9], [1, 2, 9]
 WATCHED = 5
-
-
-class Killed(BaseException):
-    """The process ends here."""
 
 
 def failing_for(item: int, folder: Path, **release: object) -> Path:

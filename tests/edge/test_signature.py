@@ -23,15 +23,6 @@ def bundle(tmp_path: Path) -> Path:
     return shutil.copytree(worlds.exported("fedmf")[0] / "speaker", tmp_path / "speaker")
 
 
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two key pairs: mine/ and other/."""
-    folder = tmp_path_factory.mktemp("keys")
-    for name in ("mine", "other"):
-        generate(folder / name)
-    return folder
-
-
 # RFC 8032 §7.1: TEST 1 (empty message) and TEST 3 (two bytes); public key, message, signature
 VECTORS = [
     (
