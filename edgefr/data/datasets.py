@@ -58,7 +58,7 @@ class Reader:
 
 
 def _category(name: str) -> Reader:
-    read, texts = partial(amazon.read_category, name), partial(amazon.category_has_texts, name)
+    read, texts = partial(amazon.read_category, name), partial(amazon.has_texts, name=name)
     about = f"every rating of Amazon's {amazon_ratings.category_of(name)}"
     return Reader(name, amazon.CategoryOptions, amazon.AMAZON, read, texts, about)
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgefr.data.interactions import Dataset, k_core
+from edgefr.data.splits.sorting import first_of
 from privacy.errors import InputError
 
 Mask = npt.NDArray[np.bool_]
@@ -72,16 +73,10 @@ def once_each(dataset: Dataset, repeats: Repeats) -> Mask:
         same = (user[1:] == user[:-1]) & (time[1:] == time[:-1])
         close = np.flatnonzero(np.append(False, same) | np.append(same, False))
         moment = np.cumsum(np.append(True, ~same))[close]
-        keep[close] = _first(moment.astype(np.int64) * len(dataset.catalogue) + item[close])
+        keep[close] = first_of(moment.astype(np.int64) * len(dataset.catalogue) + item[close])
         return keep
     pairs = user.astype(np.int64) * len(dataset.catalogue) + item
-    return _first(pairs) if repeats == "first" else _first(pairs[::-1])[::-1]
-
-
-def _first(keys: npt.NDArray[np.int64]) -> Mask:
-    first = np.zeros(len(keys), bool)
-    first[np.unique(keys, return_index=True)[1]] = True
-    return first
+    return first_of(pairs) if repeats == "first" else first_of(pairs[::-1])[::-1]
 
 
 def core_of(dataset: Dataset, user_core: int, item_core: int) -> Mask:

@@ -71,18 +71,6 @@ def test_a_quote_in_a_column_that_nobody_reads_swallows_no_rows(tmp_path, closin
         load("retailrocket", tmp_path)
 
 
-def test_a_last_line_needs_no_end(tmp_path):
-    archive(tmp_path, "retailrocket", {"events.csv": VISITS.rstrip("\n")})
-    assert len(load("retailrocket", tmp_path).user) == 4
-
-
-def test_challenge_columns_in_another_order(tmp_path):
-    content = "created_at\textra\titem_id\tuser_id\tinteraction_type\n5\tx\t1\t2\t3\n"
-    archive(tmp_path, "recsys-challenge-2017", {"interactions.csv": content})
-    table = load("xing-2017", tmp_path)
-    assert (table.users.tolist(), table.catalogue.ids.tolist(), table.time.tolist()) == (["2"], ["1"], [5])
-
-
 def test_retailrocket(tmp_path):
     archive(tmp_path, "retailrocket", {"events.csv": VISITS})
     table = load("retailrocket", tmp_path)
@@ -130,17 +118,6 @@ LOGS = {
     "tmall-mobile": MOBILE,
     "lastfm-1k": PLAYS,
 }
-
-
-@pytest.mark.parametrize("name", [name for name in LOGS if name != "lastfm-1k"])
-def test_a_byte_order_mark_is_no_part_of_the_header(tmp_path, name):
-    stem, member = MEMBERS[name]
-    for folder, mark in (("without", ""), ("with", "\ufeff")):
-        (tmp_path / folder).mkdir()
-        archive(tmp_path / folder, stem, {member: mark + LOGS[name]}, zipped=False)
-    with_mark, without = (load(name.removesuffix("-mobile"), tmp_path / folder) for folder in ("with", "without"))
-    assert columns(with_mark) == columns(without)
-    assert with_mark.users.tolist() == without.users.tolist()
 
 
 XING = "\t".join(NAMES) + "\n"
@@ -191,15 +168,6 @@ def test_damaged_tables_are_refused_in_one_line(tmp_path, name, content, message
     with pytest.raises(InputError, match=rf"{stem}/{member}: {message}") as error:
         load(name.removesuffix("-mobile"), tmp_path)
     assert "\n" not in str(error.value)
-
-
-def test_the_first_and_the_last_millisecond_that_a_log_may_have(tmp_path):
-    head, last = VISITS.splitlines(keepends=True)[0], 253_402_300_799_000
-    archive(tmp_path, "retailrocket", {"events.csv": f"{head}0,1,view,2,\n{last},1,view,2,\n"}, zipped=False)
-    assert load("retailrocket", tmp_path).time.tolist() == [0, last // 1000]
-    (tmp_path / "retailrocket" / "events.csv").write_text(f"{head}{last + 1},1,view,2,\n")
-    with pytest.raises(InputError, match=r"row 2, column timestamp: .*; a time is from 1970 to 9999"):
-        load("retailrocket", tmp_path)
 
 
 def test_tmall_needs_one_of_its_logs(tmp_path):

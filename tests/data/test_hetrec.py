@@ -159,13 +159,6 @@ def test_movielens_layout_without_a_folder_inside_the_zip(tmp_path):
     assert table.time.tolist() == [1162160236, 1162160624, 1162160236]
 
 
-def test_items_need_no_table_of_names(tmp_path):
-    archive(tmp_path, MOVIELENS, {"user_ratedmovies-timestamps.dat": RATINGS})
-    table = load("hetrec2011", tmp_path)
-    assert table.catalogue.ids.tolist() == ["3", "32"]
-    assert table.catalogue.title == ["", ""]
-
-
 ROWS, NAMES = "user_ratedmovies-timestamps.dat", "movies.dat"
 HEAD = "userID\tmovieID\trating\ttimestamp\n"
 FAULTS = [
@@ -195,24 +188,12 @@ def test_damaged_files_are_refused_in_one_line(tmp_path, member, content, messag
     assert "get a whole copy from https://grouplens.org" in str(error.value)
 
 
-def test_a_quote_in_a_column_that_nobody_reads_swallows_no_rows(tmp_path):
-    rows = '1\t1\t"1\t1000\n1\t2\t3\t1001\n1\t2\t3"\t1002\n'
-    archive(tmp_path, LASTFM, {"user_taggedartists-timestamps.dat": "userID\tartistID\ttagID\ttimestamp\n" + rows})
-    assert len(load("lastfm-2k", tmp_path).item) == 3
-
-
 def test_two_members_of_one_name_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / f"{MOVIELENS}.zip", "w") as out:
         out.writestr(f"{MOVIELENS}/{ROWS}", RATINGS)
         out.writestr(ROWS, HEAD + "1\t1\t1\t1\n")
     with pytest.raises(InputError, match=rf"{MOVIELENS}\.zip has {ROWS} twice"):
         load("hetrec2011", tmp_path)
-
-
-def test_the_interactions_must_be_there(tmp_path):
-    archive(tmp_path, LASTFM, {"artists.dat": ARTISTS})
-    with pytest.raises(InputError, match=r"has no user_taggedartists-timestamps\.dat; get a whole copy"):
-        load("lastfm-2k", tmp_path)
 
 
 @pytest.fixture

@@ -7,9 +7,8 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgefr.data.files.formats import Format
 from edgefr.data.files.lines import Text, lines_of, wrong_encoding
@@ -35,33 +34,20 @@ _SEPARATORS = ",\t;|"
 _TYPES = ("token", "token_seq", "float", "float_seq")
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """This is a file's layout: names of `columns`, whether its first row is a `header`, whether to `drop` odd rows."""
+def _opened(text: Text, columns: tuple[str, ...], header: bool, blank: int, drop: bool) -> Opened:
+    """Return a table of these columns, which counts a `header` as row 1; `blank` lines come first, odd rows `drop`."""
+    name, notes, names = str(text.path), list[str](), [str(place) for place in range(len(columns))]
 
-    text: Text
-    columns: tuple[str, ...]
-    header: bool = True
-    blank: int = 0
-    drop: bool = False
-
-    def opened(self) -> Opened:
-        """Return the table, which counts the header as row 1."""
-        notes: list[str] = []
-        first = 2 if self.header else 1
-        return Opened(str(self.text.path), self.columns, lambda wanted: self._blocks(wanted, notes), first, notes)
-
-    def _blocks(self, columns: Sequence[str], notes: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the rows of these columns as text; empty fields are null. Odd rows are added to `notes`."""
-        names = [str(place) for place in range(len(self.columns))]  # by place: headers may have a name twice
-        row, skipped, inside = (2 if self.header else 1), list[int](), 0
-        for place, block in enumerate(self.text.blocks()):
-            head = int(self.header) if place == 0 else 0
-            before = len(skipped)
-            with _rows(str(self.text.path), 0 if place == 0 else row - 1, self.text):
-                found = self._parsed(block, names, columns, skipped, head, self.blank if place == 0 else 0)
-            inside += lines_of(block) - head - found.num_rows - (len(skipped) - before)
-            yield row, found
+    def blocks(wanted: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the rows of these columns as text; empty fields are null."""
+        row, skipped, inside = 1 + header, list[int](), 0
+        for place, block in enumerate(text.blocks()):
+            before, first = len(skipped), place == 0
+            with _rows(name, 0 if first else row - 1, text):  # by place: headers may have a name twice
+                read = {"column_names": names, "skip_rows": first * blank, "skip_rows_after_names": first * header}
+                found = _parsed(block, text, read, [names[columns.index(one)] for one in wanted], drop, skipped)
+            inside += lines_of(block) - first * header - found.num_rows - (len(skipped) - before)
+            yield row, found.rename_columns(list(wanted))
             row += found.num_rows
         if skipped:
             notes.append(f"{len(skipped):,} rows have another number of columns (data_options.errors=drop)")
@@ -70,44 +56,39 @@ class _Layout:
                 f"{inside:,} line breaks stand between quotes (data_options.quote=no reads each line as a row)"
             )
 
-    def _parsed(
-        self, block: bytes, names: list[str], columns: Sequence[str], skipped: list[int], head: int, blank: int
-    ) -> pa.RecordBatch:
-        """Return the rows of a block; nothing reads ahead, since that would outlive the file."""
-        import pyarrow as pa
-        from pyarrow import csv as arrow_csv
+    return Opened(name, columns, blocks, 1 + header, notes)
 
-        def skip(row: object) -> str:
-            skipped.append(1)
-            return "skip"
 
-        wanted = [names[self.columns.index(name)] for name in columns]
-        table = arrow_csv.read_csv(
-            pa.BufferReader(block),
-            arrow_csv.ReadOptions(
-                use_threads=False,
-                block_size=len(block) + 1,
-                column_names=names,
-                skip_rows=blank,
-                skip_rows_after_names=head,
-            ),
-            arrow_csv.ParseOptions(
-                delimiter=self.text.sign,
-                quote_char='"' if self.text.quoted else False,
-                escape_char="\\" if self.text.escaped else False,
-                newlines_in_values=self.text.quoted,
-                invalid_row_handler=skip if self.drop else None,
-            ),
-            arrow_csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()),
-                include_columns=wanted,
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=True,
-            ),
-        )
-        arrays = [column.combine_chunks() for column in table.columns]
-        return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+def _parsed(
+    block: bytes, text: Text, read: dict[str, Any], wanted: list[str], drop: bool, skipped: list[int]
+) -> pa.RecordBatch:
+    """Return the rows of a block; nothing reads ahead, since that would outlive the file. Odd rows go to `skipped`."""
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    def skip(row: object) -> str:
+        skipped.append(1)
+        return "skip"
+
+    table = arrow_csv.read_csv(
+        pa.BufferReader(block),
+        arrow_csv.ReadOptions(use_threads=False, block_size=len(block) + 1, **read),
+        arrow_csv.ParseOptions(
+            delimiter=text.sign,
+            quote_char='"' if text.quoted else False,
+            escape_char="\\" if text.escaped else False,
+            newlines_in_values=text.quoted,
+            invalid_row_handler=skip if drop else None,
+        ),
+        arrow_csv.ConvertOptions(
+            column_types=dict.fromkeys(read["column_names"], pa.string()),
+            include_columns=wanted,
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=True,
+        ),
+    )
+    return pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], names=wanted)
 
 
 @contextmanager
@@ -156,12 +137,12 @@ def _open_text(path: Path, options: FileOptions, separator: str | None) -> Opene
     quoted = _quotes(first, separator) if options.quote is None else options.quote
     quoted, drop = quoted and len(separator) == 1, options.errors == "drop"
     text = Text(path, options.encoding, separator, quoted, quoted and '\\"' in first)
-    if options.header is None:
-        return _Layout(text, _header(path, first, separator, text.quoted), True, blank, drop).opened()
     cells = _header(path, first, separator, text.quoted)
+    if options.header is None:
+        return _opened(text, cells, True, blank, drop)
     if [plain(cell) for cell in cells] == [plain(name) for name in options.header]:
         raise InputError(f"{path}: its first row holds the names that data_options.header gives: drop the option")
-    return _Layout(text, tuple(options.header), False, blank, drop).opened()
+    return _opened(text, tuple(options.header), False, blank, drop)
 
 
 def _separator(line: str) -> str:
@@ -199,7 +180,7 @@ def _open_atomic(path: Path, options: FileOptions) -> Opened:
             "the .inter file that has a row for each interaction"
         )
     text = Text(path, None, options.separator or "\t", False)
-    return _Layout(text, tuple(columns), True, blank, drop=options.errors == "drop").opened()
+    return _opened(text, tuple(columns), True, blank, options.errors == "drop")
 
 
 def _first_lines(path: Path, encoding: str | None) -> tuple[int, str]:

@@ -11,51 +11,38 @@ from collections.abc import Collection, Mapping, Sequence
 from edgefr.data.files.options import LEFT, Columns
 from privacy.errors import InputError, unknown
 
-
-def _each(names: str) -> tuple[str, ...]:
-    return tuple(names.split())
-
-
-USUAL: Mapping[str, tuple[str, ...]] = {
-    "user": _each(
-        "userid user uid username reviewerid reviewer customerid customer custid memberid member visitorid visitor "
-        "accountid account profileid profile personid person clientid client buyerid buyer shopperid listenerid "
-        "listener readerid reader viewerid playerid raterid subscriberid userno usernumber usr profilename "
-        "reviewprofilename"
-    ),
-    "item": _each(
-        "itemid item iid productid product parentasin asin sku movieid movie filmid film showid trackid track songid "
-        "song albumid artistid artist bookid book isbn articleid article newsid news videoid video gameid game appid "
-        "businessid business poiid poi venueid restaurantid recipeid recipe courseid course jobid job postingid adid "
-        "animeid anime beerid contentid content documentid hotelid listingid offerid goodid goods itemno "
-        "itemnumber stockcode restaurant hotel streamer beerbeerid mid"
-    ),
-    "rating": _each(
-        "rating ratings score stars star overall reviewrating reviewscore preference rate grade bookrating "
-        "reviewoverall"
-    ),
-    "time": _each(
-        "timestamp timems time utctimestamp unixreviewtime unixtime unixtimestamp datetime date ts createdat created "
-        "eventtime eventtimestamp ratingtimestamp ratingtime ratedat reviewtime reviewdate orderdate purchasedate "
-        "invoicedate transactiondt transactiondate eventdate playedat watchedat listenedat viewedat tdat dateadded "
-        "day when"
-    ),
-    "clock": _each("timeofday hourmin hhmm hour hours hourofday orderhourofday timeframe milliseconds clock"),
-    "session": ("sessionid", "session", "sessid", "visitid"),
-    "split": ("split", "partition", "subset"),
-    "block": ("block", "blockid", "blockno"),
-    "domain": ("domain", "domainid"),
+_USUAL = {
+    "user": "userid user uid username reviewerid reviewer customerid customer custid memberid member visitorid visitor "
+    "accountid account profileid profile personid person clientid client buyerid buyer shopperid listenerid "
+    "listener readerid reader viewerid playerid raterid subscriberid userno usernumber usr profilename "
+    "reviewprofilename",
+    "item": "itemid item iid productid product parentasin asin sku movieid movie filmid film showid trackid track "
+    "songid song albumid artistid artist bookid book isbn articleid article newsid news videoid video gameid game "
+    "appid businessid business poiid poi venueid restaurantid recipeid recipe courseid course jobid job postingid adid "
+    "animeid anime beerid contentid content documentid hotelid listingid offerid goodid goods itemno "
+    "itemnumber stockcode restaurant hotel streamer beerbeerid mid",
+    "rating": "rating ratings score stars star overall reviewrating reviewscore preference rate grade bookrating "
+    "reviewoverall",
+    "time": "timestamp timems time utctimestamp unixreviewtime unixtime unixtimestamp datetime date ts createdat "
+    "created eventtime eventtimestamp ratingtimestamp ratingtime ratedat reviewtime reviewdate orderdate purchasedate "
+    "invoicedate transactiondt transactiondate eventdate playedat watchedat listenedat viewedat tdat dateadded "
+    "day when",
+    "clock": "timeofday hourmin hhmm hour hours hourofday orderhourofday timeframe milliseconds clock",
+    "session": "sessionid session sessid visitid",
+    "split": "split partition subset",
+    "block": "block blockid blockno",
+    "domain": "domain domainid",
 }
+USUAL: Mapping[str, Sequence[str]] = {role: names.split() for role, names in _USUAL.items()}
 """The usual names of every column, lower case and without signs, the first before the second."""
 
-TEXTS: Mapping[str, tuple[str, ...]] = {
-    "category": _each("categories category genres genre class classes maincategory tags topic subject"),
-    "title": _each(
-        "title name itemname itemtitle movietitle movie producttitle productname product tracktitle trackname track "
-        "songtitle songname song artistname booktitle book gamename headline"
-    ),
-    "description": _each("description desc abstract overview summary plot text body details review"),
+_TEXTS = {
+    "category": "categories category genres genre class classes maincategory tags topic subject",
+    "title": "title name itemname itemtitle movietitle movie producttitle productname product tracktitle trackname "
+    "track songtitle songname song artistname booktitle book gamename headline",
+    "description": "description desc abstract overview summary plot text body details review",
 }
+TEXTS: Mapping[str, Sequence[str]] = {kind: names.split() for kind, names in _TEXTS.items()}
 """The usual names of columns of texts, most telling first."""
 
 

@@ -95,17 +95,17 @@ def read(path: Path, options: FileOptions, progress: Progress | None = None) -> 
     """Read the data set of a file or a folder, whole. Raises `InputError` naming file, row and column."""
     there = look(path, options)
     name = bare(path).partition(".")[0] or "data"
+    paths = [Path(table.name) for table in (there.interactions, there.items) if table is not None]
+    source = {"archive": str(path), "url": "", "licence": "", "sha256": digest_of(paths), "notes": ""}
+    return build(name, there, options, source, progress)
+
+
+def build(
+    name: str, there: Found, options: FileOptions, source: dict[str, Any], progress: Progress | None = None
+) -> Dataset:
+    """Read the tables that were found into a data set."""
     if progress is not None:
         progress("read data", 0, 1, name)
-    source = {"archive": str(path), "url": "", "licence": "", "sha256": digest_of(_paths(there)), "notes": ""}
-    dataset = build(name, there, options, source)
-    if progress is not None:
-        progress("read data", 1, 1, name)
-    return dataset
-
-
-def build(name: str, there: Found, options: FileOptions, source: dict[str, Any]) -> Dataset:
-    """Read the tables that were found into a data set."""
     inside = there.texts if there.items is None else ()
     rows = read_rows(there.interactions, there.columns, options, inside)
     if options.columns.time is None:
@@ -113,8 +113,12 @@ def build(name: str, there: Found, options: FileOptions, source: dict[str, Any])
     source = {**source, "columns": there.columns, "texts": list(there.texts), "ratings": list(rows.ratings)}
     dataset = make(name, rows, options, source)
     if there.items is not None:
-        return described(dataset, there.items, there.columns["item"], options)
-    return beside(dataset, rows.texts, rows.item, rows.items) if inside else dataset
+        dataset = described(dataset, there.items, there.columns["item"], options)
+    elif inside:
+        dataset = beside(dataset, rows.texts, rows.item, rows.items)
+    if progress is not None:
+        progress("read data", 1, 1, name)
+    return dataset
 
 
 def digest_of(files: Sequence[Path]) -> str:
@@ -122,10 +126,6 @@ def digest_of(files: Sequence[Path]) -> str:
     parts = (part for path in files for part in (parts_of(path) if is_folder(path) else [path]))
     digests = [sha256_of(path) for path in dict.fromkeys(map(on_disk, parts))]
     return digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest()
-
-
-def _paths(there: Found) -> list[Path]:
-    return [Path(table.name) for table in (there.interactions, there.items) if table is not None]
 
 
 def from_frame(

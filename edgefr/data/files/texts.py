@@ -37,7 +37,9 @@ def described(dataset: Dataset, table: Opened, item: str, options: FileOptions) 
     """
     key = names.listed(options.columns.listed, item, table.columns, table.name)
     columns = names.texts(options.texts, table.columns, table.name, (key,))
-    where = names.find("domain", options.columns.domain, table.columns, table.name) if _one(dataset) else None
+    where = (
+        names.find("domain", options.columns.domain, table.columns, table.name) if len(dataset.domains) == 1 else None
+    )
     found = _Found(dataset, table.name, columns)
     domain: list[pa.DictionaryArray] = []
     for row, block in table.read(list(dict.fromkeys([key, *columns, *([where] if where else [])]))):
@@ -58,9 +60,8 @@ def beside(dataset: Dataset, columns: dict[str, pa.ChunkedArray], item: np.ndarr
     """Return the data set with texts beside the interactions, of an item's first row; `item` numbers `items` by row."""
     first = np.full(len(items), -1, np.int64)
     first[item[::-1]] = np.arange(len(item) - 1, -1, -1)
-    block = pa.RecordBatch.from_arrays(
-        [_chunk(column.take(pa.array(first))) for column in columns.values()], names=list(columns)
-    )
+    columns_of = [column.take(pa.array(first)).combine_chunks() for column in columns.values()]
+    block = pa.RecordBatch.from_arrays(columns_of, names=list(columns))
     found = _Found(dataset, dataset.name, list(columns))
     found.add(items.dictionary_encode(), block)
     return replace(dataset, catalogue=found.catalogue())
@@ -128,14 +129,6 @@ def _short(table: str, name: str, values: pa.Array) -> pa.Array:
             values.validate(full=True)  # not all readers look at the encoding
         return pc.utf8_slice_codeunits(values, 0, 4 * _LONGEST)
     return values
-
-
-def _one(dataset: Dataset) -> bool:
-    return len(dataset.domains) == 1
-
-
-def _chunk(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
 def _with_domains(

@@ -87,21 +87,16 @@ def read_category(name: str, data_dir: Path, options: CategoryOptions, seed: int
         return _read(archive, chosen, progress, name)
 
 
-def category_has_texts(name: str, data_dir: Path, options: CategoryOptions) -> bool:
-    """Say whether a category has its metadata."""
-    with _opened(data_dir, name) as archive:
-        return archive.find(f"meta_{amazon_ratings.category_of(name)}.json.gz") is not None
-
-
 def read(data_dir: Path, options: AmazonOptions, seed: int, progress: Progress | None) -> Dataset:
     """Read the chosen categories as domains, with clock times. Raises `InputError` naming file and line."""
     return _read(_in_folder(data_dir), options, progress, "amazon")
 
 
-def has_texts(data_dir: Path, options: AmazonOptions) -> bool:
+def has_texts(data_dir: Path, options: AmazonOptions | CategoryOptions, name: str = "amazon") -> bool:
     """Say whether a category has its metadata."""
-    archive = _in_folder(data_dir)
-    return any(archive.find(f"meta_{category}.json.gz") for category in options.categories)
+    categories = options.categories if isinstance(options, AmazonOptions) else [amazon_ratings.category_of(name)]
+    with _opened(data_dir, name) as archive:
+        return any(archive.find(f"meta_{category}.json.gz") for category in categories)
 
 
 def _read(archive: Archive, options: AmazonOptions, progress: Progress | None, name: str) -> Dataset:

@@ -133,14 +133,9 @@ def read(
 ) -> Dataset:
     """Read a data set. Raises `InputError` naming files, public page and licence where it is not there."""
     found, told, paths = find(about, data_dir, options)
-    if progress is not None:
-        progress("read data", 0, 1, about.name)
     source = {"archive": str(data_dir), "url": about.public.url, "licence": about.public.licence}
     source |= {"sha256": files.digest_of(paths), "notes": about.public.notes}
-    dataset = files.build(about.name, found, told, source)
-    if progress is not None:
-        progress("read data", 1, 1, about.name)
-    return dataset
+    return files.build(about.name, found, told, source, progress)
 
 
 def has_texts(about: PublicFiles, data_dir: Path, options: files.FileOptions) -> bool:

@@ -17,8 +17,9 @@ from pydantic import Field
 
 from edge.ragged import Ragged
 from edgefr.config import random_streams as purposes
-from edgefr.data.interactions import Dataset, k_core
+from edgefr.data.interactions import Dataset, k_core, places
 from edgefr.data.protocol import ProtocolSettings
+from edgefr.data.splits.sorting import first_of
 from privacy import keyed
 from privacy.errors import InputError
 from privacy.setting_scope import default_of
@@ -105,7 +106,8 @@ class Block:
         }
 
     def _part(self, which: Part) -> Ragged:
-        return {"train": self.train, "valid": self.valid, "test": self.test}[which]
+        part: Ragged = getattr(self, which)
+        return part
 
 
 class Blocks(ProtocolSettings):
@@ -149,7 +151,7 @@ class Blocks(ProtocolSettings):
                 f"protocol blocks cuts by time and data set '{dataset.name}' has no clock times; choose one that has"
             )
         least = self.min_interactions
-        rows = np.flatnonzero(_first(_moments(dataset) * len(dataset.catalogue) + dataset.item))
+        rows = np.flatnonzero(first_of(_moments(dataset) * len(dataset.catalogue) + dataset.item))
         rows = rows[k_core(dataset.user[rows], dataset.item[rows], least, least)]
         if not len(rows):
             raise InputError(
@@ -168,8 +170,8 @@ class Blocks(ProtocolSettings):
         blocks = self.learned
         number = self._numbers(dataset)
         group = user.astype(np.int64) * blocks + number  # ascends where blocks are cut: a user's rows are in time order
-        once = _first(group * items + item)
-        ever = _first(user.astype(np.int64) * items + item)
+        once = first_of(group * items + item)
+        ever = first_of(user.astype(np.int64) * items + item)
         chronological = {"random": False, "chronological": True}[self.increment_split or increment_split]
         part = np.full(len(user), -1, np.int8)
         if dataset.block is None or dataset.part is None:
@@ -225,16 +227,6 @@ class Blocks(ProtocolSettings):
         return np.searchsorted(np.cumsum(sizes), position, side="right").astype(np.int16)
 
 
-def _first(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Say which rows carry a key that no earlier row carries, bool [n]."""
-    ascending = np.sort(keys)
-    if not (ascending[1:] == ascending[:-1]).any():  # the common case, without the slower sort below
-        return np.ones(len(keys), bool)
-    first = np.zeros(len(keys), bool)
-    first[np.unique(keys, return_index=True)[1]] = True
-    return first
-
-
 def _moments(dataset: Dataset) -> npt.NDArray[np.int64]:
     """Return a number for every (user, time) of the rows, int64 [n]: rows are sorted by both."""
     changed = (np.diff(dataset.user, prepend=-1) != 0) | (np.diff(dataset.moment, prepend=0) != 0)
@@ -243,9 +235,7 @@ def _moments(dataset: Dataset) -> npt.NDArray[np.int64]:
 
 def _ranks(time: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return every row's place by time, equal times in the order of the rows."""
-    rank = np.empty(len(time), np.int64)
-    rank[np.argsort(time, kind="stable")] = np.arange(len(time))
-    return rank
+    return places(np.argsort(time, kind="stable"))
 
 
 def _born(ids: npt.NDArray[np.int32], when: np.ndarray, n: int, never: int) -> npt.NDArray[np.int64]:
@@ -278,7 +268,7 @@ def _renumbered(
         offsets=grouped.offsets,
         source=dataset.source,
         position=position[order],
-        exact=None if dataset.exact is None else dataset.exact[rows[order]],
+        exact=dataset.beside(rows[order])["exact"],
     )
 
 

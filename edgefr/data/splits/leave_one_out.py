@@ -7,8 +7,8 @@ is part of a result: `describe` is printed with every number.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -183,8 +183,7 @@ def _rules(dataset: Dataset, negatives: int, few: str) -> str:
     )
 
 
-@dataclass(frozen=True)
-class _Held:
+class _Held(NamedTuple):
     """These are rows of a data set in time order per user, int64 [n], and which of them are held out, bool [n]."""
 
     rows: npt.NDArray[np.int64]
@@ -212,8 +211,6 @@ def _first_times(dataset: Dataset) -> npt.NDArray[np.int64]:
 def _by_time(user: npt.NDArray[np.int32], time: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the rows sorted by user and time, equal times reversed: first in the file = newest."""
     rows = np.arange(len(user))
-    if not len(rows):
-        return rows
     new = np.flatnonzero(np.append(True, (user[1:] != user[:-1]) | (time[1:] != time[:-1])))
     ends = np.append(new[1:], len(rows))
     return np.repeat(new + ends - 1, ends - new) - rows

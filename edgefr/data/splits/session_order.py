@@ -44,44 +44,16 @@ class SessionNegatives:
 STREAMS: Table[SessionStream] = Table("stream", SessionStream)
 """In which order sessions can be met."""
 
-STREAMS.register(
-    SessionStream(
-        "one-pass",
-        "each session is met once, in its turn",
-        lambda number, counts: np.full(len(counts), number - 1),
-        False,
-    )
-)
-STREAMS.register(
-    SessionStream(
-        "cyclic", "sessions are met over and over", lambda number, counts: (number - 1) % np.maximum(counts, 1), True
-    )
-)
+_ONCE, _AGAIN = "each session is met once, in its turn", "sessions are met over and over"
+STREAMS.register(SessionStream("one-pass", _ONCE, lambda number, counts: np.full(len(counts), number - 1), False))
+STREAMS.register(SessionStream("cyclic", _AGAIN, lambda number, counts: (number - 1) % np.maximum(counts, 1), True))
 
 NEGATIVES: Table[SessionNegatives] = Table("negatives", SessionNegatives)
 """What a held-out session's target can be ranked against."""
 
-NEGATIVES.register(
-    SessionNegatives(
-        "unseen",
-        lambda n: "never the user's own training items, so having had an item tells a repeated target apart",
-        unseen=True,
-        own=lambda n: 0,
-    )
-)
-NEGATIVES.register(
-    SessionNegatives(
-        "any",
-        lambda n: "the user's own training items among them, as rarely as chance has it",
-        unseen=False,
-        own=lambda n: 0,
-    )
-)
-NEGATIVES.register(
-    SessionNegatives(
-        "own",
-        lambda n: f"but {n // 2} (or all there are) are the user's own training items",
-        unseen=True,
-        own=lambda n: n // 2,
-    )
-)
+_UNSEEN = "never the user's own training items, so having had an item tells a repeated target apart"
+_ANY = "the user's own training items among them, as rarely as chance has it"
+_OWN = "but {} (or all there are) are the user's own training items"
+NEGATIVES.register(SessionNegatives("unseen", lambda n: _UNSEEN, unseen=True, own=lambda n: 0))
+NEGATIVES.register(SessionNegatives("any", lambda n: _ANY, unseen=False, own=lambda n: 0))
+NEGATIVES.register(SessionNegatives("own", lambda n: _OWN.format(n // 2), unseen=True, own=lambda n: n // 2))

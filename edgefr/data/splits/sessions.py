@@ -15,7 +15,7 @@ from pydantic import Field
 
 from edge.ragged import Ragged
 from edgefr.config import random_streams as purposes
-from edgefr.data.interactions import Dataset, Kinds
+from edgefr.data.interactions import Dataset, Kinds, places
 from edgefr.data.protocol import ProtocolSettings
 from edgefr.data.splits.candidates import Candidates, check_room, drawn
 from edgefr.data.splits.session_order import NEGATIVES, STREAMS
@@ -261,9 +261,7 @@ def _grouped(dataset: Dataset, rows: Ints, session: Ints) -> _Cut:
     user = dataset.user[rows].astype(np.int64)
     names, session = np.unique(session, return_inverse=True)
     _, first, code = np.unique(user * max(len(names), 1) + session, return_index=True, return_inverse=True)
-    place = np.empty(len(first), np.int64)
-    place[np.argsort(first)] = np.arange(len(first))
-    number, first = place[code], np.sort(first)
+    number, first = places(np.argsort(first))[code], np.sort(first)
     order = np.argsort(number, kind="stable")
     part = np.zeros(len(first), np.uint8) if dataset.part is None else dataset.part[rows[first]]
     return _Cut(rows[order], number[order], user[first], part)

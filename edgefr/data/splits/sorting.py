@@ -56,3 +56,17 @@ def repeats(numbers: Ints, bound: int) -> Ints:
     codes, bits = found
     value = codes >> bits
     return codes[1:][value[1:] == value[:-1]] & ((1 << bits) - 1)
+
+
+def first_of(numbers: Ints) -> npt.NDArray[np.bool_]:
+    """Say which numbers stand nowhere further left, bool [n].
+
+    >>> first_of(np.array([3, 1, 3])).tolist()
+    [True, True, False]
+    """
+    ascending = np.sort(numbers)
+    if not (ascending[1:] == ascending[:-1]).any():  # the common case, without the slower sort below
+        return np.ones(len(numbers), bool)
+    first = np.zeros(len(numbers), bool)
+    first[np.unique(numbers, return_index=True)[1]] = True
+    return first

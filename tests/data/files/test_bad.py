@@ -19,10 +19,6 @@ from tests.data.files.bad import BAD
 from tests.data.files.written import interactions, write
 
 
-def test_there_are_forty() -> None:
-    assert len(BAD) >= 40
-
-
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_file_is_one_line(name: str, tmp_path: Path) -> None:
     file, content, options, message = BAD[name]
