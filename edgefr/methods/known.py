@@ -372,7 +372,7 @@ for _central, _title, _schema, _batch, _more in (
         _ACROSS,
     ),
 ):
-    _place = f"edgefr.methods.{'feddcsr.program' if _central == 'feddcsr' else 'central.programs'}:{_central}"
+    _place = f"edgefr.methods.{'feddcsr.program' if _central == 'feddcsr' else 'central.references'}:{_central}"
     METHODS.register(
         Method(
             _central,

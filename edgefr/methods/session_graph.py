@@ -62,10 +62,7 @@ def relations(of: SessionGraph) -> Tensor:
 
 
 def levels(made: Prefixes, of: SessionGraph) -> Tensor:
-    """Return edges by weight, [..., 4, L, P]:
-
-    quarters of an item's share of neighbours; an item itself is in the highest.
-    """
+    """Return edges by weight, [..., 4, L, P]: quarters of an item's share of neighbours; itself is in the highest."""
     beside = (of.after + of.before) * (1 - of.itself) * made.among(of.nodes)
     every = beside.sum(-2, keepdim=True)
     linked = (beside > 0).to(beside.dtype)

@@ -13,10 +13,7 @@ if TYPE_CHECKING:
 
 
 class FCFSettings(BaseModel):
-    """FCF is weighted least squares over all items (Ammad-ud-din et al.
-
-    2019); its server reads `aggregation.lr` and `ridge`.
-    """
+    """FCF is weighted least squares over all items (2019); its server reads `aggregation.lr` and `ridge`."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 

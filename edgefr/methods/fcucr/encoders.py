@@ -1,6 +1,6 @@
 """These are the backbones over a window of items: a recurrent unit, and self-attention without and with times.
 
-Own: the encoders' tensors and their forward passes. Do not own: the item table, the loss.
+Owns: the encoders' tensors and their forward passes. Does not own: the item table, the loss.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class _Recurrence(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class _Blocks:
-    """Blocks of self-attention and a feed-forward layer over a window of items."""
+    """These are blocks of self-attention and a feed-forward layer over a window of items."""
 
     dim: int = 50
     length: int = 15

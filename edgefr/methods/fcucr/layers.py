@@ -142,7 +142,7 @@ class Encoder(Protocol):
 
 @runtime_checkable
 class Dropping(Protocol):
-    """A backbone with dropout says at which `sites`, and one client's shape there."""
+    """A backbone with dropout says at which `sites`, and one client's shape there; `encode` takes a `Drop` too."""
 
     def sites(self) -> dict[str, tuple[int, ...]]: ...
 

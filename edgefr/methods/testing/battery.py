@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from edgefr.methods.testing import bundle_checks as shipped
-from edgefr.methods.testing import checks, padding
+from edgefr.methods.testing import checks
 from edgefr.methods.testing.cases import Case, case_of
 from export.program import LocalProgram
 from privacy.errors import InputError, unknown
@@ -77,7 +77,7 @@ PROMISES = (
         "padding",
         "padding changes nothing",
         "take means with batch.mean, batch.weight or batch.pairs.mean, which leave padding out",
-        padding.check_padding,
+        checks.padding,
     ),
     Promise(
         "clients apart",

@@ -37,7 +37,7 @@ PLAIN = ReleaseRecord(clip=None, norm="l2", noise=None, scale=0.0, weights="unif
 
 @dataclass
 class Shipment:
-    """A model, and the folder of its bundle and its devices, which goes away with this."""
+    """A shipment is a model, and the folder of its bundle and its devices, which goes away with it."""
 
     model: TrainedModel
     folder: TemporaryDirectory[str]
