@@ -30,8 +30,7 @@ from edgefr.methods.transfr.settings import TransFRSettings
 from export.batches import One
 from export.graphs import prepared_graph
 from export.step import Layout, Sizes, Step
-from export.step_check import first_values, inputs_of
-from export.steps import keys_of, step_graph
+from export.steps import first_values, inputs_of, keys_of, step_graph
 from export.weights import beside_all
 
 ITEMS, TOKENS, TITLES = 64, 32, 10

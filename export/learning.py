@@ -28,8 +28,7 @@ from export.session_steps import SessionStep
 from export.shared_files import SCORE as WHOLE
 from export.staged_files import Staging
 from export.step import Optimisers, Step
-from export.step_check import kept_by
-from export.steps import step_graph
+from export.steps import kept_by, step_graph
 from export.trace import constants_of
 from export.weights import beside_all
 from privacy.errors import InputError

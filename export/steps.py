@@ -16,21 +16,143 @@
 
 Adam adds its moments, theta.first and theta.second (items.T.first, ...), each with its `.next`, and the corrections of
 the step number, `factor` and `epsilon` [1] (`edge.optimiser.corrections`).
+
+A graph is shipped after one client's training in it and in torch, each going on from its own values, came to the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from edge.optimiser import corrections
 from export.program import LocalProgram, Phase
-from export.step import Layout, Optimisers, Sizes, Step
-from export.step_check import StepCheck, check_step, first_values, inputs_of
-from export.trace import Shape, constants_of, hold, trace, without_stacks
+from export.step import ITEMS, Layout, Optimisers, Sizes, Step, Values
+from export.trace import (
+    Shape,
+    constants_of,
+    example_rows,
+    filled,
+    hold,
+    noise,
+    open_session,
+    refused,
+    trace,
+    without_stacks,
+)
+from privacy.errors import InputError
+
+TOLERANCE = 1e-5  # largest allowed difference of a loss, a parameter or a moment; relative where they exceed 1
+STEPS = 51
+BATCHES, PASTS, PAIRS = (1, 40, 17, 5), (3, 1, 8), (2, 1, 9, 4, 30)  # of the steps in turn, from the second on
+RATES = {"sgd": 0.1, "adam": 1e-4}
+"""Of the steps that are checked: rates are an input, so any will do. Adam takes a whole step for a gradient that is of
+rounding alone, which some of a wide layer's thousands are."""
+GENTLE = 0.2  # of the rates, and of what changes it, where a language model is trained: it magnifies what rounds off
+
+
+@dataclass(frozen=True)
+class StepCheck:
+    """A step check has the steps taken, and the largest difference from torch in losses and what the phase changes."""
+
+    steps: int
+    error: float
+
+
+def check_step(what: str, graph: Any, step: Step) -> StepCheck:
+    """Train 51 steps with the graph and with torch. Raises `InputError` naming the tensor and the step that differ."""
+    with refused(what):
+        session = open_session(graph)
+        wanted = {i.name for i in session.get_inputs()}
+
+        def in_torch(inputs: Values) -> Values:
+            return dict(zip(step.outputs(), step(*inputs.values()), strict=True))
+
+        def in_onnx(inputs: Values) -> Values:
+            feeds = {name: value.numpy() for name, value in inputs.items() if name in wanted}
+            return dict(zip(step.outputs(), map(torch.from_numpy, session.run(step.outputs(), feeds)), strict=True))
+
+        worst, (theirs, ours) = 0.0, (first_values(step), first_values(step))
+        for number in range(1, STEPS + 1):
+            expected, got = advance(step, theirs, in_torch, number), advance(step, ours, in_onnx, number)
+            for name, value in got.items():
+                error = _largest_difference(value, expected[name])
+                if not error <= TOLERANCE:
+                    raise InputError(
+                        f"{what} differs from torch by {error:.2g} in '{name}' at step {number}: it cannot be shipped"
+                    )
+                worst = max(worst, error)
+    return StepCheck(STEPS, worst)
+
+
+def first_values(step: Step) -> Values:
+    """Make all that a client holds: whole tables, dense tensors and rates by input name, keyed and always the same."""
+    program, shapes = step.program, step.shapes()
+    _, marks = kept_by(program)  # tensors that say yes: of no other number is a loss meant
+    out: Values = {}
+    for name, shape in shapes.items():
+        role, _, rest = name.partition(".")
+        if name.endswith((".first", ".second")) and name.rpartition(".")[0] in step.moving():
+            out[name] = torch.zeros(filled(shape, {"n": ITEMS}))
+        elif role == "lr":
+            rate = RATES[step.phase.optimiser] * (GENTLE if constants_of(program) else 1.0)
+            out[name] = torch.full(filled(shape, {}), rate)
+        elif name == "theta":
+            calm = () if program.transformer is None else program.transformer.per_token
+            parts = {part: noise(part, size) for part, size in step.layout.dense.items()}
+            out[name] = torch.cat([(GENTLE if n in calm else 1.0) * value.flatten() for n, value in parts.items()])
+        elif role in ("shared", "private"):
+            out[name] = torch.ones(filled(shape, {})) if rest in marks else noise(name, filled(shape, {}))
+        elif role == "items":
+            out[name] = example_rows(name, program.frozen.get(rest), filled(shape, {"n": ITEMS}))
+    return out | constants_of(program)
+
+
+def kept_by(program: LocalProgram) -> tuple[dict[str, str], list[str]]:
+    """Return what a client keeps of a round: private tensors by the tensor each is then set to, and those set to 1.
+
+    Raises `InputError` for a program that keeps anything else.
+    """
+    numbers = dict(enumerate(program.specs, 2))  # a tensor that holds nothing but its number is found again
+    given = program.remember({name: torch.tensor([float(number)]) for number, name in numbers.items()})
+    values = {name: value.unique().tolist() for name, value in given.items()}
+    if any(len(found) != 1 or found[0] not in {1.0, *map(float, numbers)} for found in values.values()):
+        raise InputError(f"{program.name} remembers what no device does: a tensor that it has, or 1")
+    keeps = {name: numbers[int(value)] for name, (value,) in values.items() if value != 1.0}
+    return keeps, [name for name, (value,) in values.items() if value == 1.0]
+
+
+def inputs_of(step: Step, client: Values, number: int, sizes: Sizes) -> tuple[Tensor, Values]:
+    """Make the items of step `number` (from 1) and all its inputs by name, for so many examples."""
+    items, examples = step.examples(client, number, sizes)
+    factor, epsilon = (torch.tensor([float(value)]) for value in corrections(number, step.phase.beta_2))
+    inputs = client | {name: value[items] for name, value in client.items() if name.startswith("items.")}
+    inputs |= examples | {"factor": factor, "epsilon": epsilon}
+    return items, {name: inputs[name] for name in step.shapes()}
+
+
+def advance(step: Step, client: Values, run: Callable[[Values], Values], number: int) -> Values:
+    """Take a step of a client, whose values are changed in place; what the step gave."""
+    sizes = Sizes(*(some[number % len(some)] for some in (BATCHES, PASTS, PAIRS)))
+    items, inputs = inputs_of(step, client, number, sizes)
+    out = run(inputs)
+    for name, value in out.items():
+        before = name.removesuffix(".next")
+        if before.startswith("items."):
+            client[before] = client[before].index_copy(0, items, value)
+        elif before != name:
+            client[before] = value
+    return out
+
+
+def _largest_difference(a: Tensor, b: Tensor) -> float:
+    same = a.shape == b.shape and bool(a.numel())
+    return float((a - b).abs().max() / b.abs().max().clamp(min=1)) if same else float("inf")
 
 
 def step_graph(
@@ -39,7 +161,7 @@ def step_graph(
     """Return the ONNX graph of one optimiser step of a phase, and how near it stays to torch; n, h and p are free.
 
     `kind` makes the step of program, phase, optimisers, layout and keys of tables. Raises `InputError` for a phase that
-    cannot be traced, and, naming tensor and step, for a graph that does not train like torch (`export.step_check`).
+    cannot be traced, and, naming tensor and step, for a graph that does not train like torch.
     """
     step = kind(program, phase, optimisers, Layout.of(program, phase), keys_of(program))
     what = f"step graph of phase '{phase.name}' of {program.name}"

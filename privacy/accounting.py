@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from privacy.errors import InputError
 from privacy.guarantee import ORDERS, Event, event_of
-from privacy.mechanism import Norm
 from privacy.prototypes import Prototypes
 from privacy.settings import PrivacySettings
 
@@ -34,22 +33,6 @@ class Guarantee(NamedTuple):
     method: str
 
 
-def epsilon(settings: PrivacySettings, rounds: int, scale: float | None) -> Guarantee:
-    """Return what `rounds` releases of one client guarantee, with noise of this absolute `scale` (None: no noise).
-
-    Without a clip or without noise it is inf. Raises `InputError` when dp-accounting or scipy is not installed.
-
-    >>> settings = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=4.0, sampler="float")
-    >>> round(epsilon(settings, rounds=40, scale=4.0).epsilon, 4)
-    7.5113
-    """
-    if settings.law is None or scale is None:
-        return Guarantee(math.inf, "no noise")
-    if settings.clip is None:
-        return Guarantee(math.inf, "no clip")
-    return composed([(event_of(settings, scale), rounds)], settings.delta)
-
-
 def noise_for(
     target: float,
     settings: PrivacySettings,
@@ -59,7 +42,7 @@ def noise_for(
     """Return the smallest absolute noise scale with which `rounds` releases cost at most `target` epsilon.
 
     `prototypes` that are sent beside updates are releases too, with their noise in proportion. By bisection: the
-    inverse of `epsilon` up to a relative 1e-6 of the scale, on the safe side. Raises `InputError` without a clip.
+    inverse of `composed` up to a relative 1e-6 of the scale, on the safe side. Raises `InputError` without a clip.
 
     >>> settings = PrivacySettings(mechanism="gaussian", trust="local", clip=1.0, epsilon=8.0, sampler="float")
     >>> round(noise_for(8.0, settings, rounds=40), 2)
@@ -89,11 +72,6 @@ def noise_for(
         else:
             high = middle
     return high
-
-
-def compose(kind: str, norm: Norm, multiplier: float, rounds: int, delta: float) -> Guarantee:
-    """Return `composed` of `rounds` equal releases with noise scale `multiplier` x sensitivity."""
-    return composed([(Event(kind, norm, multiplier), rounds)], delta)
 
 
 def composed(releases: Iterable[tuple[Event, int]], delta: float) -> Guarantee:

@@ -12,11 +12,11 @@ from typing import Any
 
 from privacy.accounting import Guarantee, composed, noise_for, nominal_epsilon
 from privacy.errors import InputError
-from privacy.examples import ExampleSettings
 from privacy.guarantee import Event
 from privacy.mechanism import SAMPLERS
 from privacy.mechanisms.gaussian import GaussianSettings
 from privacy.report import composed_row, in_words, label
+from privacy.settings import ExampleSettings
 
 NOT_COVERED = (
     "how many interactions a client has, and whether it takes part",

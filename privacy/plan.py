@@ -84,7 +84,7 @@ def plan(
     (4.03, 'the sum', True)
     """
     _check_counts(settings, rounds, cohort, clients)
-    noise = _noise(settings, rounds, prototypes)
+    noise = settings.noise(settings.scale_for(lambda epsilon: noise_for(epsilon, settings, rounds, prototypes)))
     if settings.clip is not None and noise is not None and noise.step is not None:
         largest = cohort * (settings.clip + FAR * noise.scale)
         if largest > LARGEST * noise.step:
@@ -138,7 +138,3 @@ def _check_counts(settings: PrivacySettings, rounds: int, cohort: int, clients: 
             f"at_least {settings.at_least} is more than the {cohort} clients of a round, so no round would count: "
             "lower it, or ask for more clients per round"
         )
-
-
-def _noise(settings: PrivacySettings, rounds: int, prototypes: Prototypes | None) -> Noise | None:
-    return settings.noise(settings.scale_for(lambda epsilon: noise_for(epsilon, settings, rounds, prototypes)))

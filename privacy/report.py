@@ -73,7 +73,7 @@ def report(
         "adversary": TRUSTS[settings.trust].adversary if plan.noise else None,
         "release": _released(settings, plan),
         "values": values,
-        "recipients": _recipients(made_of),
+        "recipients": _all_of(event.recipient for event, _ in made_of),
         "prototypes": None if plan.prototypes is None else plan.prototypes.record(),
         "clip": _clip(plan, clipped_share, p90_norm),
         "noise": _noise(plan, smallest),
@@ -215,10 +215,6 @@ def label(guaranteed: float) -> str:
 def _sent_beside(plan: Plan, rounds: int) -> list[tuple[Event, int]]:
     """Prototypes as releases of a client that took part in `rounds` rounds: at most one per transfer."""
     return [] if plan.prototypes is None else [(plan.prototypes.event, min(rounds, plan.prototypes.rounds))]
-
-
-def _recipients(made_of: list[tuple[Event, int]]) -> str:
-    return _all_of(event.recipient for event, _ in made_of)
 
 
 def _all_of(recipients: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ Owns: noise laws and what they guarantee. Does not own: their composition (`priv
 from privacy.mechanism import MECHANISMS
 from privacy.mechanisms.gaussian import DiscreteGaussian, Gaussian
 from privacy.mechanisms.laplace import DiscreteLaplace, Laplace
-from privacy.mechanisms.unbounded import NoNoise, PaperLaplace, Unclipped
+from privacy.mechanisms.no_guarantee import NoNoise, PaperLaplace, Unclipped
 
 MECHANISMS.register(NoNoise())
 MECHANISMS.register(PaperLaplace())

@@ -27,12 +27,11 @@ from edgefr.studies.audits.channels import StepChannel, UploadChannel
 from edgefr.studies.audits.checks import FALSE_ALARM, Outcome, check
 from export.program import TensorSpec
 from privacy.example_plan import plan_examples
-from privacy.examples import ExampleSettings
 from privacy.ledger import Ledger
 from privacy.mechanism import Noise
 from privacy.noise_key import NoiseKey
 from privacy.plan import Plan, plan
-from privacy.settings import PrivacySettings
+from privacy.settings import ExampleSettings, PrivacySettings
 from tests.mostly_slow import mostly_slow, mostly_slow_params
 
 Patch = pytest.MonkeyPatch

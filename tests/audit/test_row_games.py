@@ -15,10 +15,9 @@ from edgefr.studies.audits.games import _worlds, tell_apart
 from edgefr.studies.audits.target import AttackTarget
 from export.program import TensorSpec
 from privacy.example_plan import plan_examples
-from privacy.examples import ExampleSettings
 from privacy.guarantee import Event
 from privacy.plan import plan
-from privacy.settings import PrivacySettings
+from privacy.settings import ExampleSettings, PrivacySettings
 from tests.audit import test_checks as faults
 
 TABLE = {"item": TensorSpec((16, 4), "shared", "rows")}

@@ -12,8 +12,7 @@ from edgefr.engine import optimisers
 from edgefr.methods.transfr.lora import LoRATransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 from export.step import Layout, Step
-from export.step_check import StepCheck, first_values
-from export.steps import step_graph
+from export.steps import StepCheck, first_values, step_graph
 from export.trace import open_session
 from tests.methods import berts
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from edge.optimiser import corrections
 from edgefr.engine.optimisers import adam, sgd
 from export.step import Layout, Step
-from export.step_check import check_step
-from export.steps import free_sizes, step_graph
+from export.steps import check_step, free_sizes, step_graph
 from export.trace import IR, OPSET, open_session
 from privacy.errors import InputError
 from tests.closeness import assert_same

@@ -11,20 +11,26 @@ from scipy import integrate, optimize, stats
 from privacy import accounting
 from privacy.accounting import (
     chance_above,
-    compose,
     composed,
-    epsilon,
     gaussian_epsilon,
     noise_for,
     pld_epsilon,
     rdp_epsilon,
 )
 from privacy.errors import InputError
-from privacy.guarantee import Event
+from privacy.guarantee import Event, event_of
 from privacy.settings import PrivacySettings
 
 DELTA = 1e-5
 ROUNDS = (1, 10, 40, 100)
+
+
+def compose(mechanism, norm, multiplier, rounds, delta):
+    return composed([(Event(mechanism, norm, multiplier), rounds)], delta)
+
+
+def epsilon(settings, rounds, scale):
+    return composed([(event_of(settings, scale), rounds)], settings.delta)
 
 
 def of(mechanism, **values):

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from privacy.errors import InputError
 from privacy.example_plan import plan_examples, render_examples, report_examples
-from privacy.examples import ExampleSettings
+from privacy.settings import ExampleSettings
 
 DELTA = 1e-5
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from privacy.accounting import compose, composed, gaussian_epsilon, pld_epsilon, rdp_epsilon
+from privacy.accounting import composed, gaussian_epsilon, pld_epsilon, rdp_epsilon
 from privacy.guarantee import Event
 
 dp = pytest.importorskip("dp_accounting")
@@ -45,7 +45,7 @@ def test_what_many_small_coordinates_come_near_to_is_a_gaussian_and_below_the_bo
     """Laplace noise on many equal coordinates is a Gaussian of mu = 2 C / b: no valid bound may be lower."""
     found = [gaussian_epsilon(scale / (2 * bound), rounds, DELTA) for rounds in ROUNDS]
     assert found == pytest.approx(golden, rel=3e-3)
-    valid = [compose("laplace", "l2", scale / (2 * bound), rounds, DELTA).epsilon for rounds in ROUNDS]
+    valid = [composed([(Event("laplace", "l2", scale / (2 * bound)), rounds)], DELTA).epsilon for rounds in ROUNDS]
     assert all(low < high < 1.1 * low for low, high in zip(found, valid, strict=True))
 
 

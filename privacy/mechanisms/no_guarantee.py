@@ -1,4 +1,4 @@
-"""These mechanisms bound nothing: no noise, noise without a clip, and Laplace noise as papers add it without one."""
+"""A mechanism here guarantees nothing: there is no noise, or noise without a clip, as papers add it."""
 
 from collections.abc import Callable
 from typing import Literal, Self
