@@ -4,8 +4,6 @@ work, and the same after a kill."""
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +16,9 @@ from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet import Fleet, StepOutcome
 from edgefr.simulation.loop import Training
 from edgefr.simulation.prepare import prepare
-from tests.cli.commands import ROOT, environment, refused
+from tests.cli.commands import refused
 from tests.cli.conftest import Cli, cli, inside
 from tests.closeness import assert_all_same
-from tests.durable import runs
 from tests.durable.test_checkpoint import same
 from tests.durable.test_state import begun, kept, untimed
 
@@ -221,56 +218,6 @@ def test_only_who_has_the_frozen_tables_need_not_fetch_them_again() -> None:
         never = refused_ - fine - lost
         assert never
         assert not never & met
-
-
-ASYNC_RUN = """\
-name: durable-async
-method: fedmf
-data_options: {users: 60, items: 160, interactions: 12}
-rounds: 4
-model: {dim: 4}
-clients_per_round: 8
-fleet:
-  share: {laptop_x86: 0.4, speaker_512: 0.6}
-  rounds: {policy: async, concurrency: 25}
-"""
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    return tmp_path / "cache"
-
-
-@pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """One run killed at five moments of its life, and resumed each time."""
-    place = tmp_path_factory.mktemp("async")
-    (place / "async.yaml").write_text(ASYNC_RUN)
-    arguments = ["--experiment", str(place / "async.yaml"), "--no-bundles", "--checkpoint-every", "1"]
-    job = {"name": "async", "arguments": arguments, "moments": 4, "timed": 1, "each_kind": False}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.durable.driver", str(place / "jobs")],
-        input=json.dumps([job]),
-        cwd=ROOT,
-        env=environment(place / "cache") | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads((place / "jobs" / "report.json").read_text())["async"]
-
-
-def test_a_killed_run_comes_to_the_same_end(report: dict[str, Any]) -> None:
-    expected = runs.result(Path(report["whole"]))
-    assert runs.differences(Path(report["again"]), expected) == []
-    assert len(report["runs"]) >= 5
-    for run in report["runs"]:
-        assert runs.differences(Path(run["out"]), expected) == [], run
-    events = [json.loads(line) for line in (Path(report["whole"]) / "events.jsonl").read_text().splitlines()]
-    ages = [event["staleness"] for event in events if event["kind"] == "uploaded"]
-    assert max(ages) >= 1
-    assert np.isin(["invited", "uploaded", "dismissed"], [event["kind"] for event in events]).all()
 
 
 def test_the_policy_is_chosen_on_the_command_line(cli: Cli, tmp_path: Path) -> None:

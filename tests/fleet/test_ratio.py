@@ -5,12 +5,11 @@ import json
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefr.fleet import Fleet, load_fleet
 from edgefr.fleet.calibration import Calibration, Host, read_calibration
-from edgefr.fleet.ratio import Stack, analytic_step, both_modes, host_ratio_step, scaled_seconds, stack_of
+from edgefr.fleet.ratio import Stack, analytic_step, both_modes, host_ratio_step, stack_of
 from edgefr.fleet.summary import cost_modes, evidence
 from privacy.errors import InputError
 from tests.fleet.calibrations import HOST, calibration, phase, written
@@ -62,20 +61,6 @@ def test_dispatch_counts_as_arithmetic():
     asked = work(examples_per_step=0, trained_parameters=0, resident_parameters=0, activation_bytes=0)
     modelled = analytic_step(asked, 162.0, 8.0, Stack(0.5, 1.0))
     assert (float(modelled.arithmetic), float(modelled.memory)) == pytest.approx((0.5e-3, 0.0))
-
-
-@given(positive, st.floats(0, 1))
-def test_a_device_like_the_host_takes_as_long(seconds, share):
-    assert float(scaled_seconds(seconds, share, host, 100.0, 8.0)) == pytest.approx(seconds)
-
-
-@given(positive, st.floats(0, 1), positive, positive, st.floats(1.01, 10))
-def test_a_slower_device_takes_longer_but_no_more_than_its_slower_part(seconds, share, gflops, copy, slower):
-    fast = float(scaled_seconds(seconds, share, host, gflops, copy))
-    slow = float(scaled_seconds(seconds, share, host, gflops / slower, copy / slower))
-    assert slow == pytest.approx(fast * slower)
-    ratios = 100.0 / gflops, 8.0 / copy
-    assert seconds * min(ratios) * (1 - 1e-9) <= fast <= seconds * max(ratios) * (1 + 1e-9)
 
 
 def test_phases_of_a_round_mix_by_their_epochs():
