@@ -119,14 +119,6 @@ def test_a_round_that_was_charged_for_much_noise_is_not_summed_with_little(tmp_p
     drawn.check(run)
 
 
-def test_with_as_many_rounds_as_were_left_the_open_round_goes_on(tmp_path: Path, drawn: Drawn) -> None:
-    twins = noisy(tmp_path, privacy__sigma=None, privacy__epsilon=PROMISED)
-    leave_open(twins.begun, 2)
-    again(twins, tmp_path / "states", 1 + 1)
-    assert [(o.round, c is not None and c.burnt) for o, c in twins.begun.lineage.rounds] == [(1, False), (2, False)]
-    assert drawn.check(twins.begun) == pytest.approx(PROMISED, rel=1e-3)
-
-
 def test_rounds_that_the_promise_has_no_room_for_burn_nothing(tmp_path: Path, drawn: Drawn) -> None:
     """The open round is charged for all of it; it goes on where as many rounds are asked for as then."""
     twins = noisy(tmp_path, privacy__sigma=None, privacy__epsilon=PROMISED)
@@ -248,19 +240,6 @@ def test_who_started_with_other_noise_is_at_work_no_more(tmp_path: Path) -> None
 
 
 # --- what holds whoever decides it ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("buffered", [False, True])
-def test_a_round_is_burnt_where_the_next_server_adds_other_noise(tmp_path: Path, buffered: bool) -> None:
-    run = _buffered().own(tmp_path).begun
-    asked, origins = leave_open(run, MANY, buffered=buffered), origins_of(run, CLASS)
-    with Journal.locked(run.path) as journal:
-        ledger = ledger_of(run, journal, origins, 1, TRUSTED, buffered)
-        assert ledger.resumed is None
-        assert journal.lineage.open is None
-        assert journal.lineage.rounds[0][1] == Closed(round=1, clients=asked, tensors=None, burnt=True)
-        assert ledger.ledger is not None
-        assert ledger.ledger.releases().tolist() == [int(client in asked) for client in range(len(ledger.ledger))]
 
 
 def test_the_noise_of_a_round_that_goes_on_is_that_of_its_line(tmp_path: Path) -> None:
