@@ -1,6 +1,6 @@
 """A device class of one's own is added to a fleet file; figures that are not given come from the nearest class.
 
-Those are marked as estimates. Owns: the entry, and the file's text with it. Does not own: the schema (`spec`).
+Those are marked as estimates.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import yaml
 
 from edgefr.config.documents import Document
 from edgefr.config.packaged_files import shipped
-from edgefr.fleet.spec import SHIPPED, Device, Figure, FleetFile, load_fleet
+from edgefr.fleet.spec import SHIPPED, Device, FleetFile, load_fleet
 from privacy.errors import InputError, unknown
 from privacy.files import write_atomic
 
@@ -66,7 +66,7 @@ def add(path: Path, name: str, known: Known, like: str | None = None) -> Added:
         raise unknown("device class", like, spec.devices)
     chosen = like or nearest(spec, known)
     added = _entry(name, known, chosen, spec.devices[chosen])
-    _checked(added.entry, name)
+    Document(dict(added.entry), f"the class {name}").validate(Device)
     write_atomic(path, _with_entry(source.read_text(encoding="utf-8"), added, source))
     load_fleet(path)
     return added
@@ -102,16 +102,16 @@ def _entry(name: str, known: Known, like: str, device: Device) -> Added:
         "soc": {**device.soc.model_dump(), "name": f"like {device.soc.name}"},
         "memory": {
             "total_mb": known.memory_mb,
-            "app_mb": told("memory an app may use", known.app_mb, _value(device.memory.app_mb) * size, "MB"),
-            "copy_gbs": told("memory copies", None, _value(device.memory.copy_gbs), "GB/s"),
+            "app_mb": told("memory an app may use", known.app_mb, device.memory.app_mb.v * size, "MB"),
+            "copy_gbs": told("memory copies", None, device.memory.copy_gbs.v, "GB/s"),
         },
         "compute": {
             "fp32_gflops": {"v": known.gflops, **spread, "kind": "E", "note": f"as given, spread {note}"},
-            "int8_gops": told("int8", None, _value(device.compute.int8_gops) * rate, "GOP/s"),
+            "int8_gops": told("int8", None, device.compute.int8_gops.v * rate, "GOP/s"),
         },
         "power": {
-            "idle_w": told("power at rest", None, _value(device.power.idle_w), "W"),
-            "active_w": told("power at work", known.active_w, _value(device.power.active_w), "W"),
+            "idle_w": told("power at rest", None, device.power.idle_w.v, "W"),
+            "active_w": told("power at work", known.active_w, device.power.active_w.v, "W"),
             "battery_wh": {"v": known.battery_wh, "kind": "E", "note": "as given"} if known.battery_wh else None,
         },
         "storage": device.storage,
@@ -124,14 +124,6 @@ def _entry(name: str, known: Known, like: str, device: Device) -> Added:
     assumed.append(f"processor {device.soc.name} ({device.soc.isa}), storage {device.storage}")
     assumed.append("networks " + ", ".join(f"{network} {share:g}" for network, share in device.networks.items()))
     return Added(name, like, entry, tuple(assumed))
-
-
-def _value(figure: Figure) -> float:
-    return figure.v
-
-
-def _checked(entry: dict[str, Any], name: str) -> None:
-    Document(dict(entry), f"the class {name}").validate(Device)
 
 
 def _with_entry(text: str, added: Added, source: Path) -> str:

@@ -1,7 +1,4 @@
-"""A calibration is what `edgefr calibrate` measured on a host: the schema of calibration.json, and reading it.
-
-Owns the file. Does not own: measuring (`edgefr.fleet.calibrations`), what is made of it (`fleet.ratio`).
-"""
+"""A calibration is what `edgefr calibrate` measured on a host: the schema of calibration.json, and reading it."""
 
 from __future__ import annotations
 

@@ -249,14 +249,13 @@ class Fleet:
     def _numbered(self, number: int, happened: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return events as they are written: with a running number, their round, and their client's device class."""
         first, self._seq = self._seq, self._seq + len(happened)
-        head = {"round": number, "client": None}
-        return [
-            {"time": row["time"], "seq": first + i} | head | row | self._class_of(row.get("client"))
-            for i, row in enumerate(happened)
-        ]
-
-    def _class_of(self, client: int | None) -> dict[str, str]:
-        return {} if client is None else {"class": self.classes[self.device_of[client]]}
+        found = []
+        for i, row in enumerate(happened):
+            event = {"time": row["time"], "seq": first + i, "round": number, "client": None, **row}
+            if event["client"] is not None:
+                event["class"] = self.classes[self.device_of[event["client"]]]
+            found.append(event)
+        return found
 
 
 def _failures(failure: Codes, working: Flags, played: Played, plan: Plan, stops: Floats) -> Codes:

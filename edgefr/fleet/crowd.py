@@ -1,8 +1,6 @@
 """The crowd knows whom rounds ask next, who is at work since when, and whose uploads wait, for policy async.
 
 order of the round → `Queue` → at work (a heap of when each leaves) → upload waits → aggregate
-
-Owns: these three sets. Does not own: what happens to a client (`devices`), when a round ends (`fedbuff`).
 """
 
 from __future__ import annotations
@@ -37,10 +35,6 @@ class Task:
     seconds: float
     failure: int
     plan: Plan
-
-    @property
-    def leaves(self) -> float:
-        return self.started + self.seconds
 
 
 def rows(plan: Plan, index: npt.ArrayLike) -> Plan:
@@ -118,7 +112,7 @@ class Crowd:
 
     def enter(self, task: Task) -> None:
         self._tasks[task.client] = task
-        heapq.heappush(self._heap, (task.leaves, task.serial, task.client))
+        heapq.heappush(self._heap, (task.started + task.seconds, task.serial, task.client))
 
     def leave(self) -> Task:
         """Remove and return the client that leaves next; of those that leave together the one that was asked first."""

@@ -1,8 +1,4 @@
-"""The fleet's devices are asked to take part: what it would take, who refuses, who walks away, what it costs.
-
-Owns: devices, speeds and networks (drawn once), charge and availability, counts. Does not own: rounds and their policy
-(`clock`, `fedbuff`).
-"""
+"""The fleet's devices are asked to take part: what it would take, who refuses, who walks away, what it costs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Policy async runs rounds that wait for no particular client (FedBuff, Nguyen et al. 2022, Algorithm 1).
 
 A fixed number of clients is at work, each from the model of its start; a round ends with a full buffer of uploads.
-Owns: when a round ends, replacements, and the record of both. Does not own: devices and their costs (`devices`), models
-and weights (`edgefr.simulation.participation`).
 """
 
 from __future__ import annotations

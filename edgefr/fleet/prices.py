@@ -1,8 +1,4 @@
-"""A bundle is priced on a device class without a simulation, by the models that a simulation uses.
-
-Owns: which work of a bundle is priced (a recommendation, a text, a round), and over which devices of a class. Does not
-own: the cost model (`edgefr.fleet`), counts of work (`edgefr.fleet.calibrations.work`).
-"""
+"""A bundle is priced on a device class without a simulation, by the models that a simulation uses."""
 
 from __future__ import annotations
 
@@ -27,10 +23,9 @@ from edgefr.fleet import FleetFile, cost, load_fleet
 from edgefr.fleet.calibrations.derive import SHARES, rates
 from edgefr.fleet.calibrations.work import FLOAT, of_encoding, of_recommending, of_step
 from edgefr.fleet.clients import draw
-from edgefr.fleet.evidence import EVIDENCE
 from edgefr.fleet.plan import Figures, make_plan
 from edgefr.fleet.spec import Device
-from edgefr.fleet.summary import evidence
+from edgefr.fleet.summary import evidence, weakest
 from edgefr.fleet.work import Work
 from privacy.errors import InputError, unknown
 
@@ -56,19 +51,11 @@ class Price:
     evidence: dict[str, str] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        three = {
-            name: dict(zip(("p10", "p50", "p90"), values.tolist(), strict=True))
-            for name, values in (("seconds", self.seconds), ("energy_j", self.joules))
-        }
-        return {
-            "what": self.what,
-            **three,
-            "memory_mb": self.memory_mb,
-            "fits": self.fits,
-            "bytes_down": self.bytes_down,
-            "bytes_up": self.bytes_up,
-            "evidence": self.evidence,
-        }
+        names = ("p10", "p50", "p90")
+        seconds, joules = (dict(zip(names, v.tolist(), strict=True)) for v in (self.seconds, self.joules))
+        rest = ("memory_mb", "fits", "bytes_down", "bytes_up", "evidence")
+        head = {"what": self.what, "seconds": seconds, "energy_j": joules}
+        return head | {name: getattr(self, name) for name in rest}
 
 
 @dataclass(frozen=True, repr=False)
@@ -179,15 +166,10 @@ def _prices(bundle: Bundle, path: str, spec: FleetFile, name: str, interactions:
         assumed.append(f"a round: of a user with {interactions} interactions, {learning.negatives} negatives for each")
         if learning.exchange is not None and learning.exchange.publish is not None:
             assumed.append("a message is sent beside the update, which is not priced")
-    worst = {what: _worst(inputs) for what, inputs in known.items()}
+    worst = {what: weakest(inputs) for what, inputs in known.items()}
     rated = [replace(price, evidence=worst) for price in prices]
     stored = sum(file.size for file in bundle.manifest.files) / MB
     return Prices(path, name, app_mb, stored, rated, assumed)
-
-
-def _worst(inputs: dict[str, str]) -> str:
-    order = list(EVIDENCE.values())
-    return max((kind for kinds in inputs.values() for kind in kinds.split(", ")), key=order.index)
 
 
 def _call(

@@ -255,24 +255,22 @@ class FleetFile(FleetPart, PublicModel):
 
     @model_validator(mode="after")
     def _calibrated(self) -> "FleetFile":
-        problem, at = self._not_calibrated()
+        known, problem, at = self.cost.calibration, "", "mode"
+        if not self.cost.measured:
+            return self
+        if known is None:
+            problem = "host-ratio needs cost.calibration, a file that `edgefr calibrate RUN` writes"
+        elif self.fleet.stack != MEASURED_STACK:
+            problem = f"host-ratio is measured with {MEASURED_STACK}, but fleet.stack is {self.fleet.stack}"
+        else:
+            missing = (n for n, share in self.fleet.share.items() if share > 0 and known.learning(n) is None)
+            for name in missing:
+                mend = "calibrate bundles of this fleet that learn, or set cost.mode to analytic"
+                problem, at = f"no training step of class {name} was measured; {mend}", "calibration"
+                break
         if problem:
             raise PydanticCustomError("cost", "{problem}", {"problem": problem, "at": ("cost", at)})
         return self
-
-    def _not_calibrated(self) -> tuple[str, str]:
-        known = self.cost.calibration
-        if not self.cost.measured:
-            return "", ""
-        if known is None:
-            return "host-ratio needs cost.calibration, a file that `edgefr calibrate RUN` writes", "mode"
-        if self.fleet.stack != MEASURED_STACK:
-            return f"host-ratio is measured with {MEASURED_STACK}, but fleet.stack is {self.fleet.stack}", "mode"
-        for name, share in self.fleet.share.items():
-            if share > 0 and known.learning(name) is None:
-                mend = "calibrate bundles of this fleet that learn, or set cost.mode to analytic"
-                return f"no training step of class {name} was measured; {mend}", "calibration"
-        return "", ""
 
     @model_validator(mode="after")
     def _names_exist(self) -> "FleetFile":

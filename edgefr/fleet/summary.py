@@ -68,7 +68,7 @@ def evidence(spec: FleetFile, name: str) -> dict[str, dict[str, str]]:
     energy = {
         "active_w": EVIDENCE[device.power.active_w.kind],
         "radio": _joined({n.radio.kind for n in networks}),
-        "seconds": _weakest(seconds),
+        "seconds": weakest(seconds),
     }
     resident = {"peak_rss_mb": EVIDENCE["P"]} if measured else {"rss_mb": EVIDENCE[runtime.rss_mb.kind]}
     memory = {**resident, "app_mb": EVIDENCE[device.memory.app_mb.kind]}
@@ -92,6 +92,7 @@ def _joined(kinds: set[str]) -> str:
     return ", ".join(EVIDENCE[kind] for kind in EVIDENCE if kind in kinds)
 
 
-def _weakest(inputs: dict[str, str]) -> str:
+def weakest(inputs: dict[str, str]) -> str:
+    """Return the weakest kind of evidence among a quantity's inputs."""
     order = list(EVIDENCE.values())
     return max((tag for tags in inputs.values() for tag in tags.split(", ")), key=order.index)

@@ -3,8 +3,6 @@
 A request is refused unless an enrolled key that is not revoked has signed it, for this start of the server, within
 `CLOCK_S` of its time, with a nonce above that key's last one; a key that asks too often waits. So replays, forged names
 and strangers are refused, and so is any error while a peer's bytes are read.
-
-Owns: these refusals. Does not own: keys (`keys`), sizes of bodies (`bodies`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Bodies of requests are read within bounds: the head is checked first, and of one key one is read at a time.
-
-Owns: how many bytes of a body are read and kept. Does not own: whether one is expected, and its length (`broker`),
-whose it is (`admission`), how long a connection lasts (`connections`).
-"""
+"""Bodies of requests are read within bounds: the head is checked first, and of one key one is read at a time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The round broker stands between a server and its devices: one round lies open, takes releases, and closes.
-
-Owns: which round is open and for whom, what was taken, what is refused and why. Does not own: HTTP (`server`), what a
-round is made of (`devices`).
-"""
+"""The round broker stands between a server and its devices: one round lies open, takes releases, and closes."""
 
 from __future__ import annotations
 
@@ -179,32 +175,21 @@ class RoundBroker:
             if self._taken.get(device) != (number, digest):
                 self._in_time(device, number)
 
-    def expects_step(self, device: str, number: int, step: Step, digest: bytes) -> int:
-        """Return how many bytes a device may send now in a step. Raises `Refused` where nothing is expected."""
-        return self._sum(device, number).expects(device, step, digest)
-
     def take_step(self, device: str, number: int, step: Step, content: bytes) -> None:
         """Take what a device sends in a step of the open round's secure sum. Raises `Refused`."""
-        if self._sum(device, number).take(device, step, content):
+        if self.sum_of(device, number).take(device, step, content):
             with self._changed:
                 counts = self.counts
                 uploads = counts.uploads + (step == "vector")
                 self.counts = replace(counts, uploads=uploads, bytes_up=counts.bytes_up + len(content))
-
-    def step_ended(self, device: str, number: int, step: Step) -> bool:
-        """Say whether a step of a secure sum has ended. Raises `Refused` where it continues without this device."""
-        return self._sum(device, number).ended(device, step)
-
-    def step(self, device: str, number: int, step: Step) -> bytes | None:
-        """Return what a step of the open round's secure sum came to; None: it has not ended. Raises `Refused`."""
-        return self._sum(device, number).answer(device, step)
 
     def told_step(self, content: bytes) -> None:
         """Count a step's result that was sent."""
         with self._changed:
             self.counts = replace(self.counts, bytes_down=self.counts.bytes_down + len(content))
 
-    def _sum(self, device: str, number: int) -> SealedRound:
+    def sum_of(self, device: str, number: int) -> SealedRound:
+        """Return the open round's secure sum. Raises `Refused` where there is none."""
         self._know(device)
         with self._changed:
             if self._sealed is None or self._sealed.round != number:
@@ -239,7 +224,6 @@ class RoundBroker:
                 self._changed.notify_all()
 
     def _add(self, device: str, release: ClientUpdate) -> None:
-        """Take a release that was kept into the open round."""
         self._started.add(device)  # also one that comes back with what it had learned, and asks for nothing
         self._arrived[device] = release
 

@@ -2,7 +2,7 @@
 
 A connection counts from its acceptance, before any handshake, and is young until an enrolled key has signed a request
 on it. Young ones have `SILENCE_S`, and of too many the oldest is cut, so slow sockets block nobody. Every connection
-has one request, and ends after `REQUEST_S`. Owns: when a connection is taken and cut. Does not own: requests (`pages`).
+has one request, and ends after `REQUEST_S`.
 """
 
 from __future__ import annotations

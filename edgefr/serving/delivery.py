@@ -2,8 +2,6 @@
 
 A user gets the bundle of the own device's class alone; a bundle with simulated users is sent to nobody. Files are sent
 as they are, since a device checks all of them.
-
-Owns: who gets which bytes. Does not own: requests (`pages`), a device's checks (`edge.fetch`).
 """
 
 from __future__ import annotations
@@ -107,7 +105,6 @@ class Delivery:
 
     @property
     def _said(self) -> str:
-        """Return the classes of bundles, without users."""
         classes = sorted({parcel.device_class for parcel in self.parcels.values()})
         return f"this server has no bundle for this device: it has those of {', '.join(classes) or 'no class'}"
 

@@ -1,7 +1,6 @@
 """This backend has real devices train its shards: rounds become deltas, their releases become what a round sums.
 
-The server needs no interactions. Owns: rounds as tasks, releases as sums, clients without an answer. Does not own:
-where devices start (`origin`), the round broker (`broker`), the server's rule and noise (`Federation`).
+The server needs no interactions.
 """
 
 from __future__ import annotations

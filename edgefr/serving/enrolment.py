@@ -1,15 +1,12 @@
-"""The roll of a served run says which users may take part: they get codes, and their keys are revoked.
-
-Owns: who gets a code, and messages about devices. Does not own: codes and keys (`keys`).
-"""
+"""The roll of a served run says which users may take part: they get codes, and their keys are revoked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from edgefr.serving.certificate import own, pin_of
 from edgefr.serving.keys import Keys
+from edgefr.serving.server import own_certificate, pin_of
 from edgefr.simulation.runs.run import Run
 from edgefr.simulation.runs.saved_model import open_model, users_by_class
 from edgefr.simulation.runs.served_tensors import published
@@ -44,7 +41,7 @@ class Roll:
         `cert`: the server's certificate, if it is not the one made for the run.
         """
         asked = self._known(users or [name for name in self.names if name not in self.keys.keys])
-        pin = pin_of(own(self.run.path)[0] if cert is None else cert)
+        pin = pin_of(own_certificate(self.run.path)[0] if cert is None else cert)
         codes = [f"{name} {code}.{pin}" for name, code in self.keys.issue(asked, days).items()]
         found = users_by_class(self.run, self.saved).items()
         classes = {self.names[user]: kind for kind, those in found for user in those.tolist()}

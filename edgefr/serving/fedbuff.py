@@ -5,9 +5,6 @@ asks ─► written down as started ─► the round's tensors ─► upload, so
 A fixed number of devices is at work, each from the tensors of the round it started in (FedBuff, Nguyen et al. 2022,
 Algorithm 1); one that is done is replaced by the next that asks. A release is of the round its device started in, and
 is in one sum at most, of a round up to `max_staleness` later.
-
-Owns: who is at work since when, which uploads wait, when a round has enough. Does not own: charges and files (`ledger`,
-`releases`), weights (`devices`).
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 The key is refused first and the name goes last, so that an interrupted call can be repeated. The ledger continues under
 the client's number, which no longer leads to a name. Releases cannot be taken back, so their epsilon still counts.
-
-Owns: where a person's data lie in a run. Does not own: keys (`keys`), releases on the disk (`releases`), the ledger
-(`edgefr.simulation.runs.lineage`).
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ RUN/private/keys.jsonl has a line per event: `Issued`, `Enrolled`, `Revoked`. It
 (`edgefr forget`): their lines are replaced by one without their name. A served run reads new lines while it works.
 Codes are kept as digests. A client has one key at a time, and releases are counted by client, so a new key continues
 the ledger.
-
-Owns: that file. Does not own: signatures (`edge.identity`), refusals (`admission`).
 """
 
 from __future__ import annotations

@@ -13,8 +13,6 @@ and clients without budget sit out, as in a simulation.
 A sum has the noise that all its uploads were charged for. That noise depends on the number of rounds a server is
 started for, where an epsilon is shared among them: a server for another number takes up no round, and sums no upload,
 that was charged for other noise.
-
-Owns: that order. Does not own: the file (`edgefr.simulation.runs.lineage`), costs of releases (`privacy`).
 """
 
 from __future__ import annotations

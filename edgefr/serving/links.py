@@ -7,8 +7,6 @@ lost while computing                          its process is killed when it has 
 lost while uploading                          the connection is cut, and the release held until the round is over
 late                                          the release is held until the round is over
 none                                          the release is held for as long as the fleet says, on a scaled clock
-
-Owns: those failures, bytes of each device. Does not own: a client's fate (`shadow`), processes (`processes`).
 """
 
 from __future__ import annotations
@@ -171,7 +169,6 @@ class Links:
         return await self._now() == (number, True)
 
     async def _now(self) -> tuple[int, bool]:
-        """Return the server's last round, and whether it still waits."""
         said = _body((await self._passed_on(f"GET {METRICS} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode(), True))[2])
         lines = dict(line.split(" ", 1) for line in said.decode().splitlines() if not line.startswith("#"))
         return int(lines["edgefr_round"]), int(lines["edgefr_waited_for"]) > 0

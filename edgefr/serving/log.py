@@ -8,8 +8,6 @@ stopped
 It has no device data, address, key, code or query; users have the operator's names. Refusals are limited to
 `MOST_REFUSALS` a minute and a line with the rest, so strangers cannot fill the disk. Lines are written singly, so the
 file may be moved at any time; writers hold its lock, so that removing a user's lines loses none.
-
-Owns: the file and its lines. Does not own: events.
 """
 
 from __future__ import annotations

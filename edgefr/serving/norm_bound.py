@@ -3,9 +3,6 @@
 Under local trust the server sees a clipped vector under noise and cannot clip it; a longer one would move the sum at
 will. So uploads beyond the clip and a quantile of the noise are refused, in norm or any value: an honest one passes but
 for a chance of 2e-12.
-
-Owns: that comparison. Does not own: quantiles (`privacy.mechanism`), clipping without noise
-(`edgefr.engine.aggregate`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Classes differ by memory in untrained vectors and encoders; trained values are the run's in all bundles, so their
 devices answer the same rounds.
-
-Owns: a served run's devices and where they start. Does not own: delivery (`devices`, `broker`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The pages of a server are a thin layer over its round broker: they check who asks, wait, read and answer.
 
-A waiting device holds a connection and no thread. Every refusal is one line of plain text. Owns: answers to requests.
-Does not own: their content (`broker`), identity (`admission`), bodies (`bodies`), limits (`connections`).
+A waiting device holds a connection and no thread. Every refusal is one line of plain text.
 """
 
 from __future__ import annotations
@@ -152,7 +151,7 @@ class Pages:
             bound(request, self.limit)
             device, signed = self._admitted(request)
             number = _asked(request, "round")
-            limit = self.broker.expects_step(device, number, step, bytes.fromhex(signed.digest))
+            limit = self.broker.sum_of(device, number).expects(device, step, bytes.fromhex(signed.digest))
             content = await self.bodies.read(request, signed, limit)
             await run_in_threadpool(self.broker.take_step, device, number, step, content)
             return PlainTextResponse("taken\n", headers={ROUND: str(number)})
@@ -165,8 +164,10 @@ class Pages:
         async def page(request: Request) -> Response:
             device = self._asker(request)
             number = _asked(request, "round")
-            ended = await self._waited(lambda: self.broker.step_ended(device, number, step) or None)
-            content = await run_in_threadpool(self.broker.step, device, number, step) if ended else None
+            ended = await self._waited(lambda: self.broker.sum_of(device, number).ended(device, step) or None)
+            if not ended:
+                return Response(status_code=WAIT)
+            content = await run_in_threadpool(self.broker.sum_of(device, number).answer, device, step)
             if content is None:
                 return Response(status_code=WAIT)
             self.broker.told_step(content)

@@ -1,7 +1,4 @@
-"""Devices of a rehearsal are processes of this host: `edgefr device enrol`, then `edgefr device join` to the end.
-
-Owns: their starts, kills and ends. Does not own: what fails when (`links`).
-"""
+"""Devices of a rehearsal are processes of this host: `edgefr device enrol`, then `edgefr device join` to the end."""
 
 from __future__ import annotations
 

@@ -2,16 +2,13 @@
 
 `pages` serves what is declared, `python -m edgefr.serving.protocol` makes docs/openapi.json of it, and a server gives
 the same at /openapi.json. docs/protocol.md explains it.
-
-Owns: the declaration. Does not own: names and numbers (`edge.connection`), messages (`edge.sum_messages`), when which
-answer is given (`pages`, `admission`, `broker`).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -88,32 +85,22 @@ class Operation:
     model: type[BaseModel] | None = None
 
 
-@dataclass(frozen=True)
-class Header:
-    """This is a header of an answer: what it says, and its form."""
-
-    meaning: str
-    schema: dict[str, Any] = field(default_factory=dict)
-
-
-HEADERS = {
-    ROUND: Header("number of the round", {"type": "integer", "minimum": 0, "maximum": MOST_ROUNDS}),
-    SESSION: Header(
-        "session of this start of the server: sign for it", {"type": "string", "pattern": "^[0-9a-f]{32}$"}
+RANGE = "Content-Range"
+HEADERS: dict[str, tuple[str, dict[str, Any]]] = {
+    ROUND: ("number of the round", {"type": "integer", "minimum": 0, "maximum": MOST_ROUNDS}),
+    SESSION: ("session of this start of the server: sign for it", {"type": "string", "pattern": "^[0-9a-f]{32}$"}),
+    BUNDLE: (
+        "id of the bundle that the server takes the device to hold",
+        {"type": "string", "pattern": "^[0-9a-f]{64}$"},
     ),
-    BUNDLE: Header(
-        "id of the bundle that the server takes the device to hold", {"type": "string", "pattern": "^[0-9a-f]{64}$"}
-    ),
-    SUM: Header(
+    SUM: (
         "uploads of this round are summed under masks: the device's number in the sum, the sum's salt in hex and, "
         "where devices of several bundles are in the sum, what stands for them in its session",
         {"type": "string", "pattern": f"^{re.sub('[?]P<[a-z]+>', '', SEAT.pattern)}$"},
     ),
-    NONCE: Header("the key's last nonce that was taken: sign with a larger one", {"type": "integer", "minimum": 0}),
+    NONCE: ("the key's last nonce that was taken: sign with a larger one", {"type": "integer", "minimum": 0}),
+    RANGE: ("which bytes of how many", {"type": "string", "pattern": "^bytes ([0-9]+-[0-9]+|[*])/[0-9]+$"}),
 }
-
-RANGE = "Content-Range"
-HEADERS[RANGE] = Header("which bytes of how many", {"type": "string", "pattern": "^bytes ([0-9]+-[0-9]+|[*])/[0-9]+$"})
 
 SIGNED = {
     BAD: Reply("the request is malformed, or the clocks are too far apart"),
@@ -286,7 +273,7 @@ def _reply(reply: Reply) -> dict[str, Any]:
     found: dict[str, Any] = {"description": reply.meaning}
     if reply.headers:
         heads = {name: HEADERS[name] for name in reply.headers}
-        found["headers"] = {n: {"description": head.meaning, "schema": head.schema} for n, head in heads.items()}
+        found["headers"] = {n: {"description": said, "schema": form} for n, (said, form) in heads.items()}
     if reply.media is not None:
         found["content"] = _content(reply.media, reply.model)
     return found

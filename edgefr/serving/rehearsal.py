@@ -2,8 +2,6 @@
 
 It works on a copy of the run, so its lineage, keys and budgets stay; the copy's bundle carries the simulated users, and
 all are invited to every round. The simulation's failures happen between device and server (`links`).
-
-Owns: the copy, the comparison and its file. Does not own: rounds (`serve`, `shadow`), processes (`processes`).
 """
 
 from __future__ import annotations
@@ -212,7 +210,6 @@ class _Stage:
         }
 
     def _scores(self, clients: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        """Return the scores of devices as their states are now."""
         states = [self.processes.state(client) for client in clients.tolist()]
         return np.stack([Device(self.bundle, state, policy=OPEN).scores() for state in states])
 
@@ -252,7 +249,6 @@ def _chosen(run: Run, bundle_class: str, devices: int) -> list[int]:
 
 
 def _copied(run: Run, target: Path) -> Copy:
-    """Copy a run's model, ledger and lineage without its secrets."""
     shutil.copytree(run.path, target, ignore=shutil.ignore_patterns(*ELSEWHERE))
     return Copy(target)
 

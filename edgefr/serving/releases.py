@@ -2,8 +2,6 @@
 
 A release is written before its device is told that it was taken, and deleted after the round; in asynchronous rounds
 once it is in a sum or too old. Files are as devices sent them, noise included, in RUN/private with its rights.
-
-Owns: those files. Does not own: what is taken (`broker`), when a round is over (`devices`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The thread of an open round tells how many answers there are, whenever that has changed.
 
-It tells without the lock that requests need, so a slow terminal delays no device. Owns: messages about an open round.
-Does not own: their display (`edgefr.config.progress`), when a round is over.
+It tells without the lock that requests need, so a slow terminal delays no device.
 """
 
 from __future__ import annotations

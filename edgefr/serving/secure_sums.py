@@ -4,9 +4,6 @@ keys (devices learn meanwhile) ─► shares ─► masked vectors, added at onc
 
 A device that leaves before any step is left out; with too few devices to open the sum, or fewer than must answer, the
 round is given up without any knowledge of uploads. A masked vector is added as it comes and never stored.
-
-Owns: steps, their members and ends, whether a total is possible for honest devices. Does not own: the mathematics
-(`cloud.secure_sum`), requests (`pages`), the model (`devices`).
 """
 
 from __future__ import annotations
@@ -263,7 +260,6 @@ class SealedRound:
         return True
 
     def _in_time(self, number: int, step: Step) -> bool:
-        """Say whether a device has sent the message of the step before."""
         at = STEPS.index(step)
         return at == 0 or number in self._taken[STEPS[at - 1]]
 

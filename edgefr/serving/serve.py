@@ -1,15 +1,11 @@
-"""`serve`: a finished run continues for some rounds with real devices in place of simulated ones.
-
-Owns: which bundles' devices they are, the files at the end. Does not own: rounds (`training`), devices (`devices`,
-`broker`, `server`).
-"""
+"""`serve`: a finished run continues for some rounds with real devices in place of simulated ones."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +15,6 @@ import torch
 from edge.bundle import open_bundle
 from edge.signature import key_id
 from edgefr.fleet import load_fleet
-from edgefr.serving import certificate
 from edgefr.serving.broker import RoundBroker
 from edgefr.serving.delivery import Delivery
 from edgefr.serving.devices import Devices
@@ -31,7 +26,7 @@ from edgefr.serving.log import Log
 from edgefr.serving.origin import Origin, Origins
 from edgefr.serving.releases import Answers
 from edgefr.serving.secure_sums import FEWEST, SumTerms
-from edgefr.serving.server import Access, listening
+from edgefr.serving.server import Access, guarded, listening, pin_of
 from edgefr.serving.status import told
 from edgefr.serving.training import plan_of, training_of
 from edgefr.simulation.bundle_checks import check_federated
@@ -83,17 +78,14 @@ def serve(
 ) -> Served:
     """Go on with `run` for `rounds` rounds with the devices that hold its bundles of one class or several.
 
-    `classes`: their names (None: all that have a bundle that learns, and users). All their users are the clients (or
-    those of them in `clients`), of whom those with a key (`edgefr enrol`) are let in. They come by HTTP, or as
-    `transport` carries. A round invites as many as the experiment says and waits `timeout_s` for them. Of a round with
-    fewer answers than `min_answers` (None: half of those invited, three at least) nothing is published. `collecting`:
-    whether uploads are summed under masks, or who is trusted with single ones. Where the run's fleet has policy async,
-    a round is of a buffer of uploads and not of a cohort (`buffered`), unless it `waits` whatever the fleet says. Other
-    hosts come by TLS: with the run's own certificate, where `access` names none. The first round is the one after the
-    last of the run's lineage, and starts from the tensors that one left; every round is written down in RUN/lineage
-    before it is offered, and releases lie in RUN/private until their round is over, so a server that was killed goes on
-    where it was. Written to `out` (default RUN/served, or the first of served-2, ... that is free) when all is done:
-    `shared.safetensors` and `summary.json`.
+    `classes`: their names (None: all that have users and a bundle that learns). Their users (or those in `clients`)
+    are the clients; those with a key (`edgefr enrol`) are let in. They come by HTTP, or as `transport` carries. A round
+    waits `timeout_s`; with fewer answers than `min_answers` (None: half of those invited, three at least) it publishes
+    nothing. `collecting`: whether uploads are summed under masks, or who is trusted with single ones. With fleet policy
+    async a round is a buffer of uploads, unless it `waits`. Other hosts come by TLS, with the run's own certificate
+    where `access` names none. The first round follows the last of the run's lineage; rounds in RUN/lineage and releases
+    in RUN/private let a server that was killed continue. At the end `shared.safetensors` and `summary.json` are written
+    to `out` (default: RUN/served, or the first free of served-2, ...).
 
     Raises `InputError` for a run that devices cannot go on with or that is being served, for rounds that would cost
     more than is promised, an address that cannot be used, and where no round had enough answers.
@@ -141,7 +133,8 @@ def _devices(
     privacy, known = run.experiment.privacy, len(origins.users)
     cohort = run.experiment.cohort_size(known)
     buffering = None if waits else Buffering.of(load_fleet(run.path / "devices.yaml").rounds, cohort, known)
-    broker, answers = _broker(origins, buffering), Answers(run.path)
+    held, answers = (origins.bundles, origins.learning, origins.items), Answers(run.path)
+    broker = RoundBroker(*held) if buffering is None else BufferedBroker(*held, buffering)
     broker.keep = answers.keep
     fewest = fewest_answers(min_answers, cohort, max(FEWEST, privacy.at_least) if collecting.sealed else 1)
     collecting.check(TRUSTS[privacy.trust])
@@ -154,12 +147,6 @@ def _devices(
     return Devices(broker, origins, timeout_s, min_answers=fewest, answers=answers, sums=sums, buffering=buffering)
 
 
-def _broker(origins: Origins, buffering: Buffering | None) -> RoundBroker:
-    """Return the broker between the server and its devices."""
-    known = origins.bundles, origins.learning, origins.items
-    return RoundBroker(*known) if buffering is None else BufferedBroker(*known, buffering)
-
-
 def by_http(access: Access, run: Run, origins: Origins, rounds: int) -> Transport:
     """Return the transport of devices over HTTP, which may fetch the bundles of their classes."""
     held = [(open_bundle(published(run) / name), origin.users.values()) for name, origin in origins.classes.items()]
@@ -167,7 +154,7 @@ def by_http(access: Access, run: Run, origins: Origins, rounds: int) -> Transpor
     @contextmanager
     def opened(broker: RoundBroker, keys: Keys) -> Iterator[str]:
         place, log = guarded(access, run.path), Log(run.path / LOG)
-        pin = None if place.cert is None else certificate.pin_of(place.cert)
+        pin = None if place.cert is None else pin_of(place.cert)
         with listening(broker, keys, place, Delivery.of(held), log) as server, told(run.path, server.url, rounds, pin):
             log.write("listening", url=server.url, rounds=rounds)
             yield server.url
@@ -190,14 +177,6 @@ def fewest_answers(asked: int | None, cohort: int, least: int = 1) -> int:
             f"a round invites {cohort} clients, and {fewest} must answer; give --min-answers from {least} to {cohort}"
         )
     return fewest
-
-
-def guarded(access: Access, run: Path) -> Access:
-    """Return a server's access, with the run's own certificate where TLS needs one and none was given."""
-    if not access.needs_tls or access.cert is not None:
-        return access
-    cert, key = certificate.own(run)
-    return replace(access, cert=cert, key=key)
 
 
 def ledger_of(
@@ -265,8 +244,8 @@ def origins_of(run: Run, classes: str | Sequence[str] | None, clients: Collectio
     """
     names = [classes] if isinstance(classes, str) else classes
     if names is None:
-        found = [(name, _origin(run, name, clients)) for name in _classes(run) if _learns(run, name)]
-        kept = {name: origin for name, origin in found if origin.users}
+        able = [name for name in _classes(run) if open_bundle(published(run) / name).config.learning is not None]
+        kept = {name: origin for name in able if (origin := _origin(run, name, clients)).users}
         if not kept:
             raise InputError(f"no device of a user of {run.path} can learn; export the run again, with learning")
         return Origins(kept)
@@ -285,10 +264,6 @@ def _classes(run: Run) -> list[str]:
     if not classes:
         raise InputError(f"{run.path} has no bundles; make some with `edgefr export --run {run.path} --out {folder}`")
     return classes
-
-
-def _learns(run: Run, bundle_class: str) -> bool:
-    return open_bundle(published(run) / bundle_class).config.learning is not None
 
 
 def _origin(run: Run, bundle_class: str, clients: Collection[int] | None) -> Origin:

@@ -1,21 +1,18 @@
-"""The HTTP server of a `RoundBroker` is uvicorn in a thread of its own, over the pages and within limits.
-
-Owns: a server's address, start and end. Does not own: limits (`connections`), pages (`pages`), their content
-(`broker`).
-"""
+"""The HTTP server of a `RoundBroker` is uvicorn in a thread of its own, over the pages and within limits."""
 
 from __future__ import annotations
 
+import datetime
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edge.connection import LOOPBACK
+from edge.connection import LOOPBACK, public_digest
 from edge.remote import release_limit
 from edgefr.serving.admission import Gate
 from edgefr.serving.broker import RoundBroker
@@ -23,12 +20,15 @@ from edgefr.serving.delivery import Delivery
 from edgefr.serving.keys import Keys
 from edgefr.serving.log import Log
 from privacy.errors import InputError
+from privacy.files import write_atomic
 from privacy.machine import files_allowed
 
 STOP_S = 5  # for answers that are under way when a server stops
 HEADER_BYTES = 1 << 14
 BACKLOG = 4096
 FILES = 256  # open files that are kept for all but connections
+TLS, CERTIFICATE, KEY = "private/tls", "certificate.pem", "key.pem"
+YEARS = 20  # devices look at the key alone
 
 
 @dataclass(frozen=True)
@@ -183,3 +183,61 @@ def listening(
         yield server
     finally:
         server.stop()
+
+
+def guarded(access: Access, run: Path) -> Access:
+    """Return a server's access, with the run's own certificate where TLS needs one and none was given."""
+    if not access.needs_tls or access.cert is not None:
+        return access
+    cert, key = own_certificate(run)
+    return replace(access, cert=cert, key=key)
+
+
+def own_certificate(run: Path) -> tuple[Path, Path]:
+    """Return the files of a run's own certificate, which signs itself, and key; they are made at the first call.
+
+    The digest of its public key is in every one-time code, and a device that enrolled by one talks to its holder alone.
+    """
+    certificate, key = run / TLS / CERTIFICATE, run / TLS / KEY
+    if not certificate.exists():
+        (run / TLS).mkdir(mode=0o700, parents=True, exist_ok=True)
+        made, secret = _made()
+        write_atomic(key, secret, mode=0o600)
+        write_atomic(certificate, made)
+    return certificate, key
+
+
+def pin_of(certificate: Path) -> str:
+    """Return the digest of a certificate's public key. Raises `InputError` for a file that is no certificate."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    try:
+        found = x509.load_pem_x509_certificate(certificate.read_bytes())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{certificate} is not a certificate in PEM: {error}") from error
+    digest = public_digest(found.public_bytes(Encoding.DER))
+    assert digest is not None
+    return digest
+
+
+def _made() -> tuple[bytes, bytes]:
+    """Return a certificate that signs itself, and its key, as PEM."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    from cryptography.x509.oid import NameOID
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "edgefr")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=365 * YEARS))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return made.public_bytes(Encoding.PEM), secret

@@ -1,8 +1,6 @@
 """The coming rounds of real devices are simulated beside them: the same clients, start, seed and fleet.
 
-A server waits for all invited, so the fleet's policy is that of its deadline, without extra invitations. Owns: those
-rounds, each client's fate, measuring a model. Does not own: real devices (`rehearsal`), rounds (`Federation`), the
-clock (`edgefr.fleet`).
+A server waits for all invited, so the fleet's policy is that of its deadline, without extra invitations.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from edgefr.engine.federation import Federation
 from edgefr.engine.footprint import round_work
 from edgefr.engine.scoring import ModelScorer
 from edgefr.engine.work import Clients
-from edgefr.fleet import Failure, Fleet, FleetFile, load_fleet
+from edgefr.fleet import Failure, Fleet, load_fleet
 from edgefr.fleet.devices import REFUSALS
 from edgefr.fleet.work import Amount
 from edgefr.serving.ledger import ServingLedger
@@ -80,7 +78,10 @@ def simulate_rounds(run: Run, clients: Clients, rounds: int, ledger: ServingLedg
     model, counted = saved.model, deepcopy(ledger.ledger)
     own, pool = own_items(model), np.asarray(model.offered, np.int64)
     sampler = Sampler(own, pool, len(model.names.items), experiment.negatives, experiment.batch_size, experiment.seed)
-    fleet = Fleet(_waited_for(load_fleet(run.path / "devices.yaml")), saved.activity, experiment.seed)
+    spec = load_fleet(run.path / "devices.yaml")  # whose server waits for all invited until the deadline
+    waits = {"policy": "deadline", "over_select": 1.0, "min_fraction": 0.0}
+    spec = spec.model_copy(update={"rounds": spec.rounds.model_copy(update=waits)})
+    fleet = Fleet(spec, saved.activity, experiment.seed)
     twin, phases = Twin(ledger.round + 1), federation.phases("round")
     events = () if ledger.event is None else (ledger.event,)
     for number in range(twin.first, twin.first + rounds):
@@ -150,7 +151,6 @@ def difference(twin: Twin, shared: Mapping[str, torch.Tensor]) -> float:
 
 
 def _add(counts: dict[int, int], clients: Clients, which: npt.NDArray[np.bool_], each: Amount) -> None:
-    """Add a round's bytes of some clients to their counts."""
     amounts = np.broadcast_to(np.asarray(each, np.int64), clients.shape)
     for client, amount in zip(clients[which].tolist(), amounts[which].tolist(), strict=True):
         counts[client] = counts.get(client, 0) + amount
@@ -174,9 +174,3 @@ def _federation(run: Run, saved: Saved, ledger: ServingLedger) -> Federation:
     federation.private |= {name: value.clone() for name, value in model.private.items() if name in used}
     ledger.restore(federation)
     return federation
-
-
-def _waited_for(spec: FleetFile) -> FleetFile:
-    """Return a fleet whose server waits for all invited until the deadline, as `serve` does."""
-    waits = {"policy": "deadline", "over_select": 1.0, "min_fraction": 0.0}
-    return spec.model_copy(update={"rounds": spec.rounds.model_copy(update=waits)})

@@ -1,7 +1,6 @@
 """A server's state is shown from the disk at any time, and by its counts while it runs.
 
-RUN/private/serving.json has its address; a lock on the run says whether it runs. Owns: that file, and the status of a
-served run. Does not own: the lineage (`edgefr.simulation.runs.lineage`), counts (`broker`).
+RUN/private/serving.json has its address; a lock on the run says whether it runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """A finished run continues in the loop of every run, with real devices for clients.
 
-Devices are the backend of its rounds; the server has no interactions and no measurements. Owns: which runs can continue
-so, the server's part of their privacy. Does not own: the loop (`edgefr.simulation.loop`), devices (`devices`, `broker`,
-`server`).
+Devices are the backend of its rounds; the server has no interactions and no measurements.
 """
 
 from __future__ import annotations

@@ -21,13 +21,12 @@ from edge.policy import OPEN
 from edge.remote import join
 from edge.update import ClientUpdate
 from edgefr.serving import admission as gate
-from edgefr.serving import certificate
 from edgefr.serving.admission import Gate, Refused
 from edgefr.serving.broker import RoundBroker
 from edgefr.serving.keys import DAY, Keys
 from edgefr.serving.norm_bound import DOUBT, Reach
 from edgefr.serving.origin import Origin
-from edgefr.serving.server import Access
+from edgefr.serving.server import Access, own_certificate, pin_of
 from edgefr.simulation.runs.run import Run
 from export.sign import sealed
 from privacy import exact
@@ -251,14 +250,14 @@ def test_attack_3_no_number_out_of_the_air_becomes_a_devices_round(tmp_path: Pat
 
 
 def test_attack_3_a_device_talks_to_the_key_that_its_code_named(tmp_path: Path) -> None:
-    cert, key = certificate.own(tmp_path)
-    assert certificate.own(tmp_path) == (cert, key)
+    cert, key = own_certificate(tmp_path)
+    assert own_certificate(tmp_path) == (cert, key)
     assert key.stat().st_mode & 0o077 == 0
-    code = f"{Keys(tmp_path).issue([USER])[USER]}.{certificate.pin_of(cert)}"
+    code = f"{Keys(tmp_path).issue([USER])[USER]}.{pin_of(cert)}"
     with opened(tmp_path, Access(cert=cert, key=key)) as (_, server):
         device = enrol(tmp_path / "device", server.url, code, patience=QUICK)
         assert Server(server.url, device, patience=QUICK).task(0, 1 << 20) is not None
-    other = certificate.own(tmp_path / "other")
+    other = own_certificate(tmp_path / "other")
     with opened(tmp_path, Access(cert=other[0], key=other[1])) as (broker, server):
         with pytest.raises(InputError, match="another key than the one-time code named"):
             Server(server.url, device, patience=QUICK).task(0, 1 << 20)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edge.connection import Server as Remote
-from edgefr.serving import certificate, connections, server
+from edgefr.serving import connections, server
 from edgefr.serving.server import Access
 from edgefr.simulation.runs.run import Run
 from tests.remote.test_server import QUICK, USER, Broker, opened
@@ -27,10 +27,10 @@ def test_silent_connections_take_no_more_files_than_there_are(
     """Also those that never end their handshake; an honest device comes all the same."""
     monkeypatch.setattr(server, "files_allowed", lambda: FILES)
     monkeypatch.setattr(connections, "SILENCE_S", 60.0)
-    cert, key = certificate.own(tmp_path)
+    cert, key = server.own_certificate(tmp_path)
     place = Access(cert=cert, key=key) if secure else Access()
     identity = known(Run(tmp_path), tmp_path / "device", USER)
-    identity = identity.enrolled(USER, certificate.pin_of(cert) if secure else None)
+    identity = identity.enrolled(USER, server.pin_of(cert) if secure else None)
     with opened(tmp_path, place) as (_, at_work):
         crowd = at_work.uvicorn.crowd
         assert crowd.most == FILES // 2

@@ -1,8 +1,4 @@
-"""All bundles of a folder are measured: each distinct content once, and each class's bundle under its class's limit.
-
-Owns: which bundles there are, reuse of earlier figures, counted figures. Does not own: processes (`trial`), a call's
-figures (`probe`).
-"""
+"""All bundles of a folder are measured: each distinct content once, and each class's bundle under its class's limit."""
 
 from __future__ import annotations
 

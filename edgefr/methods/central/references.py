@@ -9,10 +9,9 @@ import numpy as np
 from pydantic import BaseModel
 from torch import Tensor
 
-from cloud.references.factors import CMF, Factors, Joint
 from cloud.references.ease import Ease
-from cloud.references.folds import EMCDR, AfterSource, Fit, Folds
-from cloud.references.folds import Folds, drawn_folds
+from cloud.references.factors import CMF, Factors, Joint
+from cloud.references.folds import EMCDR, AfterSource, Fit, Folds, drawn_folds
 from cloud.references.neumf import NeuMF, forward, layers
 from cloud.references.pooling import Pooled
 from cloud.references.reference import Batches, Reference

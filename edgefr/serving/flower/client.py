@@ -7,8 +7,6 @@ code                          the one-time code of `edgefr enrol`, needed the fi
 
 `policy.yaml` in the state decides what may leave. Where it forbids all, or anything is wrong before training, the
 answer is empty; where training fails under a promise, it is noise alone. The reason is in this device's log alone.
-Owns: the work of a message, and a release as records. Does not own: signatures (`edge.identity`), learning
-(`edge.device`).
 """
 
 from __future__ import annotations

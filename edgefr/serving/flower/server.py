@@ -5,8 +5,6 @@ all), `timeout`, `min-answers` and `out`.
 
 One thread carries tasks to the nodes and their releases to the round broker. A device's key identifies a node, not
 Flower.
-
-Owns: which node is whose, messages that wait for an answer. Does not own: rounds and checks (`edgefr.serving`).
 """
 
 from __future__ import annotations
