@@ -24,10 +24,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from edge.identity import Identity, IdentityRecord
 from edgefr.serving import admission as gate
-from edgefr.serving import certificate, pages
+from edgefr.serving import pages
 from edgefr.serving.broker import RoundBroker
 from edgefr.serving.keys import Enrolled, Keys
-from edgefr.serving.server import Access, Server
+from edgefr.serving.server import Access, Server, own_certificate
 from privacy.machine import files_allowed, resident_mb
 
 PATH, BUNDLE = "/task?after=1", "0" * 64
@@ -47,7 +47,7 @@ def serve(run: Path, users: list[str], tls: bool, told: Connection) -> None:
     """Serve until the round is opened, telling memory at each step."""
     pages.POLL_S = 600.0
     files_allowed()
-    cert, key = certificate.own(run) if tls else (None, None)
+    cert, key = own_certificate(run) if tls else (None, None)
     broker = Sized(users)
     server = Server(broker, Keys(run), Access(cert=cert, key=key))
     server.gate.keys.look()

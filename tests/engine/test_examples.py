@@ -111,6 +111,39 @@ def test_records_are_drawn_anew_every_epoch_and_the_same_again() -> None:
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
+class Factors(torch.nn.Module):
+    """FedMF's loss of one record, out of layers that opacus hooks."""
+
+    def __init__(self, item: torch.Tensor, user: torch.Tensor) -> None:
+        super().__init__()
+        self.item = torch.nn.Embedding.from_pretrained(item.clone(), freeze=False)
+        self.user = torch.nn.Linear(len(user), 1, bias=False)
+        self.user.weight.data.copy_(user[None])
+
+    def forward(self, records: torch.Tensor) -> torch.Tensor:
+        return self.user(self.item(records)).squeeze(-1)
+
+
+def test_gradients_of_single_records_are_those_of_opacus() -> None:
+    from opacus.grad_sample import GradSampleModule
+
+    local = FedMF(FedMFSettings(dim=4), ITEMS, local_epochs=1)
+    records = torch.tensor([[7, 1, 2, 3], [1, 9, 7, 20], [30, 31, 1, 33]])
+    shared, private = start(local, np.array([2]))
+    tensors = shared | {name: value[0] for name, value in private.items()}
+    module = GradSampleModule(Factors(tensors["item"], tensors["user"]), loss_reduction="sum")
+    label = torch.zeros(records.shape)
+    label[:, 0] = 1.0
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(module(records), label, reduction="none")
+    loss.mean(dim=1).sum().backward()
+    theirs = {name.split(".")[1]: value.grad_sample for name, value in module.named_parameters()}
+    for phase in local.phases:
+        ours = PrivateSteps(local, phase, FREE, 0.0, 1, CPU).each(tensors, records)
+        for name, found in ours.items():
+            expected = theirs[name].squeeze(1) if name == "user" else theirs[name][:, records.unique()]
+            torch.testing.assert_close(found, expected, msg=name)
+
+
 @pytest.mark.parametrize("variant", PLAIN)
 def test_without_noise_and_clip_it_is_plain_training_on_the_records(variant: str) -> None:
     """The loop below shares the records and the optimiser with the trainer, and not how gradients are taken.
