@@ -31,7 +31,7 @@ from edge.sampling import Sampler
 from edgefr.data import datasets as data
 from edgefr.data.splits.blocks import Blocks
 from edgefr.data.splits.leave_one_out import LeaveOneOut
-from edgefr.engine.aggregate import ShardAggregate, Terms, release
+from edgefr.engine.aggregate import ReleaseTerms, ShardAggregate, release
 from edgefr.engine.compiled import dispatch as formed
 from edgefr.engine.compiled import mlp_phases as layered
 from edgefr.engine.executors import debug, inline
@@ -144,7 +144,7 @@ def compare(
     few = clients[:: max(1, len(clients) // 300)]
     state = private(few)
 
-    terms = Terms(clip=None, norm="l2", by_size=False, count_everyone=False)
+    terms = ReleaseTerms(clip=None, norm="l2", by_size=False, count_everyone=False)
 
     def edgefr() -> None:
         for shard, own in zip(shards, states, strict=True):
@@ -193,7 +193,7 @@ def compare(
 
 
 def check(
-    work: LocalWork, terms: Terms, shared: dict[str, Tensor], private: dict[str, Tensor], clients: np.ndarray
+    work: LocalWork, terms: ReleaseTerms, shared: dict[str, Tensor], private: dict[str, Tensor], clients: np.ndarray
 ) -> None:
     """Fail unless the loop by hand comes to the engine's sums and norms."""
     found = formed.released(work, terms, shared, private, clients)
@@ -252,7 +252,7 @@ def idle(clients: int, shard: int, repeat: int) -> None:
     sampler = Sampler(train, np.arange(10), 10, 0, 1, seed=0)
     work = LocalWork(program, program.phases, sampler, train, 1, torch.device("cpu"))
     private = program.init_private(0, torch.arange(clients))
-    terms = Terms(clip=None, norm="l2", by_size=False, count_everyone=False)
+    terms = ReleaseTerms(clip=None, norm="l2", by_size=False, count_everyone=False)
 
     def run(executor: Callable[..., Updates], few: int) -> None:
         for at in range(0, few, shard):

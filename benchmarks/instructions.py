@@ -24,7 +24,7 @@ from engine import small_clients
 from edge.sampling import Sampler
 from edgefr.data import datasets as data
 from edgefr.data.splits.blocks import Blocks
-from edgefr.engine.aggregate import Terms
+from edgefr.engine.aggregate import ReleaseTerms
 from edgefr.engine.compiled import dispatch as formed
 from edgefr.engine.work import LocalWork
 from edgefr.methods.fedmf.program import FedMF
@@ -48,7 +48,7 @@ def rounds(way: str, kind: str, data_dir: Path | None, times: int) -> int:
     work = LocalWork(program, program.phases, sampler, train, 1, torch.device("cpu"))
     clients = np.flatnonzero(train.counts > 0)
     shared, private = program.init_shared(0), program.init_private(0, torch.from_numpy(clients))
-    terms = Terms(clip=None, norm="l2", by_size=False, count_everyone=False)
+    terms = ReleaseTerms(clip=None, norm="l2", by_size=False, count_everyone=False)
     for _ in range(times):
         if way == "numpy":
             closed_form.LOOPS["fedmf"](work, shared, private, clients)

@@ -24,7 +24,7 @@ from rich.console import Console
 
 from edgefr.config.sheet import Sheet
 from edgefr.engine.optimisers import adam, sgd
-from edgefr.methods.transfr.bert import Bert, Reader
+from edgefr.methods.transfr.bert import Bert, TitleReader
 from edgefr.methods.transfr.lora import STATES, LoRATransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 from export.batches import One
@@ -67,7 +67,7 @@ def program(layers: int) -> LoRATransFR:
     torch.manual_seed(0)
     config = BertConfig(hidden_size=312, num_hidden_layers=4, num_attention_heads=12, intermediate_size=1200)
     tokens = torch.from_numpy(np.random.default_rng(0).integers(1000, 30_000, (ITEMS, TOKENS), dtype=np.int32))
-    reader = Reader(tokens, Bert.of(BertModel(config).eval(), "mean"))
+    reader = TitleReader(tokens, Bert.of(BertModel(config).eval(), "mean"))
     return LoRATransFR(TransFRSettings(client="lora", lora_layers=layers), reader, torch.randn(ITEMS, 312), 1)
 
 

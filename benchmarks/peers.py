@@ -38,13 +38,13 @@ from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr.data import datasets as data
 from edgefr.data.splits.blocks import Blocks
-from edgefr.engine.aggregate import Terms
+from edgefr.engine.aggregate import ReleaseTerms
 from edgefr.engine.compiled import dispatch as formed
 from edgefr.engine.work import LocalWork
 from edgefr.methods.fedmf.program import FedMF
 from edgefr.methods.fedmf.settings import FedMFSettings
 
-TERMS = Terms(clip=None, norm="l2", by_size=False, count_everyone=False)
+TERMS = ReleaseTerms(clip=None, norm="l2", by_size=False, count_everyone=False)
 
 
 class Module(torch.nn.Module):

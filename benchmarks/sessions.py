@@ -24,7 +24,7 @@ from edgefr.engine.executors import inline
 from edgefr.engine.work import Updates
 from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet import load_fleet
-from edgefr.simulation.evaluation.measure import Asked
+from edgefr.simulation.evaluation.measure import MeasurementPlace
 from edgefr.simulation.loop import Training, measure
 from edgefr.simulation.prepare import prepare
 from edgefr.simulation.stages.sessions import Met
@@ -70,7 +70,7 @@ def main() -> None:
         nonlocal began
         done = time.process_time()
         score = stage.score(run, run.best, "test")
-        run.measured.candidates(Asked("federated", "main"), stage.task, score, "test")
+        run.measured.candidates(MeasurementPlace("federated", "main"), stage.task, score, "test")
         rounds.append(done - began)
         full.append(time.process_time() - done)
         updates.append(0.0)

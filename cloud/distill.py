@@ -30,7 +30,7 @@ from cloud.encode import vectors_of
 from cloud.model_folder import digest, open_config, open_model, open_tokenizer, resolve, save, usable_device
 from cloud.settings import EncodeSettings
 from cloud.student import layer_map, new_student, student_config
-from cloud.train import Plan, few_threads, train
+from cloud.train import TrainingSchedule, few_threads, train
 from privacy import keyed
 from privacy.errors import InputError
 from privacy.files import write_atomic, write_json
@@ -130,7 +130,7 @@ def distill(
     def loss(number: int) -> tuple[Tensor, Mapping[str, Tensor]]:
         return terms(lesson(visit(len(batches), number, settings.seed, purposes.DISTILLATION_ORDER)))
 
-    plan = Plan(settings.steps, settings.lr, settings.warmup, settings.accumulate)
+    plan = TrainingSchedule(settings.steps, settings.lr, settings.warmup, settings.accumulate)
     first = train("distill", _trained(student, projections), loss, plan, working / "checkpoint.safetensors", progress)
     with torch.no_grad():
         ends = [terms(lesson(i))[1] for i in range(0, len(batches), max(1, len(batches) // 20))]

@@ -16,7 +16,7 @@ from cloud import random_streams as purposes
 from cloud.batches import by_length, corpus, digest_of, tokenise, visit
 from cloud.model_folder import check, save, usable_device
 from cloud.settings import PretrainSettings
-from cloud.train import Plan, few_threads, seeded, train
+from cloud.train import TrainingSchedule, few_threads, seeded, train
 from privacy.errors import InputError
 from privacy.files import write_json
 from privacy.progress import Progress
@@ -63,7 +63,7 @@ def pretrain(
         return value, {"masked tokens": value.detach()}
 
     checkpoint = out / "checkpoint.safetensors"
-    plan = Plan(settings.steps, settings.lr, settings.warmup)
+    plan = TrainingSchedule(settings.steps, settings.lr, settings.warmup)
     train("pretrain", dict(model.named_parameters()), loss, plan, checkpoint, progress)
     save(out, model.cpu(), tokenizer)
     write_json(out / "pretrain.json", {"identity": identity, "done": True})

@@ -63,7 +63,7 @@ def seeded(seed: int, purpose: str, *path: int) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingSchedule:
     """This is `steps` of Adam with `accumulate` batches each; `lr` rises for `warmup` steps, then falls to 0."""
 
     steps: int
@@ -82,7 +82,7 @@ def train(
     stage: str,
     parameters: Mapping[str, nn.Parameter],
     loss: Loss,
-    plan: Plan,
+    plan: TrainingSchedule,
     checkpoint: Path,
     progress: Progress | None = None,
 ) -> int:

@@ -23,14 +23,14 @@ from typing import BinaryIO
 
 from edge.bundle import Bundle, open_on
 from edge.manifest import MANIFEST, MOST_FILES, SIGNATURE
-from edge.manifest_check import MANIFEST_LIMIT, Terms, admit
+from edge.manifest_check import MANIFEST_LIMIT, AdmissionTerms, admit
 from edge.records import inside
 from edge.signature import LIMIT as SIGNATURE_LIMIT
 from edge.signature import Trusted
 from privacy.errors import InputError
 from privacy.files import beside, settle, sha256_of, write_atomic
 
-ANYBODY = Terms()
+ANYBODY = AdmissionTerms()
 UNPACKED = "bundle"  # folder beside a device's state, for the bundle of a zip
 ENTRIES_LIMIT = MOST_FILES + 2  # and the manifest with its signature
 DIRECTORY_LIMIT = 1 << 17  # bytes of the list of entries
@@ -44,7 +44,7 @@ def opened(
     path: str | Path, *, trusted: Trusted = None, now: datetime | None = None, newest: int | None = None
 ) -> Iterator[Bundle]:
     """Open and check a bundle, folder or zip, as `open_bundle`; a zip lies in a temporary folder until the end."""
-    terms = Terms(trusted, now, newest)
+    terms = AdmissionTerms(trusted, now, newest)
     if not Path(path).is_file():
         yield open_on(path, terms)
         return
@@ -52,7 +52,7 @@ def opened(
         yield _into(Path(path), Path(scratch), terms)
 
 
-def kept(path: str | Path, folder: Path, terms: Terms) -> Bundle:
+def kept(path: str | Path, folder: Path, terms: AdmissionTerms) -> Bundle:
     """Open and check a bundle, folder or zip; a zip is unpacked once into a folder of its own in `folder`.
 
     It is checked again whenever it is opened, and replaces what another zip left there.
@@ -75,7 +75,7 @@ def kept(path: str | Path, folder: Path, terms: Terms) -> Bundle:
                 empty.rmdir()
 
 
-def unpack(archive: Path, target: Path, terms: Terms = ANYBODY) -> Bundle:
+def unpack(archive: Path, target: Path, terms: AdmissionTerms = ANYBODY) -> Bundle:
     """Unpack a zip into the new folder `target`, wholly or not at all, and open it.
 
     Raises `InputError` for whatever is wrong with the archive, and when `target` exists.
@@ -88,7 +88,7 @@ def unpack(archive: Path, target: Path, terms: Terms = ANYBODY) -> Bundle:
     return Bundle(target, bundle.manifest, bundle.config, bundle.signed_by)
 
 
-def _into(archive: Path, folder: Path, terms: Terms) -> Bundle:
+def _into(archive: Path, folder: Path, terms: AdmissionTerms) -> Bundle:
     where = f"bundle {archive}"
     try:
         with archive.open("rb") as file:
@@ -127,7 +127,7 @@ def _check_plain(where: str, file: BinaryIO) -> None:
         raise InputError(f"{where} lists more files than a bundle has; pack it with `edgefr export --zip`")
 
 
-def _unpack(where: str, packed: zipfile.ZipFile, folder: Path, terms: Terms) -> None:
+def _unpack(where: str, packed: zipfile.ZipFile, folder: Path, terms: AdmissionTerms) -> None:
     entries = _entries(where, packed)
     if MANIFEST not in entries:
         raise InputError(f"{where} is not a bundle: it has no {MANIFEST}; give the zip of one device class")

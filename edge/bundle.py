@@ -13,7 +13,7 @@ from pathlib import Path
 
 from edge import verified_files as loaded
 from edge.manifest import MANIFEST, SIGNATURE, Config, File, Manifest
-from edge.manifest_check import CONFIG_LIMIT, MANIFEST_LIMIT, Terms, admit, reason
+from edge.manifest_check import CONFIG_LIMIT, MANIFEST_LIMIT, AdmissionTerms, admit, reason
 from edge.signature import LIMIT as SIGNATURE_LIMIT
 from edge.signature import KeyId, Trusted
 from privacy.errors import InputError
@@ -67,10 +67,10 @@ def open_bundle(
     >>> open_bundle("bundles/rpi_5_8gb", trusted=["public.pem"]).signed_by  # doctest: +SKIP
     '2f1d8e0c...'
     """
-    return open_on(path, Terms(trusted, now, newest))
+    return open_on(path, AdmissionTerms(trusted, now, newest))
 
 
-def open_on(path: str | Path, terms: Terms) -> Bundle:
+def open_on(path: str | Path, terms: AdmissionTerms) -> Bundle:
     """Check a bundle folder as `open_bundle` does, on terms of one's own."""
     root = Path(path)
     where = f"bundle {root}"

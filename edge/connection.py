@@ -71,7 +71,7 @@ class Patience:
 
 
 @dataclass(frozen=True)
-class Task:
+class RoundTask:
     """A task is a round to be done.
 
     `done`: there are no more, and `content` is the server's last word. `rest`: it goes on without this device, whose
@@ -102,14 +102,14 @@ class Code(Record):
     code: str = Field(pattern="^[0-9a-f]{32}$", description="what stands before the dot of a one-time code")
 
 
-class Known(Record):
+class KeyOwner(Record):
     """The answer to it says whom the key of the request stands for from now on."""
 
     user: str = Field(description="name that the server knows the device by")
 
 
 @dataclass(frozen=True)
-class Answer:
+class ServerAnswer:
     """This is what a server answers: status, the round it named, the body, and what it wants signed."""
 
     status: int
@@ -156,14 +156,14 @@ class Server:
     def host(self) -> str:
         return urlsplit(self.url).hostname or ""
 
-    def task(self, after: int, limit: int) -> Task | None:
+    def task(self, after: int, limit: int) -> RoundTask | None:
         """Return the round above `after` that is open, None if there is none yet. `limit`: bytes of the answer."""
         answer = self._ask("GET", f"{TASK}?after={after}", (OK, DONE, WAIT), limit=limit)
         if answer.status == WAIT:
-            return None if answer.round is None else Task(answer.round, b"", done=False, rest=True)
+            return None if answer.round is None else RoundTask(answer.round, b"", done=False, rest=True)
         if answer.round is None:
             raise self._refused(answer)
-        return Task(answer.round, answer.body, answer.status == DONE, seat=answer.seat, bundle=answer.bundle)
+        return RoundTask(answer.round, answer.body, answer.status == DONE, seat=answer.seat, bundle=answer.bundle)
 
     def send(self, number: int, content: bytes) -> bool:
         """Send a round's release; whether it was taken. False: the round has closed."""
@@ -202,7 +202,7 @@ class Server:
         """Enrol the identity's key with a code's secret; the name of the user it stands for."""
         answer = self._ask("POST", ENROL, (OK,), Code(code=secret).model_dump_json().encode())
         try:
-            return Known.model_validate_json(answer.body).user
+            return KeyOwner.model_validate_json(answer.body).user
         except ValidationError:
             raise InputError(f"{self.url} does not say who this device is: not a server of edgefr") from None
 
@@ -214,7 +214,7 @@ class Server:
         body: bytes = b"",
         limit: int = CHUNK,
         headers: Headers = NO_HEADERS,
-    ) -> Answer:
+    ) -> ServerAnswer:
         """Ask until there is an answer, which must be one of those `taken`; a server that is out of order again."""
         problem, pause, pace = "", self.patience.pause_s, self.session.pace
         pace.wait(self.patience.pause_s, self.patience.longest_s)
@@ -248,7 +248,7 @@ class Server:
             "address is right and a server is at work there, then do the same again"
         )
 
-    def _signed(self, method: Method, path: str, body: bytes, limit: int, headers: Headers) -> Answer:
+    def _signed(self, method: Method, path: str, body: bytes, limit: int, headers: Headers) -> ServerAnswer:
         """Ask once, and once more where the server says what it wants signed."""
         answer = self._once(method, path, body, limit, headers)
         if answer.status == UNSIGNED and (answer.session is not None or answer.nonce is not None):
@@ -257,7 +257,7 @@ class Server:
             answer = self._once(method, path, body, limit, headers)
         return answer
 
-    def _once(self, method: Method, path: str, body: bytes, limit: int, headers: Headers) -> Answer:
+    def _once(self, method: Method, path: str, body: bytes, limit: int, headers: Headers) -> ServerAnswer:
         deadline = Deadline.after(self.patience.request_s)
         self.session.nonce += 1
         signed = self.identity.signed(method, path, body, self.session.name, self.session.nonce, int(time.time()))
@@ -285,7 +285,9 @@ class Server:
             seat = answer.getheader(SUM)
             seated = None if seat is None else Seat.of(seat)
             named = session if known else None
-            return Answer(answer.status, numbers[0], bytes(got), named, numbers[1], seated, answer.getheader(BUNDLE))
+            return ServerAnswer(
+                answer.status, numbers[0], bytes(got), named, numbers[1], seated, answer.getheader(BUNDLE)
+            )
         finally:
             connection.close()
 
@@ -313,7 +315,7 @@ class Server:
             )
         return connection
 
-    def _refused(self, answer: Answer) -> InputError:
+    def _refused(self, answer: ServerAnswer) -> InputError:
         line = " ".join(answer.body[:LINE].decode("utf-8", "replace").split())
         said = "".join(letter for letter in line if letter.isprintable())
         return InputError(f"{self.url} refuses this device ({answer.status}): {said or 'it does not say why'}")

@@ -18,7 +18,7 @@ from edge import rollback as seen
 from edge.bundle import Bundle, open_on
 from edge.connection import Server
 from edge.manifest import MANIFEST, SIGNATURE, File, canonical
-from edge.manifest_check import MANIFEST_LIMIT, Terms, admit
+from edge.manifest_check import MANIFEST_LIMIT, AdmissionTerms, admit
 from edge.policy import Policy
 from edge.signature import LIMIT as SIGNATURE_LIMIT
 from edge.signature import Trusted, opened_seal
@@ -121,7 +121,7 @@ def _laid_out(files: list[File], parts: Path, folder: Path) -> None:
             shutil.copyfile(parts / entry.sha256, place)
 
 
-def _opened(folder: Path, where: str, terms: Terms) -> Bundle:
+def _opened(folder: Path, where: str, terms: AdmissionTerms) -> Bundle:
     try:
         return open_on(folder, terms)
     except InputError as error:

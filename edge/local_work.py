@@ -17,7 +17,7 @@ from edge.learning import Learning, PhaseRecord
 from edge.limited_process import Limits
 from edge.model import Model
 from edge.ragged import Ragged
-from edge.replay import PICKS, Replay, Rule, best, ranks
+from edge.replay import PICKS, Replay, ReplayRule, best, ranks
 from edge.round_init import Normal, seed_of
 from edge.sampling import Sampler
 from edge.state import State
@@ -32,7 +32,7 @@ LINE = 300  # characters of what has failed that a device keeps
 
 
 @dataclass(frozen=True)
-class Learned:
+class LocalResult:
     """A round's training ends with this: what was `trained`, of so many `examples`, and `private` tensors beside it.
 
     `prototype`: what goes with the update where a method sends one after training (None: nothing).
@@ -96,7 +96,7 @@ class LocalWork:
         state.facts["work"] = {**asdict(record), "dropped": record.dropped or not learned.sound}
         return made
 
-    def round(self, learning: Learning, state: State, number: int) -> Learned:
+    def round(self, learning: Learning, state: State, number: int) -> LocalResult:
         """Train a round; private tensors and the work's record in `state` are those after it.
 
         Raises `InputError` where nothing is promised and training diverges, or there is nothing to learn from.
@@ -129,9 +129,9 @@ class LocalWork:
         state.drop("personal")
         state.put("personal", state.part("private") | trained.dense)
 
-    def _learned(self, learning: Learning, state: State, number: int) -> Learned:
+    def _learned(self, learning: Learning, state: State, number: int) -> LocalResult:
         if learning.release.promises and not self.has_work(learning, state):
-            return Learned(NO_WORK, {}, 0, None)
+            return LocalResult(NO_WORK, {}, 0, None)
         phases = [phase for phase in learning.phases if phase.when == "round" and phase.epochs]
         material = self._material(learning, state, number, phases)
         dense = state.part("shared") | begun(learning, state, number)
@@ -141,7 +141,7 @@ class LocalWork:
         if isinstance(material, LearningMaterial):
             examples = len(material.sampler.train.values)
         kept, message = exchange.after(learning, self.model.graph, dense, trained, material)
-        return Learned(trained, private | kept, examples, message)
+        return LocalResult(trained, private | kept, examples, message)
 
     def has_work(self, learning: Learning, state: State) -> bool:
         """Say whether there is anything to learn from."""
@@ -187,7 +187,7 @@ class LocalWork:
         how = learning.replay
         if how is None or "memory.items" not in state.tensors:
             return None
-        rule = Rule(how.picks, how.list_size, how.shift_scale, how.weight, how.reduction, learning.seed)
+        rule = ReplayRule(how.picks, how.list_size, how.shift_scale, how.weight, how.reduction, learning.seed)
         lists, labels = state.tensors["memory.items"][None], state.tensors["memory.labels"][None]
         now = None
         if PICKS[how.picks].draw is not None:

@@ -20,7 +20,7 @@ ALWAYS = datetime.min.replace(tzinfo=UTC)  # before every expiry: for looking at
 
 
 @dataclass(frozen=True)
-class Terms:
+class AdmissionTerms:
     """These are the terms on which a device accepts a bundle.
 
     `trusted`: public keys, one of which must have signed it (None: whichever did). `now`: for its expiry (None: the
@@ -34,7 +34,7 @@ class Terms:
     since: datetime | None = None
 
 
-def admit(where: str, raw: bytes, signature: bytes | None, terms: Terms) -> tuple[Manifest, KeyId | None]:
+def admit(where: str, raw: bytes, signature: bytes | None, terms: AdmissionTerms) -> tuple[Manifest, KeyId | None]:
     """Return the manifest of these bytes, and the id of the key that signed it, if one did.
 
     Checked, in order: signature, schema, form and own digest, names and total size, serial, expiry, onnxruntime.
@@ -51,7 +51,7 @@ def admit(where: str, raw: bytes, signature: bytes | None, terms: Terms) -> tupl
     return manifest, signed_by
 
 
-def _check_expiry(where: str, manifest: Manifest, terms: Terms) -> None:
+def _check_expiry(where: str, manifest: Manifest, terms: AdmissionTerms) -> None:
     if manifest.expired(terms.now or datetime.now(UTC)):
         raise InputError(f"{where} expired on {manifest.expires}; get a newer one")
     if terms.since is not None and manifest.expired(terms.since):

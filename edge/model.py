@@ -150,7 +150,7 @@ class Model:
         return {name: np.asarray(self._static[name](slice(None)), np.float32) for name in trained}
 
     def _vectors(self, learning: Learning, path: str, state: State) -> Floats:
-        shared, kept = state.part("shared"), Kept(self.folder, self.bundle.manifest.bundle_id)
+        shared, kept = state.part("shared"), VectorCache(self.folder, self.bundle.manifest.bundle_id)
         vectors = kept.of(shared)
         if vectors is None or len(vectors) != self.items:
             graph = self.graph(path, learning.vectors_data)
@@ -167,7 +167,7 @@ class Model:
 TITLES = 64  # read at once: bounds memory whatever the catalogue's size
 
 
-class Kept:
+class VectorCache:
     """These are vectors on disk under the digest of their bundle and its tensors; damaged ones are made again."""
 
     def __init__(self, folder: Path, bundle_id: str) -> None:

@@ -32,14 +32,14 @@ AHEAD = 100  # of which so many at once are written down as made
 LIMIT = 1 << 10  # bytes of the file
 
 
-class Asked(Record):
+class RequestCount(Record):
     """`asked.json` says how many requests were made in a day."""
 
     day: int = Field(ge=0, description="days since 1970, by the device's clock")
     requests: int = Field(ge=0, description="made that day, to the next hundred")
 
     @classmethod
-    def of(cls, folder: Path) -> Asked | None:
+    def of(cls, folder: Path) -> RequestCount | None:
         """Return what is written down; None for nothing, or for what is damaged."""
         try:
             return cls.model_validate_json(short(folder / NAME, LIMIT))
@@ -66,7 +66,7 @@ class Pace:
     def count(self, folder: Path) -> None:
         """Count a request of the device whose state is in a folder. Raises `InputError` after those of a day."""
         today = int(time.time() // DAY)
-        if self.day < 0 and (before := Asked.of(folder)) is not None:
+        if self.day < 0 and (before := RequestCount.of(folder)) is not None:
             self.day, self.made, self.written = before.day, before.requests, before.requests
         if today > self.day:
             self.day, self.made, self.written = today, 0, 0
@@ -78,7 +78,7 @@ class Pace:
         self.made += 1
         if self.made > self.written:
             self.written = self.made + AHEAD - 1
-            said = Asked(day=self.day, requests=self.written).model_dump_json()
+            said = RequestCount(day=self.day, requests=self.written).model_dump_json()
             write_atomic(folder / NAME, f"{said}\n".encode(), mode=0o600)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from edge.bundle import Bundle
 from edge.delta import Delta
 from edge.policy import NAME, Policy
-from edge.rollback import Seen, note
+from edge.rollback import NewestSeen, note
 from edge.signature import KeyChain, KeyId, KeySet, Trusted, keys_in
 from edge.state import PREVIOUS, STATE, Damaged, Store
 from privacy.errors import InputError
@@ -28,7 +28,7 @@ def check_key(where: str, signed_by: KeyId | None, store: Store, policy: Policy)
     `where` names the bundle in errors. Raises `InputError` for another key than the one remembered, and for a bundle
     that nobody signed, unless the device's policy allows it.
     """
-    shown, remembered = Seen.of(store.folder).keys, _remembered(store)
+    shown, remembered = NewestSeen.of(store.folder).keys, _remembered(store)
     if shown is not None and signed_by not in shown.ids:
         raise InputError(
             f"{where} is signed by {_by(signed_by)}, which is not among its publisher's keys (set "
@@ -52,7 +52,7 @@ def _by(key: str | None) -> str:
 
 def keys_of(bundle: Bundle, store: Store) -> list[KeyId] | None:
     """Return the keys whose updates a device takes; None where it was let to take what nobody signed."""
-    shown = Seen.of(store.folder).keys
+    shown = NewestSeen.of(store.folder).keys
     if shown is not None:
         return shown.ids
     return None if bundle.signed_by is None else [bundle.signed_by]
@@ -66,7 +66,7 @@ def follow(state: str | Path, path: str | Path, trusted: Trusted = None) -> KeyS
     """
     store = Store(state)
     with store.locked():
-        shown, remembered = Seen.of(store.folder).keys, _remembered(store)
+        shown, remembered = NewestSeen.of(store.folder).keys, _remembered(store)
         asked = None if trusted is None else keys_in(trusted)
         keys = asked if remembered is None else {KeyId(remembered)}
         newest = KeyChain.read(path).newest(shown, keys)

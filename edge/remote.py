@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from edge import session_state as streams
-from edge.connection import Patience, Server, Task
+from edge.connection import Patience, RoundTask, Server
 from edge.delta import read_delta
 from edge.device import Device
 from edge.identity import Identity
@@ -206,7 +206,7 @@ def unanswered(device: Device) -> ClientUpdate | None:
     return ClientUpdate.of(state.facts["release"], state.part("outbox"))
 
 
-def _sent(device: Device, server: Server, task: Task, release: ClientUpdate, counts: TrafficCounts) -> bool:
+def _sent(device: Device, server: Server, task: RoundTask, release: ClientUpdate, counts: TrafficCounts) -> bool:
     """Send a round's release, under masks where its task has a seat in a secure sum; whether it was taken."""
     if task.seat is not None:
         return Sealing(device, server, task, counts).sent(release)
@@ -216,7 +216,7 @@ def _sent(device: Device, server: Server, task: Task, release: ClientUpdate, cou
     return taken
 
 
-def catch_up(device: Device, task: Task, url: str) -> None:
+def catch_up(device: Device, task: RoundTask, url: str) -> None:
     """Take a task's update unless the device has it; `InputError`, untaken, for one that leads elsewhere."""
     own, starts = device.bundle.manifest.bundle_id, task.round if task.done else task.round - 1
     if task.bundle not in (None, own):
@@ -262,7 +262,7 @@ class Sealing:
 
     device: Device
     server: Server
-    task: Task
+    task: RoundTask
     counts: TrafficCounts
 
     def sent(self, update: ClientUpdate) -> bool:

@@ -114,7 +114,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Rule:
+class ReplayRule:
     """A rule says which of the remembered items enter a round, and with what weight.
 
     `picks` names an entry of `PICKS`. `weight` and `reduction`: a client's replayed examples weigh `weight` in all
@@ -171,18 +171,18 @@ class Picks:
     """
 
     name: str
-    draw: Callable[[Rule, Lists, Ints, npt.NDArray[np.uint64]], npt.NDArray[np.bool_]] | None
+    draw: Callable[[ReplayRule, Lists, Ints, npt.NDArray[np.uint64]], npt.NDArray[np.bool_]] | None
     on_device: bool
     reads: frozenset[str] = frozenset()
 
 
-def _adaptive(rule: Rule, lists: Lists, now: Ints, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+def _adaptive(rule: ReplayRule, lists: Lists, now: Ints, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
     """As many as the client's taste is steady (F3CRec Eq. 2-4)."""
     sizes = memory_sizes(preference_shift(now), (lists >= 0).sum(axis=1), rule.shift_scale)
     return without_replacement(keys, lists, sizes)
 
 
-def _discrepancy(rule: Rule, lists: Lists, now: Ints, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+def _discrepancy(rule: ReplayRule, lists: Lists, now: Ints, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
     """As many as one list has, the likelier the further they have fallen (SPP)."""
     then = np.arange(now.shape[1]) % rule.list_size + 1
     fallen = np.maximum(now - then, 0)  # places lost since a proxy ranked it

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from edge.device_ledger import LATEST
-from edge.manifest_check import Terms
+from edge.manifest_check import AdmissionTerms
 from edge.records import Record, Round, Whole
 from edge.signature import KeySet, Trusted
 from edge.state import SEEN, Store, held
@@ -32,7 +32,7 @@ MOST_AHEAD = 10_000
 """Rounds that one update may be ahead of a device: one that said a billion would keep it waiting for ever."""
 
 
-class Seen(Record):
+class NewestSeen(Record):
     """This is the newest that a device has seen; all of it only ever grows, rounds within one bundle.
 
     >>> Seen(schema_=SCHEMA).after(serial=7, seconds=60).after(serial=3).serial
@@ -81,22 +81,22 @@ class Seen(Record):
         return self.model_copy(update={**newest, "bundle": bundle, "round": highest, "keys": keys})
 
 
-def note(folder: Path, **found: Any) -> Seen:
-    """Add to what a device has seen, on its disk and under a lock; arguments as `Seen.after`."""
+def note(folder: Path, **found: Any) -> NewestSeen:
+    """Add to what a device has seen, on its disk and under a lock; arguments as `NewestSeen.after`."""
     with held(folder, LOCK, WAIT_S):
-        before = Seen.of(folder)
+        before = NewestSeen.of(folder)
         after = before.after(**found)
         if after != before:
             write_atomic(folder / NAME, (after.model_dump_json(by_alias=True) + "\n").encode(), mode=0o600)
     return after
 
 
-def terms(store: Store, trusted: Trusted, now: datetime | None) -> Terms:
+def terms(store: Store, trusted: Trusted, now: datetime | None) -> AdmissionTerms:
     """Return the terms on which a device takes a bundle: no older one than before, and none that has ever expired."""
-    before = Seen.of(store.folder)
+    before = NewestSeen.of(store.folder)
     if store.exists:  # noted before it is asked about, so what has expired once stays so
         note(store.folder, seconds=unix(now))
-    return Terms(trusted, now, before.serial, datetime.fromtimestamp(before.seconds, UTC))
+    return AdmissionTerms(trusted, now, before.serial, datetime.fromtimestamp(before.seconds, UTC))
 
 
 def check_round(folder: Path, bundle: str, to_round: int, newest: int) -> None:
@@ -104,7 +104,7 @@ def check_round(folder: Path, bundle: str, to_round: int, newest: int) -> None:
 
     Raises `InputError` for one that is older than what was seen, and for one too far ahead.
     """
-    highest = Seen.of(folder).round_of(bundle)
+    highest = NewestSeen.of(folder).round_of(bundle)
     if to_round < highest:
         raise InputError(
             f"the update goes to round {to_round}, but {highest} was seen here; fetch the newest; nothing was changed"

@@ -22,7 +22,7 @@ from export.candidates import candidates
 from export.clients import Users, check
 from export.cold_start import stage_start, start_list
 from export.encoders import Reads
-from export.folder import Kit, Plan, Provenance, fill, place
+from export.folder import Kit, PlannedBundle, Provenance, fill, place
 from export.graphs import VECTORS
 from export.learning import LearningSpec, stage_learning, trained_tables
 from export.model import TrainedModel
@@ -99,7 +99,9 @@ def export_bundles(
         for done, (name, choice) in enumerate(choices.items()):
             tell("export", done, len(classes), name)
             users = [int(user) for user in targets.users_of.get(name, ())]
-            plan = Plan(name, choice, memory_mb(choice.candidate, classes[name]), users, encoder_in, targets.with_users)
+            plan = PlannedBundle(
+                name, choice, memory_mb(choice.candidate, classes[name]), users, encoder_in, targets.with_users
+            )
             rows.append(_one(kit, plan, out / name, reference, key) | _figures(choice, classes[name]))
         tell("export", len(classes), len(classes), "")
     return rows
@@ -152,7 +154,9 @@ def _figures(choice: Choice, limits: ClassLimits) -> dict[str, Any]:
     }
 
 
-def _one(kit: Kit, plan: Plan, target: Path, reference: Reference, key: Ed25519PrivateKey | None) -> dict[str, Any]:
+def _one(
+    kit: Kit, plan: PlannedBundle, target: Path, reference: Reference, key: Ed25519PrivateKey | None
+) -> dict[str, Any]:
     """Write and sign one bundle, open and compare it as a device would, put it into place; its row."""
     variant, form = plan.variant, kit.form(plan.variant)
     with beside(target) as folder:

@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from edge.manifest import TableType
 from edge.scorer import BLOCK
-from export.encoders import Form, encoder_of
+from export.encoders import StagedEncoder, encoder_of
 from export.folder import Kit
 from export.graphs import window_of
 from export.quality import Judge, Quality
 from export.quantise import table_fp16, table_int8
-from export.variants import Candidate, Variant, Work, variants_of
+from export.variants import Candidate, GraphCost, Variant, variants_of
 
 Tables = Mapping[str, npt.NDArray[Any]]
 
@@ -47,7 +47,7 @@ def candidates(kit: Kit, tables: Tables, texts: Sequence[str], judge: Judge | No
     return out
 
 
-def scoring_work(kit: Kit, variant: Variant) -> Work:
+def scoring_work(kit: Kit, variant: Variant) -> GraphCost:
     """Count one pass over the catalogue: every dense matrix once per item, and the tables read once.
 
     Where a window of a session is read, once per position and block of items; then an item is one inner product."""
@@ -57,7 +57,7 @@ def scoring_work(kit: Kit, variant: Variant) -> Work:
     width = sum(table.width for table in kit.tables[variant.table])
     blocks = -(-kit.items // BLOCK)
     products = dense * kit.items if window is None else dense * window * blocks + width * kit.items
-    return Work(2.0 * products, float(read + 4 * dense))
+    return GraphCost(2.0 * products, float(read + 4 * dense))
 
 
 def stored(table: npt.NDArray[Any], dtype: TableType) -> npt.NDArray[Any]:
@@ -87,11 +87,13 @@ def _quality(kit: Kit, tables: Tables, texts: Sequence[str], variant: Variant, j
     return judge.measure({name: stored(table, types[name]) for name, table in given.items()})
 
 
-def _text(table: npt.NDArray[Any], form: Form) -> bool:
+def _text(table: npt.NDArray[Any], form: StagedEncoder) -> bool:
     return table.dtype == np.float32 and table.shape[1] == form.record.width
 
 
-def _read(kit: Kit, form: Form, table: npt.NDArray[Any], texts: Sequence[str], judge: Judge) -> npt.NDArray[np.float32]:
+def _read(
+    kit: Kit, form: StagedEncoder, table: npt.NDArray[Any], texts: Sequence[str], judge: Judge
+) -> npt.NDArray[np.float32]:
     out = table.copy()
     out[judge.items] = encoder_of(kit.stage, form.record).encode([texts[item] for item in judge.items])
     return out

@@ -22,7 +22,7 @@ from export.quantise import cosine
 from export.staged_files import TOKENIZER, Staging
 from export.torch_encoder import TorchEncoder, encoder_graph, load_encoder
 from export.trace import TOLERANCE, open_session, refused
-from export.variants import Work
+from export.variants import GraphCost
 from export.weights import WEIGHTS, Weights, beside, stored_as
 from privacy.errors import InputError
 
@@ -34,7 +34,7 @@ Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Form:
+class StagedEncoder:
     """A form is a staged encoder with one type of weights: its config entry, its mean cosine to the run's own encoder.
 
     `work`: one text of full length. `unfit`: why it must not be used, None for a sound one.
@@ -43,7 +43,7 @@ class Form:
     record: Encoder | Words
     parameters: int
     cosine: float | None
-    work: Work
+    work: GraphCost
     unfit: str | None
 
     @property
@@ -52,15 +52,15 @@ class Form:
         return asdict(self) | {"record": self.record.model_dump(mode="json")}
 
     @classmethod
-    def of(cls, said: Mapping[str, Any]) -> Form:
+    def of(cls, said: Mapping[str, Any]) -> StagedEncoder:
         """Return the form of an encoder with a graph that was said so."""
-        return cls(**{**said, "record": Encoder.model_validate(said["record"]), "work": Work(**said["work"])})
+        return cls(**{**said, "record": Encoder.model_validate(said["record"]), "work": GraphCost(**said["work"])})
 
 
 class Reads(Protocol):
     """This is what bundles carry to read new texts: forms of it can be staged, of which a device class gets one."""
 
-    def forms(self, stage: Staging, texts: Sequence[str]) -> dict[str, Form]:
+    def forms(self, stage: Staging, texts: Sequence[str]) -> dict[str, StagedEncoder]:
         """Stage every form and return them by label; `texts` are what was read of each item."""
         ...
 
@@ -94,7 +94,7 @@ class TextEncoders:
         """Return all folders by name: "" is the run's own encoder."""
         return {"": Path(self.folder), **self.students}
 
-    def forms(self, stage: Staging, texts: Sequence[str]) -> dict[str, Form]:
+    def forms(self, stage: Staging, texts: Sequence[str]) -> dict[str, StagedEncoder]:
         """Stage every encoder with every type of weights, by label; those that were staged before are read."""
         how = Reading(self.pooling, self.max_tokens, self.vocabulary, texts)
         make = lambda: stage_encoders(stage, self.folders, how)  # noqa: E731
@@ -104,7 +104,7 @@ class TextEncoders:
         folders = [[name, kept.digests(folder)] for name, folder in self.folders.items()]
         made_of = [folders, self.pooling.name, pool, self.max_tokens, self.vocabulary, list(texts)]
         found = kept.staged_once(stage, made_of, lambda: {label: form.said for label, form in make().items()})
-        return {label: Form.of(said) for label, said in found.items()}
+        return {label: StagedEncoder.of(said) for label, said in found.items()}
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class _Model:
     expected: Floats
 
 
-def stage_encoders(stage: Staging, folders: Mapping[str, Path], how: Reading) -> dict[str, Form]:
+def stage_encoders(stage: Staging, folders: Mapping[str, Path], how: Reading) -> dict[str, StagedEncoder]:
     """Stage every encoder with every type of weights, by label, and the one tokenizer they share.
 
     Labels are "i8", or "2x84-i8".
@@ -164,7 +164,7 @@ def stage_encoders(stage: Staging, folders: Mapping[str, Path], how: Reading) ->
 
 def _forms(
     stage: Staging, model: _Model, pooling: Pooling, limit: int, sample: list[str], original: Floats
-) -> Iterator[tuple[str, Form]]:
+) -> Iterator[tuple[str, StagedEncoder]]:
     """Yield one model's forms by label: staged, loaded as devices load them, compared with torch and `original`."""
     graph = encoder_graph(model.folder, model.module, model.encoder.words, max(limit, SHORTEST))
     count = sum(p.numel() for p in model.module.parameters())
@@ -177,7 +177,7 @@ def _forms(
         got = encoder_of(stage, record).encode(sample)
         unfit = _compare(model.folder, weights, got, model.expected)
         close = float(cosine(got, original).mean()) if sample else None
-        yield label, Form(record, count, close, _work(model.encoder, weights, limit), unfit)
+        yield label, StagedEncoder(record, count, close, _work(model.encoder, weights, limit), unfit)
 
 
 def encoder_of(stage: Staging, record: Encoder | Words) -> TextEncoder | WordEncoder:
@@ -275,11 +275,11 @@ def _compare(folder: Path, weights: Weights, got: Floats, expected: Floats) -> s
     return f"mean cosine {close:.3f} to torch"
 
 
-def _work(encoder: TorchEncoder, weights: Weights, tokens: int) -> Work:
+def _work(encoder: TorchEncoder, weights: Weights, tokens: int) -> GraphCost:
     """Count the operations (multiply-adds count two) and the matrices' bytes of one text of `tokens` tokens."""
     config = encoder.model.config
     hidden, wide = config.hidden_size, config.intermediate_size
     matrices = 4 * hidden**2 + 2 * hidden * wide
     flops = config.num_hidden_layers * (2 * tokens * matrices + 4 * tokens**2 * hidden)
     size = {"f32": 4.0, "f16": 2.0, "i8": 1.0, "i4": 0.625}[weights]
-    return Work(float(flops), config.num_hidden_layers * matrices * size, integer=weights == "i8")
+    return GraphCost(float(flops), config.num_hidden_layers * matrices * size, integer=weights == "i8")

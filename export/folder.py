@@ -32,7 +32,7 @@ from edge.manifest import (
 )
 from edge.manifest_check import ALWAYS
 from export.clients import Users
-from export.encoders import Form
+from export.encoders import StagedEncoder
 from export.graphs import EXPLAIN, window_of
 from export.learning import paths as learning_paths
 from export.model_card import model_card
@@ -105,7 +105,7 @@ class Kit:
     items: int
     origin: Provenance
     tables: Mapping[TableType, list[Table]] = field(default_factory=dict)
-    encoders: Mapping[str, Form] = field(default_factory=dict)
+    encoders: Mapping[str, StagedEncoder] = field(default_factory=dict)
     learning: Learning | None = None
     start: Start | None = None
 
@@ -124,12 +124,12 @@ class Kit:
         files = [self.stage.files[path] for path in self.paths(variant)]
         return Size(sum(f.size for f in files), sum(f.size for f in files if f.role == "encoder"))
 
-    def form(self, variant: Variant) -> Form | None:
+    def form(self, variant: Variant) -> StagedEncoder | None:
         return None if variant.encoder is None else self.encoders[variant.encoder]
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlannedBundle:
     """A plan is one class's bundle: what was chosen for it, its users, and which classes get an encoder.
 
     `users` are compared with the finished bundle; `carried`: whether they are in it, for tests alone.
@@ -147,7 +147,7 @@ class Plan:
         return self.choice.candidate.variant
 
 
-def fill(folder: Path, kit: Kit, plan: Plan) -> Manifest:
+def fill(folder: Path, kit: Kit, plan: PlannedBundle) -> Manifest:
     """Write all files of one bundle, the manifest last."""
     form, sessions = kit.form(plan.variant), isinstance(kit.program, SessionProgram)
     config = Config(
@@ -206,7 +206,7 @@ def place(folder: Path, target: Path, bundle_id: str) -> bool:
     return True
 
 
-def _draft(kit: Kit, plan: Plan) -> Manifest:
+def _draft(kit: Kit, plan: PlannedBundle) -> Manifest:
     specs, form = kit.program.specs, kit.form(plan.variant)
     return Manifest(
         schema_=SCHEMA,

@@ -39,7 +39,7 @@ PACKAGES = ("numpy", "onnx", "onnxruntime", "onnxscript", "pydantic", "tokenizer
 _KNOWN = frozenset({*OURS, *PACKAGES, *sys.stdlib_module_names})
 
 
-class Unknown(Exception):
+class UnknownIdentity(Exception):
     """Something that decides what a thing computes cannot be told."""
 
 
@@ -56,7 +56,7 @@ def identity(*things: Any) -> str | None:
         for thing in things:
             told.tell(thing)
         _check_nothing_is_replaced()
-    except (Unknown, RecursionError):
+    except (UnknownIdentity, RecursionError):
         return None
     said = [told.found.hexdigest(), *_code(), *((name, version(name)) for name in PACKAGES)]
     return sha256("\n".join(map(str, said)).encode()).hexdigest()
@@ -81,7 +81,7 @@ class _Told:
     def _tell_new(self, thing: Any) -> None:
         if isinstance(thing, torch.Tensor):
             if thing.layout != torch.strided or thing.is_quantized:
-                raise Unknown(thing.layout)
+                raise UnknownIdentity(thing.layout)
             value = thing.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
             self._bytes(("tensor", type(thing).__name__, thing.dtype, tuple(thing.shape), thing.requires_grad), value)
         elif isinstance(thing, np.ndarray | np.generic) and thing.dtype != object:
@@ -110,7 +110,7 @@ class _Told:
         slots = [name for cls in type(thing).__mro__ for name in getattr(cls, "__slots__", ())]
         state = {name: getattr(thing, name) for name in slots if name != "__dict__" and hasattr(thing, name)}
         if not state and not hasattr(thing, "__dict__"):
-            raise Unknown(type(thing))
+            raise UnknownIdentity(type(thing))
         for name, value in sorted((state | getattr(thing, "__dict__", {})).items()):
             self._say("has", name)
             self.tell(value)
@@ -158,11 +158,11 @@ def _top(thing: Any) -> str:
 
 def _check_known(thing: Any) -> None:
     if _top(thing) not in _KNOWN:
-        raise Unknown(thing)
+        raise UnknownIdentity(thing)
 
 
 def _check_nothing_is_replaced() -> None:
-    """Raise `Unknown` where a function of one of our modules was put there by a plug-in, or by whoever looks at us."""
+    """Raise `UnknownIdentity` where a function of one of our modules was put there by a plug-in or an onlooker."""
     installed = tuple(sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib"))
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in OURS:
@@ -171,11 +171,11 @@ def _check_nothing_is_replaced() -> None:
                     _check_entry(entry)
                 replaced = isinstance(value, FunctionType) and _top(value) not in _KNOWN
                 if replaced and not value.__code__.co_filename.startswith(installed):
-                    raise Unknown(value)
+                    raise UnknownIdentity(value)
 
 
 def _check_entry(entry: Any) -> None:
-    """Raise `Unknown` for an entry of a table that a plug-in added: programs look theirs up by name as they run."""
+    """Raise `UnknownIdentity` for an entry of a table that a plug-in added: programs look it up by name as they run."""
     for part in (entry, *getattr(entry, "__dict__", {}).values()):
         part = part.func if isinstance(part, partial) else part
         _check_known(part if isinstance(part, type | FunctionType) else type(part))

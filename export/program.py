@@ -78,7 +78,7 @@ class Pull:
 
 
 @dataclass(frozen=True)
-class Form:
+class ScoreForm:
     """A form says of a program that all of its scores are w_u · q_i + v_u · p_u + b_u, and what they are judged by.
 
     q_i is the row of shared table `rows`; the private tensors `weight` = [v_u, w_u], `beside` = p_u and `bias` = b_u
@@ -126,7 +126,7 @@ class Layers:
     Layer k of `name` is x @ `<name>.<k>.weight` + `<name>.<k>.bias`, with ReLU between layers; `residual` adds x_i to
     the last. x_i is a row of the frozen table `reads`; None: what the program's `vectors` makes of an item, which the
     phase leaves alone. u is the private tensor `user`; None: the mean of v over what the client had, for a positive
-    (and what is compared with it) without that one. `loss` and `temperature` are as those of a `Form`.
+    (and what is compared with it) without that one. `loss` and `temperature` are as those of a `ScoreForm`.
     """
 
     name: str
@@ -259,7 +259,7 @@ class LocalProgram(ABC):
         return None
 
     @property
-    def score_form(self) -> Form | System | None:
+    def score_form(self) -> ScoreForm | System | None:
         """Return the form that all of the program is of, so that it can be compiled; None: of none that is known.
 
         Whoever changes in a derived class what a client computes says its form anew there, or it has none.

@@ -24,7 +24,7 @@ WORDS = ("hash", "tfidf")  # encoders without a graph
 
 
 @dataclass(frozen=True)
-class Work:
+class GraphCost:
     """This is one call of a graph: operations (multiply-adds count two), bytes of weights read, whether in int8."""
 
     flops: float
@@ -42,7 +42,7 @@ class ClassLimits:
     app_mb: float
     runtime_mb: float
     storage_mb: float | None = None
-    seconds: Callable[[Work], float] | None = None
+    seconds: Callable[[GraphCost], float] | None = None
     watts: float | None = None
 
 
@@ -87,7 +87,7 @@ class Candidate:
 
     variant: Variant
     size: Size
-    works: tuple[Work, ...] = ()
+    works: tuple[GraphCost, ...] = ()
     quality: Quality | None = None
     unfit: str | None = None
 

@@ -11,11 +11,11 @@ import numpy as np
 from edge.manifest import LearnedWords
 from edge.manifest import Words as Record
 from edge.word_vectors import RULE, WordTable
-from export.encoders import SAMPLE, Floats, Form, encoder_of
+from export.encoders import SAMPLE, Floats, StagedEncoder, encoder_of
 from export.quantise import cosine
 from export.staged_files import Staging
 from export.trace import TOLERANCE
-from export.variants import Work
+from export.variants import GraphCost
 from privacy.errors import InputError
 
 NUMBERS, WEIGHTS = "words/numbers.npy", "words/weights.npy"
@@ -34,7 +34,7 @@ class Words:
     vectors: Floats
     table: WordTable | None = None
 
-    def forms(self, stage: Staging, texts: Sequence[str]) -> dict[str, Form]:
+    def forms(self, stage: Staging, texts: Sequence[str]) -> dict[str, StagedEncoder]:
         """Stage the table, if there is one; the one form, by its kind.
 
         Raises `InputError` where a device would read an item's text as another vector than the item has.
@@ -46,9 +46,9 @@ class Words:
         if got.shape != have.shape or np.abs(got - have).max(initial=0) > TOLERANCE:
             raise InputError(f"encoder.kind={record.kind} reads texts as other vectors than items have; run it again")
         size = 0 if self.table is None else self.table.weights.size
-        work = Work(2.0 * LONG * self.width, 0.0 if self.table is None else 2.0 * LONG * self.width)
+        work = GraphCost(2.0 * LONG * self.width, 0.0 if self.table is None else 2.0 * LONG * self.width)
         close = float(cosine(got, have).mean()) if len(rows) else None
-        return {record.kind: Form(record, size, close, work, None)}
+        return {record.kind: StagedEncoder(record, size, close, work, None)}
 
     def _table(self, stage: Staging) -> LearnedWords | None:
         """Stage what was learned of words; return the entry that names its files."""

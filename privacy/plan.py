@@ -18,7 +18,7 @@ FAR = 64.0  # noise is farther from 0 than so many scales with a probability bel
 
 
 @dataclass(frozen=True)
-class Plan:
+class PrivacyPlan:
     """The numbers a run uses.
 
     `noise`: absolute, per coordinate (None: none). `where` it is added: to each upload, or once to the
@@ -70,7 +70,7 @@ def plan(
     weights: Literal["uniform", "size"] = "uniform",
     values: int | None = None,
     prototypes: Prototypes | None = None,
-) -> Plan:
+) -> PrivacyPlan:
     """Resolve `settings` for a run of `rounds` rounds of `cohort` clients out of `clients`.
 
     `weights` are the aggregation's: a weight that depends on a client's data size is not bounded by the clip, so no
@@ -106,7 +106,7 @@ def plan(
         )
     if {"uniform": False, "size": True}[weights] and math.isfinite(promised.epsilon):
         raise InputError("size weights are not covered by the clip: with clip and noise set the weights to uniform")
-    return Plan(
+    return PrivacyPlan(
         noise=noise,
         where=TRUSTS[settings.trust].where if noise else "nowhere",
         clip=settings.clip,

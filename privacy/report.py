@@ -10,7 +10,7 @@ from privacy.accounting import Guarantee, chance_above, composed, nominal_epsilo
 from privacy.guarantee import Event, event_of
 from privacy.ledger import Ledger
 from privacy.mechanism import SAMPLERS
-from privacy.plan import Plan
+from privacy.plan import PrivacyPlan
 from privacy.settings import NoiseSettings, PrivacySettings
 from privacy.trust import TRUSTS
 
@@ -20,7 +20,7 @@ MEANINGLESS = 50.0
 
 def report(
     settings: PrivacySettings,
-    plan: Plan,
+    plan: PrivacyPlan,
     releases_per_client_max: int,
     releases_per_client_median: float,
     clients: int,
@@ -91,7 +91,7 @@ def report(
     }
 
 
-def _clip(plan: Plan, clipped_share: float | None, p90_norm: float | None) -> dict[str, Any]:
+def _clip(plan: PrivacyPlan, clipped_share: float | None, p90_norm: float | None) -> dict[str, Any]:
     return {
         "norm": plan.norm if plan.clip is not None else None,
         "bound": plan.clip,
@@ -101,7 +101,7 @@ def _clip(plan: Plan, clipped_share: float | None, p90_norm: float | None) -> di
     }
 
 
-def _noise(plan: Plan, smallest: int) -> dict[str, Any]:
+def _noise(plan: PrivacyPlan, smallest: int) -> dict[str, Any]:
     noise = plan.noise
     return {
         "mechanism": noise.kind if noise else "none",
@@ -212,7 +212,7 @@ def label(guaranteed: float) -> str:
     return "weak" if guaranteed > WEAK else ""
 
 
-def _sent_beside(plan: Plan, rounds: int) -> list[tuple[Event, int]]:
+def _sent_beside(plan: PrivacyPlan, rounds: int) -> list[tuple[Event, int]]:
     """Prototypes as releases of a client that took part in `rounds` rounds: at most one per transfer."""
     return [] if plan.prototypes is None else [(plan.prototypes.event, min(rounds, plan.prototypes.rounds))]
 
@@ -221,7 +221,7 @@ def _all_of(recipients: Iterable[str]) -> str:
     return ", ".join(sorted({one for names in recipients for one in names.split(", ")})) or "nobody"
 
 
-def _released(settings: PrivacySettings, plan: Plan) -> str:
+def _released(settings: PrivacySettings, plan: PrivacyPlan) -> str:
     of = "all shared tensors" if settings.tensors is None else ", ".join(settings.tensors)
     whole = f"update of {of} as one vector"
     if settings.project is not None:
@@ -231,14 +231,14 @@ def _released(settings: PrivacySettings, plan: Plan) -> str:
     return f"{whole}, and taking part"
 
 
-def _nominal(settings: PrivacySettings, plan: Plan) -> float:
+def _nominal(settings: PrivacySettings, plan: PrivacyPlan) -> float:
     """Return the papers' formula for one round; it assumes sensitivity 1, or the clip where there is one."""
     if plan.noise is None:
         return math.inf
     return nominal_epsilon(plan.noise.std, settings.delta, 1.0 if plan.clip is None else plan.clip)
 
 
-def _hypothetical(settings: PrivacySettings, plan: Plan, rounds: int, p90_norm: float | None) -> float | None:
+def _hypothetical(settings: PrivacySettings, plan: PrivacyPlan, rounds: int, p90_norm: float | None) -> float | None:
     """Return what the same noise would have guaranteed, had the clip been the 90th percentile of the run's norms.
 
     Prototypes keep their own clip; without one they leave as they are, and no clip of updates would have helped.
@@ -260,7 +260,7 @@ def _hypothetical(settings: PrivacySettings, plan: Plan, rounds: int, p90_norm: 
     return composed([*updates, *beside], settings.delta).epsilon
 
 
-def _not_covered(settings: PrivacySettings, plan: Plan, clients: int) -> list[str]:
+def _not_covered(settings: PrivacySettings, plan: PrivacyPlan, clients: int) -> list[str]:
     """Return what the guaranteed epsilon does not speak about."""
     out = [
         "participation that depends on a client's data (a long history can miss the deadline)",

@@ -33,7 +33,7 @@ KEPT = "to machine code, once on this machine"
 NOT_KEPT = "to machine code, in every process: no folder to keep it in can be written"
 
 
-class Told(event.Listener):  # type: ignore[misc]
+class CompileNotice(event.Listener):  # type: ignore[misc]
     """This says, with a `note`, that a function is being compiled, which takes seconds."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Told(event.Listener):  # type: ignore[misc]
         aside("compile", min(self.done, len(self.names)), len(self.names), self.note)
 
 
-TOLD = Told()
+TOLD = CompileNotice()
 event.register("numba:compile", TOLD)
 
 LANES = 8

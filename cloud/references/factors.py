@@ -42,13 +42,13 @@ class Factors(InBatches):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Joint(Pooled):
+class TwoDomains(Pooled):
     """These are the interactions of two domains, `parts`; a negative is of its interaction's domain."""
 
     parts: tuple[Pooled, Pooled]
 
     @classmethod
-    def of(cls, source: Pooled, target: Pooled) -> Joint:
+    def of(cls, source: Pooled, target: Pooled) -> TwoDomains:
         """Join what lies in two domains of the same users and catalogue."""
         user, item, pool = (
             np.concatenate([getattr(part, name) for part in (source, target)]) for name in ("user", "item", "pool")
@@ -65,7 +65,7 @@ class CMF(Factors):
     This is collective matrix factorisation (Singh and Gordon, KDD 2008).
     """
 
-    def __init__(self, joint: Joint, loss: str, dim: int, scale: float, how: Batches, source_weight: float):
+    def __init__(self, joint: TwoDomains, loss: str, dim: int, scale: float, how: Batches, source_weight: float):
         super().__init__(joint, loss, dim, scale, how)
         self.of_source = torch.zeros(joint.items, dtype=torch.bool)
         self.of_source[torch.from_numpy(joint.parts[0].pool)] = True

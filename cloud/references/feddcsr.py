@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy, embedding, layer_norm, normalize,
 
 from cloud import random_streams as purposes
 from cloud.references.pooling import Ints, Pooled
-from cloud.references.reference import Reference, Steps, first
+from cloud.references.reference import AdamSteps, Reference, first
 from privacy import keyed
 
 SHARED, EXCLUSIVE = "shared", "exclusive"
@@ -78,7 +78,7 @@ class Domain:
         same = {name: "" if name.startswith((f"{SHARED}.mean", f"{SHARED}.spread")) else self.name for name in init}
         self.tensors = {n: first(seed, f"{same[n]} {n}", *of).requires_grad_() for n, of in init.items()}
         self.tensors["bias"] = torch.zeros(items, 1, requires_grad=True)
-        self.adam = Steps(list(self.tensors.values()), how.lr, fused=True)
+        self.adam = AdamSteps(list(self.tensors.values()), how.lr, fused=True)
         self.known: Tensor | None = None  # what the server gave back: [users, d], and who has it
         self.learning = np.flatnonzero((own.number >= 0).any(axis=1))
 

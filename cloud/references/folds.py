@@ -78,7 +78,7 @@ class Folds(Reference):
 
 
 @dataclass(frozen=True)
-class Fit:
+class MappingFit:
     """This says how a mapping is learned: `ridge` weighs the squared length of what is learned, beside a sum of errors.
 
     The others are an MLP's: the width of its `hidden` layer, and `steps` of Adam by `lr` on all vectors at once.
@@ -94,14 +94,14 @@ class Fit:
 Mapped = Callable[[Tensor], Tensor]
 
 
-def linear(source: Tensor, target: Tensor, how: Fit) -> Mapped:
+def linear(source: Tensor, target: Tensor, how: MappingFit) -> Mapped:
     """Fit U M to the target's vectors [n, d] in closed form."""
     s, t = source.double(), target.double()
     m = torch.linalg.solve(s.T @ s + how.ridge * torch.eye(s.shape[1], dtype=torch.float64), s.T @ t)
     return lambda vectors: (vectors.double() @ m).float()
 
 
-def mlp(source: Tensor, target: Tensor, how: Fit) -> Mapped:
+def mlp(source: Tensor, target: Tensor, how: MappingFit) -> Mapped:
     """Fit an MLP of one hidden layer, with tanh, to the target's vectors [n, d]."""
     width, hidden = source.shape[1], how.hidden
     shapes = {"mapping.0": (width, hidden), "mapping.1": (hidden, width)}
@@ -122,7 +122,9 @@ def mlp(source: Tensor, target: Tensor, how: Fit) -> Mapped:
     return lambda vectors: mapped(vectors).detach()
 
 
-MAPPINGS: Mapping[str, Callable[[Tensor, Tensor, Fit], Mapped]] = MappingProxyType({"linear": linear, "mlp": mlp})
+MAPPINGS: Mapping[str, Callable[[Tensor, Tensor, MappingFit], Mapped]] = MappingProxyType(
+    {"linear": linear, "mlp": mlp}
+)
 """What maps a user's vector from one domain to the other, by name."""
 
 
@@ -156,7 +158,7 @@ class EMCDR(AfterSource):
         width: int,
         both: npt.NDArray[np.bool_],
         mapping: str,
-        how: Fit,
+        how: MappingFit,
     ):
         super().__init__(learners, fold, width)
         self.both, self.mapping, self.how = torch.from_numpy(both), MAPPINGS[mapping], how

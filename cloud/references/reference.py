@@ -19,7 +19,7 @@ from privacy import keyed
 from privacy.errors import InputError
 
 
-class Steps:
+class AdamSteps:
     """These are steps of Adam on `leaves`, which move every row, those too that a batch did not read.
 
     Gradients of rows that are read by `embedding(..., sparse=True)` are laid into tables that are kept. `fused`: a step
@@ -111,7 +111,7 @@ class Batches:
 
 
 class InBatches(Reference):
-    """This learns by Adam from batches of interactions with sampled negatives; `fused` as of `Steps`."""
+    """This learns by Adam from batches of interactions with sampled negatives; `fused` as of `AdamSteps`."""
 
     fused: ClassVar[bool] = False
 
@@ -122,7 +122,7 @@ class InBatches(Reference):
         self.epochs, self.patience = how.epochs, how.patience
         self.shared, self.own = self.start()
         self.leaves = [value.requires_grad_() for value in (*self.shared.values(), *self.own.values())]
-        self.steps = Steps(self.leaves, how.lr, self.fused)
+        self.steps = AdamSteps(self.leaves, how.lr, self.fused)
 
     @abstractmethod
     def start(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -63,7 +63,7 @@ def add(
 
     Example: `edgefr devices add plug --memory-mb 512 --gflops 2 --battery-wh 0 --like speaker_512`
     """
-    from edgefr.fleet.add_class import Known
+    from edgefr.fleet.add_class import DeviceFigures
     from edgefr.fleet.add_class import add as write
 
     needed = {
@@ -79,7 +79,7 @@ def add(
     memory, rate, battery = (
         float(typer.prompt(question, type=float)) if value is None else value for value, question in needed.values()
     )
-    known = Known(memory, rate, battery, app_mb=app_mb, active_w=active_w, label=label)
+    known = DeviceFigures(memory, rate, battery, app_mb=app_mb, active_w=active_w, label=label)
     found = write(devices, name, known, like)
     say(f"added {name} to {devices}, like {found.like}")
     say(f"assumed, as estimates: {'; '.join(found.assumed)}")

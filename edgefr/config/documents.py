@@ -27,7 +27,7 @@ MAX_BYTES = 1_000_000  # of a file
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class Refused(yaml.MarkedYAMLError):
+class UnreadableYaml(yaml.MarkedYAMLError):
     """This is valid YAML that is not read: what is wrong, and where it stands."""
 
     def __init__(self, problem: str, mark: yaml.Mark) -> None:
@@ -41,19 +41,19 @@ class PlainLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            raise Refused("aliases (*name) are not read; write the values out", self.peek_event().start_mark)
+            raise UnreadableYaml("aliases (*name) are not read; write the values out", self.peek_event().start_mark)
         if getattr(self.peek_event(), "tag", None) is not None:
-            raise Refused("tags (!name) are not read; write the value alone", self.peek_event().start_mark)
+            raise UnreadableYaml("tags (!name) are not read; write the value alone", self.peek_event().start_mark)
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise Refused("nested too deeply", self.peek_event().start_mark)
+            raise UnreadableYaml("nested too deeply", self.peek_event().start_mark)
         node = super().compose_node(parent, index)
         self.depth -= 1
         if isinstance(node, yaml.MappingNode):
             seen: set[str] = set()
             for key, _ in node.value:
                 if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                    raise Refused(f"'{key.value[:MAX_NUMBER]}' is given twice; keep one", key.start_mark)
+                    raise UnreadableYaml(f"'{key.value[:MAX_NUMBER]}' is given twice; keep one", key.start_mark)
                 seen.add(str(key.value))
         return node
 
@@ -91,18 +91,18 @@ def value_of(text: str, source: str, mend: str) -> Any:
     try:
         return yaml.load(text, Loader=PlainLoader)  # noqa: S506  # it is a safe loader
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        why = f" ({error.problem})" if isinstance(error, Refused) else ""
+        why = f" ({error.problem})" if isinstance(error, UnreadableYaml) else ""
         raise InputError(f"{source}: {mend}{why}") from None
 
 
 def _number(node: yaml.ScalarNode) -> yaml.ScalarNode:
-    """Return a number's node; raises `Refused` for one that is not what it looks like."""
+    """Return a number's node; raises `UnreadableYaml` for one that is not what it looks like."""
     if not isinstance(node, yaml.ScalarNode):
-        raise Refused("a number is expected here", node.start_mark)
+        raise UnreadableYaml("a number is expected here", node.start_mark)
     if len(node.value) > MAX_NUMBER:
-        raise Refused(f"a number has more than {MAX_NUMBER} characters", node.start_mark)
+        raise UnreadableYaml(f"a number has more than {MAX_NUMBER} characters", node.start_mark)
     if ":" in node.value:
-        raise Refused(f"{node.value} is a number to base 60; quote it, or write it out", node.start_mark)
+        raise UnreadableYaml(f"{node.value} is a number to base 60; quote it, or write it out", node.start_mark)
     return node
 
 

@@ -31,7 +31,7 @@ SHORT = "projected"
 
 
 @dataclass(frozen=True)
-class Joint:
+class JointVector:
     """This is the joint vector of the shared tensors of these `shapes` that a round trains, and its projection."""
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -73,7 +73,7 @@ def _add_short(out: Tensor, buckets: Tensor, signs: Tensor, rows: Tensor, client
 
 
 @dataclass(frozen=True)
-class Terms:
+class ReleaseTerms:
     """These terms say how updates are released.
 
     `joint`: projected (None: not); `clip` in `norm`; `step`: grid that the clipped update is rounded to (None: none);
@@ -90,7 +90,7 @@ class Terms:
     count_everyone: bool
     each: bool = False
     keeps: bool = False
-    joint: Joint | None = None
+    joint: JointVector | None = None
     step: float | None = None
     share: float = 1.0
     largest: float = LARGEST
@@ -155,7 +155,7 @@ def summed(parts: Sequence[ShardAggregate], sizes: Sequence[int]) -> ShardAggreg
 
 
 def of_sums(
-    terms: Terms,
+    terms: ReleaseTerms,
     weights: npt.NDArray[np.float64],
     norms: npt.NDArray[np.float64],
     sums: tuple[dict[str, Tensor], dict[str, tuple[Tensor, Tensor]]],
@@ -211,14 +211,14 @@ class Leaving:
     shards: int = 1
 
 
-def release(updates: Updates, sizes: npt.NDArray[np.int64], terms: Terms) -> ShardAggregate:
+def release(updates: Updates, sizes: npt.NDArray[np.int64], terms: ReleaseTerms) -> ShardAggregate:
     """Sum a shard's updates under `terms`; `sizes` [C] are its clients' numbers of training interactions."""
     out = leaving(updates, sizes, terms)
     wait(_device(updates))
     return replace(out.facts(), dense=out.dense, rows=out.rows)
 
 
-def leaving(updates: Updates, sizes: npt.NDArray[np.int64], terms: Terms) -> Leaving:
+def leaving(updates: Updates, sizes: npt.NDArray[np.int64], terms: ReleaseTerms) -> Leaving:
     """Do what `release` does, and wait for no device."""
     order, device = {"l1": 1, "l2": 2}[terms.norm], _device(updates)
     own, message = updates.tables, updates.message

@@ -28,7 +28,7 @@ from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler
 from edgefr.config import random_streams as purposes
-from edgefr.engine.aggregate import SHORT, Joint, ShardAggregate, Terms
+from edgefr.engine.aggregate import SHORT, JointVector, ReleaseTerms, ShardAggregate
 from edgefr.engine.backends.backend import Backend, Inline, InProcess, blocks
 from edgefr.engine.cohort import Cohort, Counters, Group, Norms, uploads_of
 from edgefr.engine.device import one_thread
@@ -54,11 +54,11 @@ from privacy.compress import Projection
 from privacy.errors import InputError
 from privacy.guarantee import Event
 from privacy.noise_key import NoiseKey
-from privacy.plan import Plan
+from privacy.plan import PrivacyPlan
 from privacy.prototypes import Prototypes
 
 
-def terms_of(aggregation: AggregationSettings, plan: Plan) -> Terms:
+def terms_of(aggregation: AggregationSettings, plan: PrivacyPlan) -> ReleaseTerms:
     """Return how devices release for a rule; a fixed bound on the L2 norm is one more clip.
 
     Raises `InputError` for noise together with a rule that is not a sum: noise is calibrated to a clipped sum.
@@ -72,9 +72,11 @@ def terms_of(aggregation: AggregationSettings, plan: Plan) -> Terms:
     step = None if plan.noise is None else plan.noise.step
     bound = aggregation.entry.bound(aggregation)
     if bound is not None and (plan.clip is None or plan.norm == "l2"):
-        return Terms(bound if plan.clip is None else min(plan.clip, bound), "l2", False, plan.guarantees, step=step)
+        return ReleaseTerms(
+            bound if plan.clip is None else min(plan.clip, bound), "l2", False, plan.guarantees, step=step
+        )
     each = not aggregation.is_sum
-    return Terms(plan.clip, plan.norm, aggregation.by_size, plan.guarantees, each, step=step)
+    return ReleaseTerms(plan.clip, plan.norm, aggregation.by_size, plan.guarantees, each, step=step)
 
 
 class Federation:
@@ -94,7 +96,7 @@ class Federation:
         seed: int,
         shard_size: int,
         aggregation: AggregationSettings,
-        plan: Plan,
+        plan: PrivacyPlan,
         device: torch.device,
         executor: Executor | None = None,
         backend: Backend | None = None,
@@ -195,7 +197,7 @@ class Federation:
         return (group.weight, 1.0) if rounded else (1.0, group.weight)
 
     def _gathered(
-        self, work: LocalWork, terms: Terms, group: Group, total: SealedSum, times: float
+        self, work: LocalWork, terms: ReleaseTerms, group: Group, total: SealedSum, times: float
     ) -> list[tuple[Clients, Uploads]]:
         """Let a group train, and add `times` its releases to the total; who sent what, where the rule needs that."""
         each: list[tuple[Clients, Uploads]] = []
@@ -230,14 +232,16 @@ class Federation:
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {n: self.program.specs[n].shape for n in trained(self.program, self.phases("round"), "shared")}
 
-    def _terms(self, number: int, shapes: Mapping[str, tuple[int, ...]]) -> Terms:
+    def _terms(self, number: int, shapes: Mapping[str, tuple[int, ...]]) -> ReleaseTerms:
         if self.plan.project is None:
             return self.terms
         size = sum(math.prod(shape) for shape in shapes.values())
-        return replace(self.terms, joint=Joint(shapes, Projection.of_round(self.seed, number, size, self.plan.project)))
+        return replace(
+            self.terms, joint=JointVector(shapes, Projection.of_round(self.seed, number, size, self.plan.project))
+        )
 
     def _released(
-        self, work: LocalWork, terms: Terms, group: Group, total: SealedSum, times: float
+        self, work: LocalWork, terms: ReleaseTerms, group: Group, total: SealedSum, times: float
     ) -> Iterator[tuple[Clients, ShardAggregate]]:
         """Add `times` the sums of a group's shards to the total; yield who was in each, and what is known.
 

@@ -47,7 +47,7 @@ def adam(
 
 
 @dataclass(frozen=True)
-class Rule:
+class OptimiserRule:
     """An optimiser's rule has a name; `moments`: whether `step` is Adam's kind, with two moments of every value."""
 
     name: str
@@ -55,11 +55,11 @@ class Rule:
     moments: bool
 
 
-RULES: Table[Rule] = Table("optimiser", Rule)
+RULES: Table[OptimiserRule] = Table("optimiser", OptimiserRule)
 """How a client trains; the same functions are traced for devices."""
 
-RULES.register(Rule("sgd", sgd, moments=False))
-RULES.register(Rule("adam", adam, moments=True))
+RULES.register(OptimiserRule("sgd", sgd, moments=False))
+RULES.register(OptimiserRule("adam", adam, moments=True))
 
 
 class Optimiser:

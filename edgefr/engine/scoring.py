@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from edge.ragged import Ragged
 from edge.sessions import windows
-from edgefr.engine.work import Table
+from edgefr.engine.work import OwnTable
 from export.batches import One, Window
 from export.model import TrainedModel
 from export.program import LocalProgram, Tensors
@@ -58,7 +58,7 @@ class ModelScorer:
         catalogue: int,
         device: torch.device,
         values_per_block: int = 1 << 22,
-        tables: Mapping[str, Table] | None = None,
+        tables: Mapping[str, OwnTable] | None = None,
     ):
         self.program, self.private, self.context = program, private, context
         self.shared = {name: value.to(device) for name, value in shared.items()}
@@ -144,7 +144,7 @@ class ModelScorer:
         batch = _Gathered(history.items, history.catalogue, history.label, history.weight)
         return self.program.vectors({**tensors, **self._gathered(users, history.items)}, batch)
 
-    def _own(self, table: Table, users: npt.NDArray[np.int64], items: Tensor) -> Tensor:
+    def _own(self, table: OwnTable, users: npt.NDArray[np.int64], items: Tensor) -> Tensor:
         """Return the users' own rows for the items [n, K], or for the whole pool [K]: [n, K, width]."""
         numbers = np.broadcast_to(items.cpu().numpy(), (len(users), items.shape[-1]))
         found = table.rows(np.repeat(users, items.shape[-1]), numbers.ravel())

@@ -158,7 +158,7 @@ class GraphRows:
 
 
 @dataclass(frozen=True)
-class Left:
+class TableChanges:
     """This is what clients of a shard left of a table: the broadcast `start` and their changes.
 
     `codes` [n] (client * items + item) ascend; `values` [n, width] are the changes.
@@ -169,7 +169,7 @@ class Left:
     values: Tensor
 
     @classmethod
-    def of(cls, start: Tensor, shard: Clients, update: RowUpdates) -> Left:
+    def of(cls, start: Tensor, shard: Clients, update: RowUpdates) -> TableChanges:
         codes = shard[update.client.cpu().numpy()] * len(start) + update.rows.cpu().numpy()
         order = np.argsort(codes, kind="stable")
         return cls(start.cpu(), codes[order], update.values.cpu()[torch.from_numpy(order)])
@@ -193,7 +193,7 @@ class OwnTables:
         self.table = table
         self.last: Ints = np.full(clients, -1)
         """The shard that each client was in when it last trained; -1: it never did."""
-        self.left: dict[int, Left] = {}
+        self.left: dict[int, TableChanges] = {}
         self._start: tuple[Tensor, Tensor] | None = None
 
     def leave(self, start: Tensor, shard: Clients, update: RowUpdates) -> None:
@@ -201,7 +201,7 @@ class OwnTables:
         number = max(self.left, default=-1) + 1
         if self._start is None or self._start[0] is not start:
             self._start = start, start.cpu()  # one copy for all shards that begin from it
-        self.left[number] = Left.of(self._start[1], shard, update)
+        self.left[number] = TableChanges.of(self._start[1], shard, update)
         self.last[shard] = number
 
     def forget(self) -> None:
@@ -248,7 +248,7 @@ class OwnTables:
         lengths, starts = parts["lengths"].tolist(), list(parts["starts"])
         values, codes = (parts[name].split(lengths) for name in ("values", "codes"))
         for at, start in enumerate(parts["start"].tolist()):
-            out.left[at] = Left(starts[start], codes[at].numpy().copy(), values[at].clone())
+            out.left[at] = TableChanges(starts[start], codes[at].numpy().copy(), values[at].clone())
         return out
 
 

@@ -67,7 +67,7 @@ class StepDraws(Protocol):
         ...
 
 
-class Table(Protocol):
+class OwnTable(Protocol):
     """This is a `rows` tensor that differs from client to client: `edgefr.engine.tables`."""
 
     def rows(self, clients: Clients, items: npt.NDArray[np.int64]) -> Tensor: ...
@@ -88,7 +88,7 @@ class LocalWork:
     round: int
     device: torch.device
     memory: Memory | None = None
-    tables: Mapping[str, Table] = field(default_factory=dict)
+    tables: Mapping[str, OwnTable] = field(default_factory=dict)
 
     def replay(self, shared: Tensors, private: Tensors, clients: Clients) -> Replay | None:
         """Return what these clients replay this round, or None."""

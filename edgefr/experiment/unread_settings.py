@@ -29,7 +29,7 @@ def _method(e: ExperimentFields) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class SettingScope:
     """A row says whose settings are (a section stands for all in it) and whether an experiment reads them.
 
     `names`: the settings, one after another. `here` is what the experiment has in the owner's place, and `mend` what
@@ -51,122 +51,126 @@ def _central(e: ExperimentFields) -> str:
     return f"{e.row.name} is a central reference, which pools everybody's data"
 
 
-def _strategy_row(name: str) -> Row:
+def _strategy_row(name: str) -> SettingScope:
     owner = f"strategy {' or '.join(readers(name))}"
-    return Row(f"continual.{name}", owner, lambda e: e.strategy in readers(name), lambda e: f"strategy is {e.strategy}")
+    return SettingScope(
+        f"continual.{name}", owner, lambda e: e.strategy in readers(name), lambda e: f"strategy is {e.strategy}"
+    )
 
 
-def _protocol_row(name: str) -> Row:
+def _protocol_row(name: str) -> SettingScope:
     """Return the row of a setting that is read over some protocols alone."""
     owners = " or ".join(protocol.name for protocol in PROTOCOLS.values() if name in protocol.own)
-    return Row(name, f"protocol {owners}", lambda e: name in e.protocol.entry.own, _protocol, f"protocol.name={owners}")
+    return SettingScope(
+        name, f"protocol {owners}", lambda e: name in e.protocol.entry.own, _protocol, f"protocol.name={owners}"
+    )
 
 
 def _has_rate(e: ExperimentFields) -> bool:
     return "item_lr" in e.row.settings.model_fields and e.model.get("item_lr") is None
 
 
-ROWS: tuple[Row, ...] = (
+ROWS: tuple[SettingScope, ...] = (
     *(_strategy_row(name) for name in ContinualSettings.model_fields if readers(name)),
-    Row(
+    SettingScope(
         "rounds local_epochs clients_per_round aggregation privacy fleet export engine.executor engine.workers "
         "engine.ray_address engine.shard_size engine.memory_mb evaluation.keep evaluation.tables",
         "federated methods",
         lambda e: e.row.central is None,
         _central,
     ),
-    Row(
+    SettingScope(
         "protocol.negatives_avoid_held_out",
         "federated methods",
         lambda e: e.row.central is None or "negatives_avoid_held_out" not in type(e.protocol).model_fields,
         _central,
     ),
-    Row(
+    SettingScope(
         "local_training",
         "methods whose clients train locally after the rounds",
         lambda e: e.row.central is None and e.row.stages[1] is not None,
     ),
-    Row(
+    SettingScope(
         "evaluation.judged_by",
         "runs that keep their best round",
         lambda e: e.evaluation.keep == "best" or e.row.central is not None,
         lambda e: f"evaluation.keep is {e.evaluation.keep}",
         "evaluation.keep=best",
     ),
-    Row(
+    SettingScope(
         "batch_size negatives evaluation.every",
         "references that learn from batches",
         lambda e: e.row.central is None or e.row.central.batches,
     ),
-    Row(
+    SettingScope(
         "batch_size negatives local_epochs",
         "methods that learn from batches with sampled negatives",
         lambda e: e.row.batches,
     ),
-    Row(
+    SettingScope(
         "negatives",
         "losses of sampled negatives",
         lambda e: not e.learns_from_all or e.negatives == e.own.defaults.get("negatives"),
         lambda e: f"model.loss is {e.model['loss']}",
         "model.loss=softmax",
     ),
-    Row(
+    SettingScope(
         "knowledge",
         "methods that send prototypes",
         lambda e: e.prototypes is not None and e.prototypes.through == "knowledge",
         lambda e: "none are sent",
         "model.prototypes",
     ),
-    Row(
+    SettingScope(
         "knowledge.replace",
         "protocol.stream cyclic",
         lambda e: e.protocol.returns,
         lambda e: "no session comes back",
         "protocol.stream=cyclic",
     ),
-    Row("encoder export.vocabulary export.students", "methods that read text", lambda e: e.row.needs_text),
-    Row(
+    SettingScope("encoder export.vocabulary export.students", "methods that read text", lambda e: e.row.needs_text),
+    SettingScope(
         "export.vocabulary export.students",
         "encoders that are language models",
         lambda e: ENCODERS[e.encoder.kind].language_model,
         lambda e: f"encoder.kind is {e.encoder.kind}",
         "encoder.kind=student",
     ),
-    Row(
+    SettingScope(
         "export.vocabulary export.students",
         "clients that read vectors of a frozen encoder",
         lambda e: e.model.get("client") != "lora",
         lambda e: "model.client is lora",
         "model.client=mlp",
     ),
-    Row(
+    SettingScope(
         "evaluation.curve_ranking",
         "protocols that hold out one item of a user",
         lambda e: not e.protocol.entry.validates_once,
         _protocol,
     ),
-    Row(
+    SettingScope(
         "continual.item_rate",
         "methods whose item rows have a learning rate times a number of items",
         _has_rate,
         lambda e: "model.item_lr is set" if e.model.get("item_lr") is not None else _method(e),
     ),
-    Row("batch_size", "methods that learn from sets of items", lambda e: e.row.reads == "items"),
-    Row("export", "methods that have bundles", lambda e: not e.row.own_rows),
-    Row(
+    SettingScope("batch_size", "methods that learn from sets of items", lambda e: e.row.reads == "items"),
+    SettingScope("export", "methods that have bundles", lambda e: not e.row.own_rows),
+    SettingScope(
         "privacy.trust",
         "runs that clip or add noise",
         lambda e: e.privacy.clip is not None or e.privacy.mechanism != "none",
         lambda e: "this one does neither",
     ),
-    Row(
+    SettingScope(
         "privacy.delta",
         "runs with noise",
         lambda e: e.privacy.mechanism != "none" or e.privacy.examples is not None,
         lambda e: "privacy.mechanism is none",
         "privacy.mechanism",
     ),
-    Row(
+    SettingScope(
         "fidelity",
         "methods whose released code differs",
         lambda e: e.fidelity != "released" or e.protocol.entry.released(e),

@@ -24,7 +24,7 @@ _DEVICES = re.compile(r"^devices:[ \t]*(#.*)?\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Known:
+class DeviceFigures:
     """These are a device's memory, MB; fp32 rate, GFLOP/s; battery, Wh (0: mains); an app's MB; active W."""
 
     memory_mb: float
@@ -45,7 +45,7 @@ class Added:
     assumed: tuple[str, ...]
 
 
-def add(path: Path, name: str, known: Known, like: str | None = None) -> Added:
+def add(path: Path, name: str, known: DeviceFigures, like: str | None = None) -> Added:
     """Add a class to a fleet file, which begins as the one that ships where there is none.
 
     `like`: the class that other figures come from (None: the nearest by memory and rate, of those with or without a
@@ -72,7 +72,7 @@ def add(path: Path, name: str, known: Known, like: str | None = None) -> Added:
     return added
 
 
-def nearest(spec: FleetFile, known: Known) -> str:
+def nearest(spec: FleetFile, known: DeviceFigures) -> str:
     alike = {n: d for n, d in spec.devices.items() if (d.power.battery_wh is None) == (known.battery_wh == 0)}
 
     def distance(device: Device) -> float:
@@ -83,7 +83,7 @@ def nearest(spec: FleetFile, known: Known) -> str:
     return min(among, key=lambda name: distance(among[name]))
 
 
-def _entry(name: str, known: Known, like: str, device: Device) -> Added:
+def _entry(name: str, known: DeviceFigures, like: str, device: Device) -> Added:
     """Return the entry: given figures are estimates of whoever gave them, others follow from the class it is like."""
     note, assumed = f"assumed as of {like}", list[str]()
     size, rate = known.memory_mb / device.memory.total_mb, known.gflops / device.compute.fp32_gflops.v

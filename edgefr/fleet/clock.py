@@ -14,7 +14,7 @@ import numpy.typing as npt
 from edgefr.fleet.crowd import rows
 from edgefr.fleet.devices import REFUSALS, Codes, Devices, Failure, Flags, Floats, Ids, lost_in
 from edgefr.fleet.fedbuff import Ask, Buffered, StepOutcome
-from edgefr.fleet.plan import Plan
+from edgefr.fleet.plan import PlannedRound
 from edgefr.fleet.policies import POLICIES
 from edgefr.fleet.spec import FleetFile
 from edgefr.fleet.summary import summarise
@@ -219,7 +219,7 @@ class Fleet:
             raise InputError("a cohort lists each client once")
         return ids
 
-    def _account(self, ids: Ids, plan: Plan, working: Flags, seconds: Floats, failure: Codes) -> Floats:
+    def _account(self, ids: Ids, plan: PlannedRound, working: Flags, seconds: Floats, failure: Codes) -> Floats:
         """Charge batteries, and count histograms, for `seconds` of the plan; returns joules [C]."""
         devices = self._devices
         joules = plan.spent(seconds)[0]
@@ -258,7 +258,7 @@ class Fleet:
         return found
 
 
-def _failures(failure: Codes, working: Flags, played: Played, plan: Plan, stops: Floats) -> Codes:
+def _failures(failure: Codes, working: Flags, played: Played, plan: PlannedRound, stops: Floats) -> Codes:
     """Return the outcome codes [C] of those who started, beside the refusals."""
     late = Failure.NOT_NEEDED if played.full else Failure.DEADLINE
     out = np.where(working & ~played.uploaded, np.uint8(late), failure)

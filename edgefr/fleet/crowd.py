@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.fleet.plan import Plan
+from edgefr.fleet.plan import PlannedRound
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -21,7 +21,7 @@ PLANNED_AHEAD = 64  # clients whose work is planned in one call, so that asking 
 
 
 @dataclass(frozen=True)
-class Task:
+class ClientTask:
     """This is one client's work: `seconds` after `started` (virtual s), with outcome `failure`; `plan` has one row.
 
     `round`: in which it was asked, `version`: aggregates made by then, `serial`: its place among all tasks.
@@ -34,17 +34,17 @@ class Task:
     started: float
     seconds: float
     failure: int
-    plan: Plan
+    plan: PlannedRound
 
 
-def rows(plan: Plan, index: npt.ArrayLike) -> Plan:
+def rows(plan: PlannedRound, index: npt.ArrayLike) -> PlannedRound:
     """Take some clients of a plan: rows `index`."""
     where = np.asarray(index)
-    return Plan(**{f.name: getattr(plan, f.name)[where] for f in fields(Plan)})
+    return PlannedRound(**{f.name: getattr(plan, f.name)[where] for f in fields(PlannedRound)})
 
 
-def stacked(plans: Sequence[Plan]) -> dict[str, npt.NDArray[Any]]:
-    return {f.name: np.concatenate([getattr(plan, f.name) for plan in plans]) for f in fields(Plan)}
+def stacked(plans: Sequence[PlannedRound]) -> dict[str, npt.NDArray[Any]]:
+    return {f.name: np.concatenate([getattr(plan, f.name) for plan in plans]) for f in fields(PlannedRound)}
 
 
 class Queue:
@@ -53,13 +53,13 @@ class Queue:
     `plan(ids)` gives a plan and when each walks away, s from its start; it takes at least `PLANNED_AHEAD` clients.
     """
 
-    def __init__(self, order: Ids, plan: Callable[[Ids], tuple[Plan, Floats]]) -> None:
+    def __init__(self, order: Ids, plan: Callable[[Ids], tuple[PlannedRound, Floats]]) -> None:
         self._order, self._plan = order, plan
         self._next = 0  # place in the order of the first client that is not planned
         self._ids, self._at = order[:0], 0
-        self._planned: tuple[Plan, Floats] | None = None
+        self._planned: tuple[PlannedRound, Floats] | None = None
 
-    def take(self, count: int, able: Callable[[Ids], npt.NDArray[np.bool_]]) -> tuple[Ids, Plan, Floats] | None:
+    def take(self, count: int, able: Callable[[Ids], npt.NDArray[np.bool_]]) -> tuple[Ids, PlannedRound, Floats] | None:
         """Take the next `count` clients that are `able` to be asked, or fewer; None when nobody is left."""
         while True:
             if self._at == len(self._ids) and not self._fill(count, able):
@@ -84,13 +84,13 @@ class Queue:
 
 
 @dataclass
-class Crowd:
+class ActiveClients:
     """These are clients at work, and uploads that wait for enough others. `version` counts aggregates."""
 
     version: int = 0
     serial: int = 0
-    waiting: list[Task] = field(default_factory=list)
-    _tasks: dict[int, Task] = field(default_factory=dict)
+    waiting: list[ClientTask] = field(default_factory=list)
+    _tasks: dict[int, ClientTask] = field(default_factory=dict)
     _heap: list[tuple[float, int, int]] = field(default_factory=list)
 
     @property
@@ -110,21 +110,21 @@ class Crowd:
     def busy(self) -> Ids:
         return np.array([*self._tasks, *(task.client for task in self.waiting)], dtype=np.int64)
 
-    def enter(self, task: Task) -> None:
+    def enter(self, task: ClientTask) -> None:
         self._tasks[task.client] = task
         heapq.heappush(self._heap, (task.started + task.seconds, task.serial, task.client))
 
-    def leave(self) -> Task:
+    def leave(self) -> ClientTask:
         """Remove and return the client that leaves next; of those that leave together the one that was asked first."""
         return self._tasks.pop(heapq.heappop(self._heap)[2])
 
-    def aggregate(self, most: int) -> list[Task]:
+    def aggregate(self, most: int) -> list[ClientTask]:
         """Take the first `most` waiting uploads for a new version, which the next task starts from."""
         taken, self.waiting = self.waiting[:most], self.waiting[most:]
         self.version += 1
         return taken
 
-    def dismiss(self) -> tuple[list[Task], list[Task]]:
+    def dismiss(self) -> tuple[list[ClientTask], list[ClientTask]]:
         """Return clients at work in order of their start, and waiting uploads; nobody is left."""
         working = sorted(self._tasks.values(), key=lambda task: task.serial)
         waiting = self.waiting
@@ -147,10 +147,10 @@ class Crowd:
         self.version, self.serial = int(state["version"]), int(state["serial"])
         if "tasks" not in state:
             return
-        plan, columns = Plan(**state["plan"]), state["tasks"]
+        plan, columns = PlannedRound(**state["plan"]), state["tasks"]
         for row in range(len(columns["client"])):
             values = {name: column[row].item() for name, column in columns.items()}
-            task = Task(**values, plan=rows(plan, [row]))
+            task = ClientTask(**values, plan=rows(plan, [row]))
             if row < state["waiting"]:
                 self.waiting.append(task)
             else:

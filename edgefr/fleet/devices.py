@@ -13,7 +13,7 @@ from edgefr.config import random_streams as purposes
 from edgefr.fleet.availability import AvailabilityProcess, Charge
 from edgefr.fleet.clients import draw
 from edgefr.fleet.histogram import Histogram
-from edgefr.fleet.plan import Figures, Plan, make_plan
+from edgefr.fleet.plan import Figures, PlannedRound, make_plan
 from edgefr.fleet.spec import FleetFile
 from edgefr.fleet.work import Work
 from privacy import keyed
@@ -71,14 +71,14 @@ class Devices:
         self.histogram = Histogram(len(classes), len(Failure))
         self._dropout, self._deadline = spec.fleet.dropout, spec.rounds.deadline_s
 
-    def plan(self, number: int, ids: Ids, work: Work) -> tuple[Plan, Floats]:
+    def plan(self, number: int, ids: Ids, work: Work) -> tuple[PlannedRound, Floats]:
         """Plan round `number` on each client, and when it walks away, s from its start or inf: [C]."""
         plan = make_plan(self._figures, self._clients, ids, work, self._seed, number)
         keys = keyed.fold(keyed.key(self._seed, purposes.DROPOUT, number), ids)
         leaves = keyed.uniform(keys, 0) < self._dropout
         return plan, np.where(leaves, keyed.uniform(keys, 1) * plan.ends[:, 2], np.inf)
 
-    def asked(self, ids: Ids, plan: Plan, walks: Floats, now: float) -> tuple[Codes, Floats, Plan]:
+    def asked(self, ids: Ids, plan: PlannedRound, walks: Floats, now: float) -> tuple[Codes, Floats, PlannedRound]:
         """Say who refuses at `now` and why, when those who start are lost (s), and their plans with pauses; all [C].
 
         A client has to be there for the whole of its work, not only when it ends.
@@ -93,7 +93,7 @@ class Devices:
         failure[~plan.fits] = Failure.MEMORY
         return failure, np.minimum(lost, walks), plan
 
-    def account(self, ids: Ids, plan: Plan, seconds: Floats) -> Floats:
+    def account(self, ids: Ids, plan: PlannedRound, seconds: Floats) -> Floats:
         """Count `seconds` of their plans [C] for clients that started; returns joules [C]."""
         joules, down, up = plan.spent(seconds)
         counted = {"seconds": seconds, "energy_j": joules, "bytes_down": down, "bytes_up": up}

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from edgefr.fleet.crowd import Crowd, Queue, Task, rows, stacked
+from edgefr.fleet.crowd import ActiveClients, ClientTask, Queue, rows, stacked
 from edgefr.fleet.devices import REFUSALS, Codes, Devices, Failure, Flags, Floats, Ids, lost_in
-from edgefr.fleet.plan import Plan
+from edgefr.fleet.plan import PlannedRound
 from edgefr.fleet.spec import Rounds
 from edgefr.fleet.work import Work
 
@@ -56,8 +56,8 @@ class Minutes:
     events: list[Event] = field(default_factory=list)
     asked: list[tuple[Ids, Floats]] = field(default_factory=list)  # and the memory it would take, MB
     refused: list[tuple[int, int]] = field(default_factory=list)
-    gone: list[Task] = field(default_factory=list)  # left their work, to be charged for it
-    decided: list[Task] = field(default_factory=list)  # with their outcomes
+    gone: list[ClientTask] = field(default_factory=list)  # left their work, to be charged for it
+    decided: list[ClientTask] = field(default_factory=list)  # with their outcomes
 
     def log(self, time: float, kind: str, client: int | None = None, **more: Any) -> None:
         """Note an event; large rounds leave out those of single clients."""
@@ -70,7 +70,7 @@ class Buffered:
 
     def __init__(self, rules: Rounds, devices: Devices) -> None:
         self._rules, self._devices = rules, devices
-        self.crowd = Crowd()
+        self.crowd = ActiveClients()
         self.staleness = np.zeros(rules.max_staleness + 1, dtype=np.int64)
 
     def step(self, number: int, now: float, order: Ids, ask: Ask, buffer: int, hands: int, logged: bool) -> StepOutcome:
@@ -135,12 +135,14 @@ class Buffered:
                     minutes.log(now, "refused", client, why=Failure(why).name.lower())
                     continue
                 version, serial, ends = self.crowd.version, self.crowd.serial, float(seconds[row])
-                task = Task(client, minutes.number, version, serial, now, ends, int(failure[row]), rows(plan, [row]))
+                task = ClientTask(
+                    client, minutes.number, version, serial, now, ends, int(failure[row]), rows(plan, [row])
+                )
                 self.crowd.enter(task)
                 self.crowd.serial += 1
                 minutes.log(now, "invited", client, version=version)
 
-    def _ends(self, plan: Plan, stops: Floats) -> tuple[Floats, Codes]:
+    def _ends(self, plan: PlannedRound, stops: Floats) -> tuple[Floats, Codes]:
         """Return how long each client that starts is at work, s, and its outcome (OK: an upload); both [C]."""
         limit, done = self._rules.deadline_s, plan.ends[:, 2]
         failure = np.where(stops <= limit, lost_in(plan.ends, stops), np.uint8(Failure.DEADLINE))
@@ -163,7 +165,7 @@ class Buffered:
         else:
             self.crowd.waiting.append(task)
 
-    def _on_record(self, minutes: Minutes, taken: Sequence[Task], started: float, ended: float) -> StepOutcome:
+    def _on_record(self, minutes: Minutes, taken: Sequence[ClientTask], started: float, ended: float) -> StepOutcome:
         """Charge and count what happened."""
         devices, tasks = self._devices, [*minutes.decided, *taken]
         if minutes.asked:
@@ -198,7 +200,7 @@ class Buffered:
         self.staleness = state["staleness"].copy()
 
 
-def _columns(tasks: Sequence[Task]) -> tuple[Ids, Plan | None, Floats]:
+def _columns(tasks: Sequence[ClientTask]) -> tuple[Ids, PlannedRound | None, Floats]:
     ids = np.array([task.client for task in tasks], dtype=np.int64)
     seconds = np.array([task.seconds for task in tasks], dtype=np.float64)
-    return ids, Plan(**stacked([task.plan for task in tasks])) if tasks else None, seconds
+    return ids, PlannedRound(**stacked([task.plan for task in tasks])) if tasks else None, seconds

@@ -50,7 +50,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlannedRound:
     """A plan is a round on each client, uninterrupted; arrays [C] in cohort order.
 
     `ends` [C, 3]: seconds at which download, compute and upload end. `work_s`: compute at full speed.
@@ -85,7 +85,7 @@ class Plan:
         return joules, down, up
 
 
-def make_plan(figures: Figures, clients: Clients, cohort: Ids, work: Work, seed: int, number: int) -> Plan:
+def make_plan(figures: Figures, clients: Clients, cohort: Ids, work: Work, seed: int, number: int) -> PlannedRound:
     """Compute durations, memory and prices of round `number` for the clients of `cohort`."""
     device, network = clients.device[cohort], clients.network[cohort]
 
@@ -102,7 +102,7 @@ def make_plan(figures: Figures, clients: Clients, cohort: Ids, work: Work, seed:
     up_s = cost.transfer_seconds(bytes_up, figures.up_mbps[network] * factor, figures.rtt_ms[network])
 
     memory_mb, fits = _memory(figures, device, work)
-    return Plan(
+    return PlannedRound(
         ends=np.cumsum(np.stack([down_s, compute_s, up_s], axis=1), axis=1),
         work_s=work_s,
         memory_mb=each(memory_mb),

@@ -16,7 +16,7 @@ from edge.round_init import Normal
 from edgefr.config import random_streams as purposes
 from edgefr.methods.objectives import LOG_SCALE, OFFSET, ObjectiveSettings, RoundedSettings
 from export.batches import Batch, inner
-from export.program import Form, LocalProgram, Tensors, TensorSpec
+from export.program import LocalProgram, ScoreForm, Tensors, TensorSpec
 from privacy import keyed
 
 
@@ -86,13 +86,13 @@ def worth(scores: Tensor, batch: Batch, settings: ObjectiveSettings, tensors: Te
     return compared(*batch.pairs.of(scores), batch, settings)
 
 
-def form_of(settings: ObjectiveSettings, rows: str, weight: str, **own: str) -> Form | None:
+def form_of(settings: ObjectiveSettings, rows: str, weight: str, **own: str) -> ScoreForm | None:
     """Return the form of scores from these tensors for this objective; None where it learns, or weighs negatives."""
     if settings.objective.learns or settings.negative_weight != 1:
         return None
     rounded = isinstance(settings, RoundedSettings) and settings.bce_of == "probabilities" and settings.loss == "bce"
     loss = "probabilities" if rounded else settings.loss
-    return Form(rows, weight, **own, loss=loss, temperature=settings.temperature)
+    return ScoreForm(rows, weight, **own, loss=loss, temperature=settings.temperature)
 
 
 def compared(positive: Tensor, negative: Tensor, batch: Batch, settings: ObjectiveSettings) -> Tensor:

@@ -16,7 +16,17 @@ from edgefr.fleet.devices import WHY, Failure
 from edgefr.report.bundles import by_default
 from edgefr.report.fleet import GRADES, from_to, measured, once, short, slowest, spread, typical, weakest
 from edgefr.report.tables import warnings
-from edgefr.report.verdict import RANKINGS, Row, Verdict, Worth, headline, over_seeds, ranked, ranking_of, verdicts
+from edgefr.report.verdict import (
+    RANKINGS,
+    Verdict,
+    VerdictRow,
+    Worth,
+    headline,
+    over_seeds,
+    ranked,
+    ranking_of,
+    verdicts,
+)
 from privacy.sentence import sentence
 
 LINES, COLUMNS = 24, 100
@@ -93,7 +103,7 @@ def _table(verdict: Verdict, room: int) -> list[Text]:
     return lines
 
 
-def _most_telling(rows: list[Row], number: int, unlearned: Row | None) -> list[Row]:
+def _most_telling(rows: list[VerdictRow], number: int, unlearned: VerdictRow | None) -> list[VerdictRow]:
     kept = [*([unlearned] if unlearned else []), *(row for row in rows if row is not unlearned)][:number]
     return [row for row in rows if row in kept]
 

@@ -20,7 +20,7 @@ from privacy.errors import InputError
 
 
 @dataclass(frozen=True)
-class Fit:
+class ProtocolFit:
     """A protocol tests so many users of a data set (0: it does not fit, and `why` says what is missing)."""
 
     protocol: str
@@ -34,7 +34,7 @@ class Survey:
     """A survey holds a data set, what every protocol says of it, and the settings to start from (none: none fits)."""
 
     dataset: Dataset
-    fits: tuple[Fit, ...]
+    fits: tuple[ProtocolFit, ...]
     start: Mapping[str, Any] | None
 
 

@@ -58,7 +58,7 @@ class Worth(IntEnum):
 
 
 @dataclass(frozen=True)
-class Row:
+class VerdictRow:
     """This is one line of the comparison: what `name` reaches, and how much better the learned model is.
 
     `low`, `high`: ends of the interval over users; None where too few were asked.
@@ -102,7 +102,7 @@ class Verdict:
     ranking: str
     users: int
     value: float
-    against: tuple[Row, ...]
+    against: tuple[VerdictRow, ...]
     learned: bool = True
     level: float = 0.95
 
@@ -115,7 +115,7 @@ class Verdict:
         >>> Verdict.of("main", "federated", of).words
         'learning helped'
         """
-        against = tuple(Row(name, *(other[key] for key in KEYS)) for name, other in record["against"].items())
+        against = tuple(VerdictRow(name, *(other[key] for key in KEYS)) for name, other in record["against"].items())
         facts = {key: record[key] for key in ("metric", "ranking", "users", "value")}
         given = {key: record[key] for key in ("learned", "level") if key in record}
         return cls(split, stage, **facts, against=against, **given)
@@ -134,23 +134,23 @@ class Verdict:
         }
 
     @cached_property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[VerdictRow]:
         """Return the comparisons, the best first.
 
         One that says again what another says is left out: a first stage in which nothing was learned.
         """
-        seen: dict[tuple[float, float], Row] = {}
+        seen: dict[tuple[float, float], VerdictRow] = {}
         for row in self.against:
             seen.setdefault((row.value, row.difference), row)
         return sorted(seen.values(), key=lambda row: -row.value)
 
     @property
-    def known(self) -> list[Row]:
+    def known(self) -> list[VerdictRow]:
         """Return the comparisons that have an interval, the best first."""
         return sorted((row for row in self.against if row.words != FEW), key=lambda row: -row.value)
 
     @property
-    def unlearned(self) -> Row | None:
+    def unlearned(self) -> VerdictRow | None:
         """Return the comparison with the same model before any round."""
         return next((row for row in self.rows if row.name.startswith(UNLEARNED)), None)
 

@@ -27,7 +27,7 @@ PER_MINUTE, BURST = 600, 60
 """Requests of one key: how many a minute, and how many of them may come in one go."""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request of a device is refused: HTTP `status`, one line, and headers that say how to ask again."""
 
     def __init__(self, status: int, line: str, headers: dict[str, str] | None = None):
@@ -46,22 +46,24 @@ class Gate:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def admit(self, method: str, path: str, header: str) -> tuple[str, Signed]:
-        """Return the user whose device signed a request, and what it signed. Raises `Refused`."""
+        """Return the user whose device signed a request, and what it signed. Raises `RequestRefused`."""
         signed = self._read(header)
         user = self.keys.user_of(signed.key)
         if user is None:
-            raise Refused(FORBIDDEN, "this key is not enrolled here, was replaced or is revoked; enrol the device")
+            raise RequestRefused(
+                FORBIDDEN, "this key is not enrolled here, was replaced or is revoked; enrol the device"
+            )
         self._check(signed, method, path)
         with self.lock:
             last = self.last.get(signed.key, -1)
             if signed.nonce <= last:
-                raise Refused(UNSIGNED, "this request was seen before, or a later one was", {NONCE: str(last)})
+                raise RequestRefused(UNSIGNED, "this request was seen before, or a later one was", {NONCE: str(last)})
             self.last[signed.key] = signed.nonce
             self._count(signed.key, time.monotonic())
         return user, signed
 
     def stranger(self, method: str, path: str, header: str) -> Signed:
-        """Return what a device without enrolment has signed, as proof of its key. Raises `Refused`."""
+        """Return what a device without enrolment has signed, as proof of its key. Raises `RequestRefused`."""
         signed = self._read(header)
         self._check(signed, method, path)
         return signed
@@ -69,24 +71,24 @@ class Gate:
     def _read(self, header: str) -> Signed:
         signed = Signed.of(header)
         if signed is None:
-            raise Refused(UNSIGNED, "requests are signed by a device's key; enrol it with `edgefr device enrol`")
+            raise RequestRefused(UNSIGNED, "requests are signed by a device's key; enrol it with `edgefr device enrol`")
         return signed
 
     def _check(self, signed: Signed, method: str, path: str) -> None:
         if signed.session != self.session:
-            raise Refused(UNSIGNED, "sign for the session of this server", {SESSION: self.session})
+            raise RequestRefused(UNSIGNED, "sign for the session of this server", {SESSION: self.session})
         apart = signed.time - time.time()
         if abs(apart) > CLOCK_S:
-            raise Refused(BAD, f"the device's clock is {apart:+.0f} s off the server's; set it")
+            raise RequestRefused(BAD, f"the device's clock is {apart:+.0f} s off the server's; set it")
         if not signed.holds(method, path):
-            raise Refused(FORBIDDEN, "the signature is not of this key and request")
+            raise RequestRefused(FORBIDDEN, "the signature is not of this key and request")
 
     def _count(self, key: str, now: float) -> None:
         left, since = self.left.get(key, (float(BURST), now))
         left = min(BURST, left + (now - since) * PER_MINUTE / 60)
         self.left[key] = (max(left - 1, 0.0), now)
         if left < 1:
-            raise Refused(TOO_MANY, f"more than {PER_MINUTE} requests a minute; wait")
+            raise RequestRefused(TOO_MANY, f"more than {PER_MINUTE} requests a minute; wait")
 
 
 @contextmanager
@@ -97,15 +99,15 @@ def reading(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except Refused:
+    except RequestRefused:
         raise
     except InputError as error:
-        raise Refused(BAD, str(error)) from error
+        raise RequestRefused(BAD, str(error)) from error
     except Exception as error:
-        raise Refused(BAD, f"{what}: {reason(error)}") from error
+        raise RequestRefused(BAD, f"{what}: {reason(error)}") from error
 
 
 def check_body(signed: Signed, body: bytes) -> None:
-    """Raise `Refused` for a body that is not the one whose digest was signed."""
+    """Raise `RequestRefused` for a body that is not the one whose digest was signed."""
     if hashlib.sha256(body).hexdigest() != signed.digest:
-        raise Refused(BAD, "the body is not the one that was signed")
+        raise RequestRefused(BAD, "the body is not the one that was signed")

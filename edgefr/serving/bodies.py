@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from edge.connection import TOO_MANY
 from edge.identity import Signed
-from edgefr.serving.admission import Refused, check_body
+from edgefr.serving.admission import RequestRefused, check_body
 from edgefr.serving.protocol import NO_LENGTH, TOO_LARGE
 
 DISCARDED, LINGER_S = 1 << 20, 1.0  # bytes and seconds for which a refused body is read, so that the refusal arrives
@@ -23,7 +23,7 @@ class Bodies:
     under_way: dict[str, asyncio.Task[bytes]] = field(default_factory=dict)
 
     async def read(self, request: Request, signed: Signed, limit: int) -> bytes:
-        """Return the signed body. Raises `Refused`.
+        """Return the signed body. Raises `RequestRefused`.
 
         It replaces an unfinished body of the same key: a device sends one at a time, and may return before the server
         notices a broken connection.
@@ -39,7 +39,7 @@ class Bodies:
             asker = asyncio.current_task()
             if asker is not None and asker.cancelling():
                 raise
-            raise Refused(TOO_MANY, "a later body of this key took the place of this one") from None
+            raise RequestRefused(TOO_MANY, "a later body of this key took the place of this one") from None
         finally:
             if self.under_way.get(signed.key) is mine:
                 del self.under_way[signed.key]
@@ -51,9 +51,9 @@ def bound(request: Request, limit: int) -> None:
     """Refuse a body of unknown or excessive length before any of it is read."""
     length = request.headers.get("content-length", "")
     if not (length.isascii() and length.isdigit() and len(length) < 16) or "transfer-encoding" in request.headers:
-        raise Refused(NO_LENGTH, "say how long the body is")
+        raise RequestRefused(NO_LENGTH, "say how long the body is")
     if int(length) > limit:
-        raise Refused(TOO_LARGE, f"{int(length):,} bytes are more than the {limit:,} that are taken here")
+        raise RequestRefused(TOO_LARGE, f"{int(length):,} bytes are more than the {limit:,} that are taken here")
 
 
 async def discarded(request: Request) -> None:
@@ -73,7 +73,7 @@ async def _content(request: Request, limit: int) -> bytes:
         async for chunk in request.stream():
             content += chunk
             if len(content) > limit:
-                raise Refused(TOO_LARGE, f"more bytes than the {limit:,} that are taken here")
+                raise RequestRefused(TOO_LARGE, f"more bytes than the {limit:,} that are taken here")
         return bytes(content)
     finally:
         content.clear()  # what was given up is not kept until its refusal has been sent

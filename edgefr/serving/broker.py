@@ -7,11 +7,11 @@ import threading
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 
-from edge.connection import BAD, CONFLICT, Task
+from edge.connection import BAD, CONFLICT, RoundTask
 from edge.learning import Learning
 from edge.sum_messages import Step
 from edge.update import ClientUpdate, read_update
-from edgefr.serving.admission import Refused, reading
+from edgefr.serving.admission import RequestRefused, reading
 from edgefr.serving.norm_bound import Reach
 from edgefr.serving.round_status import Tell, awaited, untold
 from edgefr.serving.secure_sums import SealedRound
@@ -51,7 +51,7 @@ class RoundBroker:
         self.counts, self.heard, self.keep = Counts(), _nobody, _nowhere
         self.reach = Reach.of(learning)
         self._changed = threading.Condition()
-        self._task: Task | None = None
+        self._task: RoundTask | None = None
         self._updates: Mapping[str, bytes] = {}
         self._cohort: frozenset[str] = frozenset()
         self._resting: frozenset[str] = frozenset()
@@ -79,7 +79,7 @@ class RoundBroker:
         then.
         """
         with self._changed:
-            self._task, self._updates = Task(number, b"", done=False), updates
+            self._task, self._updates = RoundTask(number, b"", done=False), updates
             self._cohort, self._arrived = frozenset(cohort), {}
             self._resting, self._started, self._sealed = frozenset(resting), set(), sealed
         if sealed is not None:
@@ -129,13 +129,13 @@ class RoundBroker:
     def finish(self, number: int, updates: Mapping[str, bytes], grace_s: float) -> None:
         """Send `updates` as the last word; wait until all that ever asked have theirs, or `grace_s`."""
         with self._changed:
-            self._task, self._updates = Task(number, b"", done=True), updates
+            self._task, self._updates = RoundTask(number, b"", done=True), updates
             self.heard()
             self._changed.wait_for(lambda: self._seen <= self._told, grace_s)
 
     # --- the devices' side ----------------------------------------------------------------------------------------
 
-    def task(self, device: str, after: int) -> Task | None:
+    def task(self, device: str, after: int) -> RoundTask | None:
         """Return the open round, if it is above `after` and the device is in its cohort; else None.
 
         Resting devices get it without content.
@@ -152,10 +152,10 @@ class RoundBroker:
                 self._started.add(device)
                 return task if self._sealed is None else replace(task, seat=self._sealed.seat(device))
             if task is not None and task.round > after and device in self._resting:
-                return Task(task.round, b"", done=False, rest=True)
+                return RoundTask(task.round, b"", done=False, rest=True)
             return None
 
-    def handed(self, device: str, task: Task) -> None:
+    def handed(self, device: str, task: RoundTask) -> None:
         with self._changed:
             self.counts = replace(self.counts, bytes_down=self.counts.bytes_down + len(task.content))
             if task.done:
@@ -163,20 +163,22 @@ class RoundBroker:
                 self._changed.notify_all()
 
     def in_the_clear(self, device: str) -> None:
-        """Raise `Refused` before reading where no plain release is taken."""
+        """Raise `RequestRefused` before reading where no plain release is taken."""
         self._know(device)
         if self._sealed is not None:
-            raise Refused(CONFLICT, "uploads of this round are summed under masks (POST /sum), and none is taken here")
+            raise RequestRefused(
+                CONFLICT, "uploads of this round are summed under masks (POST /sum), and none is taken here"
+            )
 
     def expects(self, device: str, number: int, digest: bytes) -> None:
-        """Raise `Refused` before reading where no release of this digest can be taken."""
+        """Raise `RequestRefused` before reading where no release of this digest can be taken."""
         self.in_the_clear(device)
         with self._changed:
             if self._taken.get(device) != (number, digest):
                 self._in_time(device, number)
 
     def take_step(self, device: str, number: int, step: Step, content: bytes) -> None:
-        """Take what a device sends in a step of the open round's secure sum. Raises `Refused`."""
+        """Take what a device sends in a step of the open round's secure sum. Raises `RequestRefused`."""
         if self.sum_of(device, number).take(device, step, content):
             with self._changed:
                 counts = self.counts
@@ -189,15 +191,15 @@ class RoundBroker:
             self.counts = replace(self.counts, bytes_down=self.counts.bytes_down + len(content))
 
     def sum_of(self, device: str, number: int) -> SealedRound:
-        """Return the open round's secure sum. Raises `Refused` where there is none."""
+        """Return the open round's secure sum. Raises `RequestRefused` where there is none."""
         self._know(device)
         with self._changed:
             if self._sealed is None or self._sealed.round != number:
-                raise Refused(CONFLICT, f"no sum of round {number} is open")
+                raise RequestRefused(CONFLICT, f"no sum of round {number} is open")
             return self._sealed
 
     def submit(self, device: str, number: int, content: bytes) -> None:
-        """Take a device's release of the open round; a repeated one is no fault. Raises `Refused`."""
+        """Take a device's release of the open round; a repeated one is no fault. Raises `RequestRefused`."""
         self.in_the_clear(device)
         digest = hashlib.sha256(content).digest()
         with self._changed:
@@ -232,11 +234,11 @@ class RoundBroker:
         self._changed.wait_for(lambda: not self._keeping)
 
     def _in_time(self, device: str, number: int) -> None:
-        """Raise `Refused` for a round that is not open for a device, or of which it has sent a release."""
+        """Raise `RequestRefused` for a round that is not open for a device, or of which it has sent a release."""
         if self._task is None or self._task.done or self._task.round != number or device not in self._cohort:
-            raise Refused(CONFLICT, f"round {number} is not open for this device")
+            raise RequestRefused(CONFLICT, f"round {number} is not open for this device")
         if device in self._arrived:
-            raise Refused(CONFLICT, f"another release of round {number} was taken from this device")
+            raise RequestRefused(CONFLICT, f"another release of round {number} was taken from this device")
 
     def prometheus(self) -> str:
         with self._changed:
@@ -253,18 +255,18 @@ class RoundBroker:
 
     def _know(self, device: str) -> None:
         if device not in self.bundles:
-            raise Refused(UNKNOWN, "this server has no such device; its user has another class or none")
+            raise RequestRefused(UNKNOWN, "this server has no such device; its user has another class or none")
 
     def _read(self, device: str, number: int, content: bytes) -> ClientUpdate:
         with reading("not a release of this bundle"):
             release = read_update(content, self.learning, self.bundles[device])
         if release.round != number:
-            raise Refused(BAD, f"it is a release of round {release.round}, not of {number}")
+            raise RequestRefused(BAD, f"it is a release of round {release.round}, not of {number}")
         sized = self.learning.release.weights == "size"
         if sized and not 1 <= (release.examples or 0) <= self.items:
-            raise Refused(BAD, f"it says {release.examples} interactions, of {self.items} items there are")
+            raise RequestRefused(BAD, f"it says {release.examples} interactions, of {self.items} items there are")
         if self.reach is not None and not self.reach.holds(release):
             with self._changed:
                 self.counts = replace(self.counts, too_long=self.counts.too_long + 1)
-            raise Refused(BAD, "it is longer than the clip and its noise can make it; nothing of it is taken")
+            raise RequestRefused(BAD, "it is longer than the clip and its noise can make it; nothing of it is taken")
         return release

@@ -43,7 +43,7 @@ def _told_why(protocol: Any, error: BaseException | None) -> None:
 class Visit:
     """This is one connection from when it was accepted until it is closed."""
 
-    crowd: Crowd
+    crowd: ConnectionPool
     transport: asyncio.Transport | None = None
     opening: asyncio.Task[Any] | None = None
     clocks: tuple[asyncio.TimerHandle, ...] = ()
@@ -77,7 +77,7 @@ class Visit:
 
 
 @dataclass
-class Crowd:
+class ConnectionPool:
     """These are a server's connections: `young` ones in order of arrival, and the most in all."""
 
     most: int
@@ -125,7 +125,7 @@ class Uvicorn(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, pages: Any, most: int):
         super().__init__(config)
-        self.pages, self.crowd = pages, Crowd(most)
+        self.pages, self.crowd = pages, ConnectionPool(most)
         self.accepting: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

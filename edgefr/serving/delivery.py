@@ -16,7 +16,7 @@ from edge.bundle import Bundle
 from edge.connection import FORBIDDEN, NO_PART
 from edge.manifest import SIGNATURE, canonical
 from edge.signature import with_seal
-from edgefr.serving.admission import Refused
+from edgefr.serving.admission import RequestRefused
 
 UNKNOWN = 404
 READ = 1 << 16  # bytes that are read at once
@@ -24,7 +24,7 @@ RANGE = re.compile(r"bytes=(?P<first>[0-9]{1,15})-(?P<last>[0-9]{0,15})")
 
 
 @dataclass(frozen=True)
-class Part:
+class ByteRange:
     """This is what is sent of a file: from byte `start` up to `stop`, of `size` that it has."""
 
     path: Path
@@ -82,26 +82,28 @@ class Delivery:
         return cls({user: parcel for bundle, users in bundles for parcel in [Parcel.of(bundle)] for user in users})
 
     def manifest(self, user: str) -> bytes:
-        """Return the manifest of a user's bundle with its signature behind it. Raises `Refused`."""
+        """Return the manifest of a user's bundle with its signature behind it. Raises `RequestRefused`."""
         return self._parcel(user).manifest
 
-    def part(self, user: str, digest: str, asked: str | None) -> Part:
+    def part(self, user: str, digest: str, asked: str | None) -> ByteRange:
         """Return the part of a bundle's file for a header `Range` (None: all).
 
-        Raises `Refused` for unknown files and ranges.
+        Raises `RequestRefused` for unknown files and ranges.
         """
         found = self._parcel(user).files.get(digest)
         if found is None:
-            raise Refused(UNKNOWN, "the bundle of this device has no such file; ask for its manifest again")
+            raise RequestRefused(UNKNOWN, "the bundle of this device has no such file; ask for its manifest again")
         path, size = found
         if asked is None:
-            return Part(path, 0, size, size)
+            return ByteRange(path, 0, size, size)
         said = RANGE.fullmatch(asked)
         first, last = (0, "") if said is None else (int(said["first"]), said["last"])
         stop = min(int(last) + 1, size) if last else size
         if said is None or not first < stop:
-            raise Refused(NO_PART, "ask for one range of bytes that the file has", {"Content-Range": f"bytes */{size}"})
-        return Part(path, first, stop, size)
+            raise RequestRefused(
+                NO_PART, "ask for one range of bytes that the file has", {"Content-Range": f"bytes */{size}"}
+            )
+        return ByteRange(path, first, stop, size)
 
     @property
     def _said(self) -> str:
@@ -111,9 +113,11 @@ class Delivery:
     def _parcel(self, user: str) -> Parcel:
         found = self.parcels.get(user)
         if found is None:
-            raise Refused(
+            raise RequestRefused(
                 UNKNOWN, f"{self._said}, and its user has a device of another class or none; ask its operator"
             )
         if found.carries:
-            raise Refused(FORBIDDEN, "this bundle carries users, and is given to nobody; the operator exports another")
+            raise RequestRefused(
+                FORBIDDEN, "this bundle carries users, and is given to nobody; the operator exports another"
+            )
         return found

@@ -14,7 +14,7 @@ import torch
 
 from edge.learning import Learning
 from edge.update import ClientUpdate as Upload
-from edgefr.engine.aggregate import SHORT, ShardAggregate, Terms, release
+from edgefr.engine.aggregate import SHORT, ReleaseTerms, ShardAggregate, release
 from edgefr.engine.backends.backend import Backend
 from edgefr.engine.cohort import Group
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
@@ -146,7 +146,7 @@ class Devices(Backend):
             self.answers.clear()
 
     def releases(
-        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+        self, work: LocalWork, terms: ReleaseTerms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[ShardAggregate]:
         if work.memory is not None:
             raise ValueError("what devices replay is in their own memory")
@@ -191,7 +191,7 @@ class Devices(Backend):
         raise ValueError("local training after the rounds stays on the devices")
 
 
-def released(uploads: Sequence[Upload], learning: Learning, terms: Terms) -> ShardAggregate:
+def released(uploads: Sequence[Upload], learning: Learning, terms: ReleaseTerms) -> ShardAggregate:
     """Return the partial sum of some devices' releases, under the simulator's terms.
 
     Clipping again changes nothing; a device that diverged (`dropped`) counts like a simulated client that was dropped.

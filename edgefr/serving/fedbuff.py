@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from edge.connection import CONFLICT, Task
+from edge.connection import CONFLICT, RoundTask
 from edge.learning import Learning
 from edge.update import ClientUpdate
 from edgefr.fleet.spec import Rounds
-from edgefr.serving.admission import Refused
+from edgefr.serving.admission import RequestRefused
 from edgefr.serving.broker import RoundBroker
 from edgefr.serving.round_status import Tell, untold
 from edgefr.serving.secure_sums import SealedRound
@@ -176,7 +176,7 @@ class BufferedBroker(RoundBroker):
 
     # --- the devices' side ----------------------------------------------------------------------------------------
 
-    def task(self, device: str, after: int) -> Task | None:
+    def task(self, device: str, after: int) -> RoundTask | None:
         """Return the open round at the device's turn, as `RoundBroker.task`; until then it is queued."""
         self._know(device)
         with self._changed:
@@ -197,10 +197,10 @@ class BufferedBroker(RoundBroker):
         self._waiting.append(Waiting(device, release.round, release))
 
     def _in_time(self, device: str, number: int) -> None:
-        """Raise `Refused` for a round that the device did not start, has uploaded, or that is too old."""
+        """Raise `RequestRefused` for a round that the device did not start, has uploaded, or that is too old."""
         if self._task is None or self._task.done or self._at_work.get(device, (-1, 0.0))[0] != number:
-            raise Refused(CONFLICT, f"this device is not at work in round {number}")
+            raise RequestRefused(CONFLICT, f"this device is not at work in round {number}")
         if self._number - number > self.terms.max_staleness:
             self._at_work.pop(device)
             self.stale += 1
-            raise Refused(CONFLICT, f"round {number} is more than {self.terms.max_staleness} rounds ago")
+            raise RequestRefused(CONFLICT, f"round {number} is more than {self.terms.max_staleness} rounds ago")

@@ -22,7 +22,7 @@ from privacy.files import write_atomic, write_json
 
 
 @dataclass(frozen=True)
-class Left:
+class ForgetResult:
     """This is the result of forgetting: the remaining pseudonym, and the served rounds of the client.
 
     `bundles`: folders of the run that hold bundles with this user.
@@ -49,7 +49,7 @@ class Left:
         ]
 
 
-def forget(run: Run, user: str) -> Left:
+def forget(run: Run, user: str) -> ForgetResult:
     """Delete a run's data of a user: keys, codes, releases on the disk, rows of metrics, lines of the log, the name.
 
     A running server refuses the key from the next request on. Raises `InputError` for a user who is unknown or
@@ -71,7 +71,7 @@ def forget(run: Run, user: str) -> Left:
     users[client] = pseudonym
     write_json(run.closed(CHECKPOINT) / "names.json", names, mode=0o600)
     rounds = [(closed or opened).clients for opened, closed in Lineage.of(run.path).rounds]
-    return Left(pseudonym, sum(client in asked for asked in rounds), tuple(_bundles_with(run, user)))
+    return ForgetResult(pseudonym, sum(client in asked for asked in rounds), tuple(_bundles_with(run, user)))
 
 
 def _bundles_with(run: Run, user: str) -> list[str]:

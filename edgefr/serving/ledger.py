@@ -35,7 +35,17 @@ from edgefr.engine.federation import Federation
 from edgefr.engine.work import Clients
 from edgefr.simulation.participation import ledger_for
 from edgefr.simulation.runs.layout import LEDGER
-from edgefr.simulation.runs.lineage import FOLDER, SHARED, Begun, Closed, Journal, Opened, Started, Terms, digest_of
+from edgefr.simulation.runs.lineage import (
+    FOLDER,
+    SHARED,
+    Begun,
+    Closed,
+    Journal,
+    LedgerTerms,
+    Opened,
+    Started,
+    digest_of,
+)
 from edgefr.simulation.runs.run import Run
 from edgefr.simulation.runs.upload_trust import SEEN, Collecting
 from privacy.errors import InputError
@@ -43,7 +53,7 @@ from privacy.files import packed, sha256_of, write_atomic
 from privacy.guarantee import Event
 from privacy.ledger import Ledger
 from privacy.machine import flush_folder
-from privacy.plan import Plan
+from privacy.plan import PrivacyPlan
 from privacy.report import ledger_report
 from privacy.settings import NoiseSettings, PrivacySettings
 
@@ -66,7 +76,7 @@ class ServingLedger:
     begun: Begun
     bundle: str
     ledger: Ledger | None
-    plan: Plan
+    plan: PrivacyPlan
     resumed: Opened | None = None
     lost: Closed | None = None
     collecting: Collecting = SEEN
@@ -78,7 +88,7 @@ class ServingLedger:
         cls,
         run: Run,
         journal: Journal,
-        plan: Plan,
+        plan: PrivacyPlan,
         clients: int,
         bundle: str,
         collecting: Collecting = SEEN,
@@ -213,7 +223,7 @@ class ServingLedger:
         with suppress(OSError):  # not every file system can
             flush_folder(self.path.parent)
 
-    def _check_noise(self, plan: Plan, summed: Sequence[tuple[int, int]]) -> None:
+    def _check_noise(self, plan: PrivacyPlan, summed: Sequence[tuple[int, int]]) -> None:
         """Raise `RuntimeError` unless the open round and all summed uploads were charged for `plan`."""
         assert self.journal.lineage.open is not None
         numbers = {self.journal.lineage.open.round, *(number for _, number in summed)}
@@ -284,7 +294,7 @@ def _beginning(run: Run, clients: int, ledger: Ledger | None) -> Begun:
     terms = None
     if ledger is not None:
         budget = ledger.budget if math.isfinite(ledger.budget) else None
-        terms = Terms(delta=ledger.delta, adjacency=ledger.adjacency, budget=budget)
+        terms = LedgerTerms(delta=ledger.delta, adjacency=ledger.adjacency, budget=budget)
     return Begun(
         run=sha256_of(run.path / "experiment.yaml"),
         model=sha256_of(run.path / MODEL),

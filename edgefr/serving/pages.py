@@ -37,12 +37,12 @@ from edge.connection import (
     SUM,
     WAIT,
     Code,
-    Known,
-    Task,
+    KeyOwner,
+    RoundTask,
 )
 from edge.identity import Signed
 from edge.sum_messages import STEPS, Step
-from edgefr.serving.admission import Gate, Refused, check_body, reading
+from edgefr.serving.admission import Gate, RequestRefused, check_body, reading
 from edgefr.serving.bodies import Bodies, bound, discarded
 from edgefr.serving.broker import UNKNOWN, RoundBroker
 from edgefr.serving.connections import KNOWN
@@ -61,7 +61,7 @@ FORWARDED = frozenset({"forwarded", "via", "x-forwarded-for", "x-forwarded-host"
 MOST_NOTES = 1000  # lines of the log that wait to be written; where more would, they are lost
 NOTED_S = 5.0  # for which a server that stops waits for them
 
-Found = TypeVar("Found", Task, bytes, bool)
+Found = TypeVar("Found", RoundTask, bytes, bool)
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -100,7 +100,7 @@ class Pages:
         assert not answers, "every page is declared"
         for route, one in zip(routes, OPERATIONS, strict=True):
             route.methods = {one.method}  # without HEAD
-        handlers = {Refused: self._refused, HTTPException: self._no_page, ClientDisconnect: self._gone}
+        handlers = {RequestRefused: self._refused, HTTPException: self._no_page, ClientDisconnect: self._gone}
         handlers |= dict.fromkeys((InputError, OSError), self._out_of_order)
         app = Starlette(routes=routes, exception_handlers=handlers)  # type: ignore[arg-type]
         app.router.redirect_slashes = False  # to a place that the request names
@@ -186,9 +186,9 @@ class Pages:
             async with self.enrolling:  # who waits holds no thread
                 user = await run_in_threadpool(self.gate.keys.enrol, asked.code, signed.key, 0.0)
         except CodeRefused as error:
-            raise Refused(FORBIDDEN, str(error)) from error
+            raise RequestRefused(FORBIDDEN, str(error)) from error
         self._note(self.log.write, "enrolled", user=user)
-        return JSONResponse(Known(user=user).model_dump())
+        return JSONResponse(KeyOwner(user=user).model_dump())
 
     async def bundle(self, request: Request) -> Response:
         """Answer with the manifest of a device's bundle."""
@@ -209,7 +209,7 @@ class Pages:
         """Answer with counts in Prometheus' text format, to this host alone."""
         proxied = FORWARDED & set(request.headers.keys())  # of a proxy on this host, for whoever asks it
         if request.client is None or request.client.host not in LOOPBACK or proxied:
-            raise Refused(UNKNOWN, "there is no such page")
+            raise RequestRefused(UNKNOWN, "there is no such page")
         waiting = f"# TYPE edgefr_waiting gauge\nedgefr_waiting {self.waiting}\n"
         return PlainTextResponse(self.broker.prometheus() + waiting, media_type="text/plain; version=0.0.4")
 
@@ -221,7 +221,7 @@ class Pages:
         device, signed = self._admitted(request)
         check_body(signed, b"")
         if request.headers.get("content-length", "0").strip("0") or "transfer-encoding" in request.headers:
-            raise Refused(BAD, "this request has a body, and none was signed")
+            raise RequestRefused(BAD, "this request has a body, and none was signed")
         return device
 
     def _admitted(self, request: Request) -> tuple[str, Signed]:
@@ -246,7 +246,7 @@ class Pages:
             finally:
                 self.waiting -= 1
 
-    async def _handed(self, device: str, task: Task) -> None:
+    async def _handed(self, device: str, task: RoundTask) -> None:
         self.broker.handed(device, task)
 
     def _note(self, write: Callable[..., None], *what: str, **told: Any) -> None:
@@ -261,7 +261,7 @@ class Pages:
         wait([*self.notes], NOTED_S)
         self.writer.shutdown(wait=False, cancel_futures=True)
 
-    async def _refused(self, request: Request, refused: Refused, why: str | None = None) -> Response:
+    async def _refused(self, request: Request, refused: RequestRefused, why: str | None = None) -> Response:
         """Answer a refusal with its one line; the log has `why` instead."""
         self.broker.refuse()
         line = " ".join(str(refused).split())
@@ -273,10 +273,12 @@ class Pages:
 
     async def _out_of_order(self, request: Request, error: Exception) -> Response:
         """Answer where the server's disk fails; the operator alone gets the reason."""
-        return await self._refused(request, Refused(BUSY, "the server cannot do that now; ask again"), str(error))
+        return await self._refused(
+            request, RequestRefused(BUSY, "the server cannot do that now; ask again"), str(error)
+        )
 
     async def _no_page(self, request: Request, error: HTTPException) -> Response:
-        return await self._refused(request, Refused(error.status_code, "there is no such page"))
+        return await self._refused(request, RequestRefused(error.status_code, "there is no such page"))
 
     async def _gone(self, request: Request, error: ClientDisconnect) -> Response:
         return Response(status_code=BAD)
@@ -306,7 +308,7 @@ def _asked(request: Request, number: str) -> int:
         query = parse_qs(request.scope["query_string"].decode("latin-1"), strict_parsing=True, max_num_fields=1)
         (value,) = query[number]
     except (ValueError, KeyError):
-        raise Refused(BAD, f"ask with {number}, once") from None
+        raise RequestRefused(BAD, f"ask with {number}, once") from None
     if not (value.isascii() and value.isdigit() and len(value) <= DIGITS):
-        raise Refused(BAD, f"{number} is a whole number")
+        raise RequestRefused(BAD, f"{number} is a whole number")
     return int(value)

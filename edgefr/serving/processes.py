@@ -17,7 +17,7 @@ POLICY = "unprotected: true\nsigned: false\ntrust: central\nepsilon: 1.0e+6\nlea
 
 
 @dataclass(frozen=True)
-class Seat:
+class DeviceStart:
     """A device's start: its user, address, one-time code and item ids."""
 
     user: str
@@ -43,7 +43,7 @@ class Processes:
     lock: threading.Lock = field(default_factory=threading.Lock)
     stopping: bool = False
 
-    def start(self, seat: Seat) -> None:
+    def start(self, seat: DeviceStart) -> None:
         """Start a device, which goes on by itself."""
         self.threads.append(threading.Thread(target=self._live, args=(seat,), daemon=True))
         self.threads[-1].start()
@@ -69,7 +69,7 @@ class Processes:
         for thread in self.threads:
             thread.join()
 
-    def _live(self, seat: Seat) -> None:
+    def _live(self, seat: DeviceStart) -> None:
         own, policy = self.folder / f"{seat.client}.txt", self.folder / f"{seat.client}.yaml"
         write_atomic(own, "item\n" + "\n".join(seat.items) + "\n")
         write_atomic(policy, POLICY)

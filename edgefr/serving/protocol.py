@@ -38,7 +38,7 @@ from edge.connection import (
     UNSIGNED,
     WAIT,
     Code,
-    Known,
+    KeyOwner,
 )
 from edge.delta import Facts as DeltaFacts
 from edge.records import MOST_ROUNDS
@@ -183,7 +183,7 @@ OPERATIONS = (
         ENROL,
         "enrol",
         "Enrol the key that signs this with a one-time code",
-        {OK: Reply("the key is enrolled", JSON, Known), **SIGNED, **BODY},
+        {OK: Reply("the key is enrolled", JSON, KeyOwner), **SIGNED, **BODY},
         asker="key",
         media=JSON,
         model=Code,
@@ -223,7 +223,7 @@ OPERATIONS = (
 
 def document() -> dict[str, Any]:
     """Return the protocol as an OpenAPI 3.1 document, whose schemas are JSON Schemas."""
-    known: list[type[BaseModel]] = [Code, Known, Signature, SealedFacts, OpenFacts, DeltaFacts]
+    known: list[type[BaseModel]] = [Code, KeyOwner, Signature, SealedFacts, OpenFacts, DeltaFacts]
     known += [model for model in SENT.values() if model is not None and model is not Shares]
     models: list[tuple[type[BaseModel], Literal["validation"]]] = [
         (model, "validation") for model in known + list(TOLD.values())

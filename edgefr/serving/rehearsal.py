@@ -27,7 +27,7 @@ from edgefr.serving import shadow as simulated
 from edgefr.serving.keys import Keys
 from edgefr.serving.links import Links
 from edgefr.serving.origin import Origins
-from edgefr.serving.processes import Processes, Seat
+from edgefr.serving.processes import DeviceStart, Processes
 from edgefr.serving.serve import Served, fewest_answers, ledger_of, origins_of, serve
 from edgefr.serving.shadow import Twin
 from edgefr.simulation.bundle_checks import check_federated
@@ -153,7 +153,7 @@ class _Stage:
         addresses, codes = links.start(list(users.values())), keys.issue(list(users.values()))
         for client, user in users.items():
             items = [model.names.items[item] for item in own[client]]
-            self.processes.start(Seat(user, client, addresses[user], codes[user], items))
+            self.processes.start(DeviceStart(user, client, addresses[user], codes[user], items))
         until = time.monotonic() + START_S + len(users)
         while (links.asked | self.processes.failed.keys()) < set(users.values()) and time.monotonic() < until:
             time.sleep(0.05)

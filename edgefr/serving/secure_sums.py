@@ -38,7 +38,7 @@ from edge.sum_messages import (
     opened,
     vector_of,
 )
-from edgefr.serving.admission import Refused, reading
+from edgefr.serving.admission import RequestRefused, reading
 from edgefr.serving.norm_bound import Reach
 from edgefr.serving.round_status import Tell, awaited, untold
 from privacy.errors import InputError
@@ -207,7 +207,7 @@ class SealedRound:
         return Seat(self.numbers[device], self.salt, self.base)
 
     def expects(self, device: str, step: Step, digest: bytes) -> int:
-        """Return how many bytes a device may send in a step. Raises `Refused` for an unexpected digest."""
+        """Return how many bytes a device may send in a step. Raises `RequestRefused` for an unexpected digest."""
         number, devices = self._number(device), len(self.numbers)
         with self._changed:
             self._is_new(number, step, digest)
@@ -220,7 +220,7 @@ class SealedRound:
         }[step]
 
     def take(self, device: str, step: Step, content: bytes) -> bool:
-        """Take a device's message of a step; False: it was taken before. Raises `Refused`."""
+        """Take a device's message of a step; False: it was taken before. Raises `RequestRefused`."""
         number, digest = self._number(device), hashlib.sha256(content).digest()
         with reading("not a message of a secure sum"):
             put = self._read(number, step, content)
@@ -230,21 +230,21 @@ class SealedRound:
             try:
                 put()
             except InputError as error:
-                raise Refused(CONFLICT, str(error)) from error
+                raise RequestRefused(CONFLICT, str(error)) from error
             self._taken[step][number] = digest
             self._changed.notify_all()
             return True
 
     def ended(self, device: str, step: Step) -> bool:
-        """Say whether a step has ended for a device. Raises `Refused` for a device outside it."""
+        """Say whether a step has ended for a device. Refuses a device outside it."""
         number = self._number(device)
         with self._changed:
             if self._step is None or step == "opening" or number not in self._taken[step]:
-                raise Refused(CONFLICT, f"the sum of round {self.round} goes on without this device")
+                raise RequestRefused(CONFLICT, f"the sum of round {self.round} goes on without this device")
             return STEPS.index(self._step) > STEPS.index(step)
 
     def answer(self, device: str, step: Step) -> bytes | None:
-        """Return a step's result for a device, or None before its end. Raises `Refused` for a device outside it."""
+        """Return a step's result for a device, or None before its end. Refuses a device outside it."""
         if not self.ended(device, step):
             return None
         with self._changed:
@@ -252,11 +252,11 @@ class SealedRound:
         return message.model_dump_json().encode()
 
     def _is_new(self, number: int, step: Step, digest: bytes) -> bool:
-        """Say whether a message is new. Raises `Refused` where the step is over for its device."""
+        """Say whether a message is new. Raises `RequestRefused` where the step is over for its device."""
         if self._taken[step].get(number) == digest:
             return False
         if self._step != step or not self._taking or number in self._taken[step] or not self._in_time(number, step):
-            raise Refused(CONFLICT, f"step {step} of round {self.round}'s sum is over for this device")
+            raise RequestRefused(CONFLICT, f"step {step} of round {self.round}'s sum is over for this device")
         return True
 
     def _in_time(self, number: int, step: Step) -> bool:
@@ -292,7 +292,7 @@ class SealedRound:
 
     def _number(self, device: str) -> int:
         if device not in self.numbers:
-            raise Refused(CONFLICT, f"the sum of round {self.round} goes on without this device")
+            raise RequestRefused(CONFLICT, f"the sum of round {self.round} goes on without this device")
         return self.numbers[device]
 
     @property

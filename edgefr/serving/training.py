@@ -41,7 +41,7 @@ from edgefr.simulation.stages.leave_one_out import Rounds
 from edgefr.simulation.stages.stage import Running
 from export.model import TrainedModel
 from privacy.errors import InputError
-from privacy.plan import Plan
+from privacy.plan import PrivacyPlan
 from privacy.trust import TRUSTS
 
 
@@ -166,7 +166,7 @@ def check_goes_on(experiment: Experiment, devices: Devices) -> None:
         )
 
 
-def plan_of(run: Run, clients: int, rounds: int) -> Plan:
+def plan_of(run: Run, clients: int, rounds: int) -> PrivacyPlan:
     """Plan the privacy of a lineage's first `rounds` rounds, over so many devices.
 
     An epsilon is shared by all rounds of server noise; devices add their bundle's noise.
@@ -176,7 +176,7 @@ def plan_of(run: Run, clients: int, rounds: int) -> Plan:
     return Releases.of(e, load_fleet(run.path / "devices.yaml").rounds, clients, counted).plan(e)
 
 
-def on_the_server(privacy: Plan, terms: ReleaseRecord) -> Plan:
+def on_the_server(privacy: PrivacyPlan, terms: ReleaseRecord) -> PrivacyPlan:
     """Return the run's privacy without the noise that uploads of these `terms` carry.
 
     Raises `InputError` where devices do not clip or add noise as the plan has it.

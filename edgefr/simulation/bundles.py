@@ -26,7 +26,7 @@ from edgefr.simulation.runs.run import Run
 from edgefr.simulation.runs.saved_model import fleet_of, users_by_class
 from privacy.errors import InputError
 from privacy.files import write_atomic
-from privacy.plan import Plan
+from privacy.plan import PrivacyPlan
 from privacy.progress import Progress
 from privacy.settings import PrivacySettings
 from privacy.trust import TRUSTS
@@ -151,7 +151,7 @@ def signing_key(run: Run) -> Ed25519PrivateKey:
     return key
 
 
-def promise_of(resolved: Plan, settings: PrivacySettings) -> Promise | None:
+def promise_of(resolved: PrivacyPlan, settings: PrivacySettings) -> Promise | None:
     """Return what a plan promises of each client's data, as a bundle says it; None where that is nothing.
 
     >>> settings = PrivacySettings(mechanism="gaussian", trust="local", clip=1.0, epsilon=8.0)
@@ -186,12 +186,12 @@ def encoders_of(run: Run, model: TrainedModel, progress: Progress | None) -> Rea
 
 def limits_of(spec: FleetFile, name: str) -> ClassLimits:
     """Return what a device class allows, and what a call of a graph takes there by the fleet's cost model."""
-    from export.variants import ClassLimits, Work
+    from export.variants import ClassLimits, GraphCost
 
     device, runtime = spec.devices[name], spec.runtimes[spec.fleet.stack]
     fp32, int8 = device.compute.fp32_gflops.v, device.compute.int8_gops.v
 
-    def seconds(work: Work) -> float:
+    def seconds(work: GraphCost) -> float:
         rate = int8 if work.integer else fp32
         took = cost.inference_seconds(work.flops, work.weights, rate, device.memory.copy_gbs.v)
         return float(took + cost.overhead_seconds(runtime.step_overhead_ms.v, fp32))
@@ -207,7 +207,7 @@ def rules_of(section: ExportSection) -> Rules:
     return Rules(section.max_quality_loss, section.min_overlap, deadline, section.budget_j)
 
 
-def learning_of(experiment: Experiment, resolved: Plan) -> LearningSpec | None:
+def learning_of(experiment: Experiment, resolved: PrivacyPlan) -> LearningSpec | None:
     """Say how the devices of a run learn, under the privacy planned for it; None where they cannot, or are not to."""
     from edge.learning import ReleaseRecord, ReplayRecord
     from edgefr.engine.optimisers import RULES

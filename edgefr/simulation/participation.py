@@ -28,7 +28,7 @@ from edgefr.fleet.devices import REFUSALS
 from export.program import Tensors
 from privacy.guarantee import Event
 from privacy.ledger import Ledger
-from privacy.plan import Plan
+from privacy.plan import PrivacyPlan
 from privacy.settings import PrivacySettings
 
 Log = Callable[[list[dict[str, Any]]], None]
@@ -187,7 +187,7 @@ class Participation(Participants):
         }
 
 
-def ledger_for(settings: PrivacySettings, plan: Plan, clients: int) -> Ledger | None:
+def ledger_for(settings: PrivacySettings, plan: PrivacyPlan, clients: int) -> Ledger | None:
     """An empty ledger for a run with this plan; None where a release guarantees nothing: no clip, or no noise."""
     if plan.noise is None or not plan.event.row.guarantees:
         return None

@@ -14,7 +14,7 @@ from export.given import Given
 from export.program import LocalProgram
 
 if TYPE_CHECKING:
-    from edgefr.methods.transfr.bert import Reader
+    from edgefr.methods.transfr.bert import TitleReader
 
 
 def build_program(experiment: Experiment, prepared: Prepared, present: int | None = None) -> LocalProgram:
@@ -32,11 +32,11 @@ def build_program(experiment: Experiment, prepared: Prepared, present: int | Non
     return restricted(made, experiment.privacy.tensors)
 
 
-def read_on_device(experiment: Experiment, prepared: Prepared) -> Reader:
+def read_on_device(experiment: Experiment, prepared: Prepared) -> TitleReader:
     """Return titles and encoder for clients that read for themselves."""
-    from edgefr.methods.transfr.bert import Reader
+    from edgefr.methods.transfr.bert import TitleReader
 
     assert prepared.text is not None
     assert prepared.text.folder is not None
     how = experiment.encoder.encode
-    return Reader.open(prepared.text.folder, prepared.dataset.catalogue.text, how.pooling, how.max_tokens)
+    return TitleReader.open(prepared.text.folder, prepared.dataset.catalogue.text, how.pooling, how.max_tokens)

@@ -35,7 +35,7 @@ from edgefr.simulation.stages.stage import Stage
 from export.program import LocalProgram
 from privacy.errors import InputError
 from privacy.example_plan import ExamplePlan, plan_examples
-from privacy.plan import Plan, plan
+from privacy.plan import PrivacyPlan, plan
 from privacy.setting_scope import default_of
 from privacy.settings import PrivacySettings
 
@@ -75,7 +75,7 @@ class Releases:
             return cls.of(run.experiment, load_fleet(run.path / "devices.yaml").rounds, clients)
         return cls(found["rounds"], found["cohort"], found["clients"], found["values"])
 
-    def plan(self, experiment: Experiment, settings: PrivacySettings | None = None) -> Plan:
+    def plan(self, experiment: Experiment, settings: PrivacySettings | None = None) -> PrivacyPlan:
         """Return what privacy settings (None: the experiment's) mean for these releases.
 
         Raises `InputError` as `privacy.plan.plan`.
@@ -104,7 +104,7 @@ class Resolved:
     schedule: tuple[Stage, ...]
     releases: Releases
     device: torch.device
-    plan: Plan
+    plan: PrivacyPlan
     examples: ExamplePlan | None
 
     @property

@@ -19,7 +19,7 @@ from edgefr.data.splits.blocks import Block
 from edgefr.data.splits.split import Split
 from edgefr.experiment.experiment import Change, Experiment, load_experiment
 from edgefr.experiment.method import METHODS, Method
-from edgefr.report.survey import Fit, Survey
+from edgefr.report.survey import ProtocolFit, Survey
 from edgefr.simulation.protocols.protocol import protocol_of
 from privacy.errors import InputError
 from privacy.progress import Progress
@@ -44,14 +44,14 @@ def survey(
     return Survey(dataset, fits, _start(name, dict(options or {}), dataset, fits))
 
 
-def _fit(entry: Protocol, dataset: Dataset) -> Fit:
+def _fit(entry: Protocol, dataset: Dataset) -> ProtocolFit:
     """Cut the data set by a protocol, and say how many users it tests or why it cannot."""
     try:
         values = _values(entry, dataset)
         tested = _tested(_experiment(entry, values), dataset)
     except InputError as error:
-        return Fit(entry.name, 0, str(error), {})
-    return Fit(entry.name, tested, "" if tested else "nobody can be tested", values)
+        return ProtocolFit(entry.name, 0, str(error), {})
+    return ProtocolFit(entry.name, tested, "" if tested else "nobody can be tested", values)
 
 
 def _values(entry: Protocol, dataset: Dataset) -> dict[str, Any]:
@@ -96,7 +96,9 @@ def _tested(experiment: Experiment, dataset: Dataset) -> int:
     return max((len(task.users("test")) for task in tasks), default=0)
 
 
-def _start(name: str, options: dict[str, Any], dataset: Dataset, fits: tuple[Fit, ...]) -> Mapping[str, Any] | None:
+def _start(
+    name: str, options: dict[str, Any], dataset: Dataset, fits: tuple[ProtocolFit, ...]
+) -> Mapping[str, Any] | None:
     """Return settings of an experiment to start from: over the first protocol that fits, by a method that can."""
     tested = [fit for fit in fits if fit.tested]
     if not tested:

@@ -16,7 +16,7 @@ from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet import load_fleet
 from edgefr.studies.reproductions.cells import as_yaml
 from edgefr.studies.reproductions.f3crec.recipes import recipe
-from edgefr.studies.reproductions.runs import Job, Setting, ideal_fleet, run_all
+from edgefr.studies.reproductions.runs import Job, JobSetting, ideal_fleet, run_all
 
 NAMED = {"name": "f3crec", "method": "f3crec", "fidelity": "released", "backbone": "fedmf"}
 
@@ -31,7 +31,7 @@ def job(blocks: str, out: Path, strategy: str, seed: int) -> Job:
 def main(blocks: str, out: Path, seeds: int = 5) -> None:
     """Run what is not there yet."""
     jobs = [job(blocks, out, strategy, seed) for seed in range(seeds) for strategy in ("ft", "f3crec")]
-    for done, run in run_all(jobs, Setting(load_fleet("devices.yaml", ideal_fleet()), None, out / "bases")):
+    for done, run in run_all(jobs, JobSetting(load_fleet("devices.yaml", ideal_fleet()), None, out / "bases")):
         print(done.out.name, run if isinstance(run, str) else run.summary["metrics"], flush=True)
 
 

@@ -18,7 +18,7 @@ import yaml
 
 from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet import load_fleet
-from edgefr.studies.reproductions.runs import IDEAL_FLEET, Job, Setting, run_all
+from edgefr.studies.reproductions.runs import IDEAL_FLEET, Job, JobSetting, run_all
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def main() -> None:
         {"fleet": {k: v for k, v in IDEAL_FLEET.items() if k != "rounds"}} | {"rounds": IDEAL_FLEET["rounds"]},
     )
     found: dict[str, list[float]] = {}
-    for job, run in run_all(jobs, Setting(fleet, options.data_dir, options.out / "bases"), options.workers):
+    for job, run in run_all(jobs, JobSetting(fleet, options.data_dir, options.out / "bases"), options.workers):
         if isinstance(run, str):
             print(f"{job.out.name}: {run}")
             continue

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import edgefr
 from edgefr.experiment.method import METHODS, Method
-from edgefr.methods.fedcar.encoder import Encoder
+from edgefr.methods.fedcar.encoder import ContextEncoder
 from edgefr.methods.fedcar.parts import Shown
 from edgefr.methods.fedcar.program import FedCAR
 from edgefr.methods.fedcar.settings import FedCARSettings
@@ -22,7 +22,7 @@ from export.given import Given
 from export.program import LocalProgram, Phase, Tensors
 
 
-class Recent(Encoder):
+class Recent(ContextEncoder):
     """An encoder whose attention (Eq. 13) has one more term, a slope times how many items came after."""
 
     @property
@@ -42,7 +42,7 @@ class RecentFedCAR(FedCAR):
     """FedCAR with that encoder, whose gradients are autograd's: the compiled ones know no slope."""
 
     name = "fedcar-recency"
-    Encoder = Recent
+    ContextEncoder = Recent
 
     def gradients(self, tensors: Tensors, batch: Batch, phase: Phase) -> dict[str, Tensor]:
         return LocalProgram.gradients(self, tensors, batch, phase)

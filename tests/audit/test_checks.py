@@ -30,7 +30,7 @@ from privacy.example_plan import plan_examples
 from privacy.ledger import Ledger
 from privacy.mechanism import Noise
 from privacy.noise_key import NoiseKey
-from privacy.plan import Plan, plan
+from privacy.plan import PrivacyPlan, plan
 from privacy.settings import ExampleSettings, PrivacySettings
 from tests.mostly_slow import mostly_slow, mostly_slow_params
 
@@ -45,11 +45,11 @@ GAUSSIAN = {"mechanism": "gaussian", "sigma": 0.5}
 LAPLACE = {"mechanism": "laplace", "norm": "l1", "sigma": 0.5}
 
 
-def planned(trust: str, **settings: Any) -> Plan:
+def planned(trust: str, **settings: Any) -> PrivacyPlan:
     return plan(PrivacySettings(clip=1.0, trust=trust, **(settings or GAUSSIAN)), 3, 10, 50, values=VALUES)
 
 
-def upload(plan: Plan, seed: int = 0) -> UploadChannel:
+def upload(plan: PrivacyPlan, seed: int = 0) -> UploadChannel:
     noise = plan.noise
     assert noise is not None
     record = ReleaseRecord(

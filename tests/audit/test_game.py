@@ -10,7 +10,7 @@ import pytest
 
 from edgefr.studies.audits.canaries import through
 from edgefr.studies.audits.games import plant, play
-from privacy.plan import Plan, plan
+from privacy.plan import PrivacyPlan, plan
 from privacy.settings import PrivacySettings
 
 
@@ -18,11 +18,11 @@ def quiet(stage: str, done: int, total: int, note: str) -> None:
     pass
 
 
-def planned(rounds: int = 1, **settings: Any) -> Plan:
+def planned(rounds: int = 1, **settings: Any) -> PrivacyPlan:
     return plan(PrivacySettings(clip=1.0, **settings), rounds, 50, 50)
 
 
-def weaker(plan: Plan, times: float) -> Plan:
+def weaker(plan: PrivacyPlan, times: float) -> PrivacyPlan:
     """The same plan with noise of so many times less scale, in whole steps, and the claim that it had."""
     return replace(plan, noise=replace(plan.noise, scale=round(plan.noise.steps / times) * plan.noise.step))
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from cloud.references.factors import CMF, Factors, Joint
-from cloud.references.folds import EMCDR, MAPPINGS, Fit, Folds, drawn_folds, linear, mlp
+from cloud.references.factors import CMF, Factors, TwoDomains
+from cloud.references.folds import EMCDR, MAPPINGS, Folds, MappingFit, drawn_folds, linear, mlp
 from cloud.references.pooling import Pooled
 from cloud.references.reference import Batches, squared
 
 USERS, ITEMS = 9, 14
 HOW = Batches(epochs=3, patience=2, size=8, negatives=2, lr=0.1, l2=0.01)
-FIT = Fit(ridge=0.5, hidden=3, steps=20, lr=0.05, seed=1)
+FIT = MappingFit(ridge=0.5, hidden=3, steps=20, lr=0.05, seed=1)
 
 
 def domain(name: str, items: range) -> Pooled:
@@ -31,7 +31,7 @@ SOURCE, TARGET = domain("", range(8)), domain("target", range(8, ITEMS))
 
 
 def test_negatives_of_cmf_are_of_their_interactions_domain() -> None:
-    joint, met = Joint.of(SOURCE, TARGET), []
+    joint, met = TwoDomains.of(SOURCE, TARGET), []
     for user, items in joint.batches(1, 3, 7):
         assert ((items < 8) == (items[:, :1] < 8)).all()
         met += list(zip(user.tolist(), items[:, 0].tolist(), strict=True))
@@ -43,7 +43,7 @@ def test_negatives_of_cmf_are_of_their_interactions_domain() -> None:
 def test_cmf_weighs_both_matrices_and_shares_a_users_vector(alpha: float) -> None:
     """The gradient by hand: a positive of either domain with one negative, of one user."""
     how = Batches(epochs=1, patience=1, size=4, negatives=1, lr=0.1)
-    learner = CMF(Joint.of(SOURCE, TARGET), "squared", 3, 0.7, how, alpha)
+    learner = CMF(TwoDomains.of(SOURCE, TARGET), "squared", 3, 0.7, how, alpha)
     user, items = torch.tensor([2, 2]), torch.tensor([[1, 4], [9, 12]])
     p, q = learner.own["user"].detach().clone(), learner.shared["item"].detach().clone()
     by_user, by_item = torch.zeros_like(p), torch.zeros_like(q)
@@ -58,7 +58,7 @@ def test_cmf_weighs_both_matrices_and_shares_a_users_vector(alpha: float) -> Non
 
 
 def test_cmf_of_equal_weights_is_mf_of_both_matrices() -> None:
-    joint = Joint.of(SOURCE, TARGET)
+    joint = TwoDomains.of(SOURCE, TARGET)
     one, other = CMF(joint, "squared", 3, 0.5, HOW, 0.5), Factors(joint, "squared", 3, 0.5, HOW)
     for learner in (one, other):
         learner.epoch(1)
@@ -117,7 +117,7 @@ def test_a_step_of_the_mlp_by_hand() -> None:
     inner = (error @ two.T) * (1 - h**2)
     steps = [source.T @ inner + one / 3, h.T @ error + two / 3, inner.sum(0), error.sum(0)]  # ridge 0.5, twice, over 3
     w1, w2, b1, b2 = (w - 0.05 * np.sign(g) for w, g in zip((one, two, 0.0, 0.0), steps, strict=True))
-    found = mlp(tensor(source), tensor(target), Fit(0.5, 3, 1, 0.05, 1))(tensor(source))
+    found = mlp(tensor(source), tensor(target), MappingFit(0.5, 3, 1, 0.05, 1))(tensor(source))
     np.testing.assert_allclose(found.numpy(), np.tanh(source @ w1 + b1) @ w2 + b2, atol=1e-5)
 
 
@@ -132,7 +132,7 @@ def test_a_mapping_comes_nearer_than_nothing_and_is_the_same_again(name: str) ->
     rng = torch.Generator().manual_seed(0)
     source = torch.randn(60, 4, generator=rng)
     target = torch.tanh(source @ torch.randn(4, 4, generator=rng))
-    how = Fit(ridge=0.01, hidden=8, steps=200, lr=0.02, seed=0)
+    how = MappingFit(ridge=0.01, hidden=8, steps=200, lr=0.02, seed=0)
     found = MAPPINGS[name](source, target, how)(source)
     assert float((found - target).square().mean()) < 0.3 * float(target.square().mean())
     assert torch.equal(found, MAPPINGS[name](source, target, how)(source))

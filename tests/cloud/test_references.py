@@ -16,7 +16,7 @@ from cloud.references.ease import Ease, weights
 from cloud.references.factors import Factors
 from cloud.references.neumf import NeuMF, forward
 from cloud.references.pooling import Pooled
-from cloud.references.reference import Batches, Steps, bce, bpr, squared
+from cloud.references.reference import AdamSteps, Batches, bce, bpr, squared
 from privacy.errors import InputError
 
 HOW = Batches(epochs=3, patience=2, size=4, negatives=2, lr=0.1)
@@ -225,5 +225,5 @@ def by_adam() -> list[Tensor]:
 @pytest.mark.parametrize("fused", [False, True])
 def test_they_end_where_adam_on_whole_tables_does(fused: bool) -> None:
     of = leaves()
-    found = learned(Steps(of, 0.05, fused).take, of, sparse=True)
+    found = learned(AdamSteps(of, 0.05, fused).take, of, sparse=True)
     torch.testing.assert_close(found, by_adam(), rtol=1e-5, atol=1e-6)

@@ -14,7 +14,7 @@ from edgefr.data.splits.blocks import Block
 from edgefr.engine.work import MEMORY
 from edgefr.experiment.continual import STRATEGIES
 from edgefr.metrics.continual import MASKS
-from edgefr.simulation.evaluation.measure import Asked
+from edgefr.simulation.evaluation.measure import MeasurementPlace
 from edgefr.simulation.evaluation.ranking import Scorer
 from edgefr.simulation.loop import Training
 from edgefr.studies.reproductions.runs import base_of
@@ -45,7 +45,7 @@ def test_no_model_reads_what_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) ->
     scorer, lists = run.scorer, run.measured.lists
     monkeypatch.setattr(run, "scorer", lambda *given: read.append(given[-1]) or scorer(*given))
 
-    def asked(of: Asked, after: Block, on: Block, score: Scorer) -> None:
+    def asked(of: MeasurementPlace, after: Block, on: Block, score: Scorer) -> None:
         nonlocal told
         if of.stage == "federated":
             held, past = (set(zip(t.rows.tolist(), t.values.tolist(), strict=True)) for t in (on.test, read[-1]))
@@ -185,7 +185,7 @@ def test_masks_hide_what_they_say() -> None:
         out[own.rows, np.searchsorted(after.pool, own.values)] = 1.0
         return out
 
-    run.measured.lists(Asked("favourites", "D1"), after, on, favourites)
+    run.measured.lists(MeasurementPlace("favourites", "D1"), after, on, favourites)
     values = [run.measured.final(stage="favourites", after="D1", on="D0", mask=mask)["NDCG@20"] for mask in MASKS]
     assert values[1] == pytest.approx(1.0), "with all past items but the targets hidden, the targets come first"
     assert values[0] < values[1]

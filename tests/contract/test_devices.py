@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from edge.delta import Delta
-from edge.model import Kept
+from edge.model import VectorCache
 from edge.ragged import Ragged
 from edge.update import ClientUpdate, read_update
-from edgefr.engine.aggregate import SHORT, Joint, Terms
+from edgefr.engine.aggregate import SHORT, JointVector, ReleaseTerms
 from edgefr.engine.executors import inline
 from edgefr.engine.scoring import ModelScorer
 from edgefr.engine.work import Updates
@@ -69,7 +69,7 @@ def test_a_device_projects_what_the_simulator_projects(variant: str, clip: float
     changed = [name for name, spec in local.specs.items() if name in (*updates.dense, *updates.rows)]
     shapes = {name: local.specs[name].shape for name in changed}
     size = sum(local.specs[name].size for name in changed)
-    joint = Joint(shapes, Projection.of_round(bundles.LEARNING.seed, bundles.ROUND, size, kept))
+    joint = JointVector(shapes, Projection.of_round(bundles.LEARNING.seed, bundles.ROUND, size, kept))
     short = joint.short(updates, len(LEARNERS))
     if clip is not None:
         assert bool((short.norm(dim=1) > clip).all())
@@ -86,7 +86,7 @@ def test_a_device_projects_what_the_simulator_projects(variant: str, clip: float
         assert bundle.config.learning is not None
         assert bundle.config.learning.uploaded == kept
         uploads.append(read_update(made.to_bytes(), bundle.config.learning, bundle.manifest.bundle_id))
-    part = released(uploads, device.learning, Terms(clip, "l2", False, True, joint=joint))
+    part = released(uploads, device.learning, ReleaseTerms(clip, "l2", False, True, joint=joint))
     assert_same(part.dense[SHORT].float(), short.sum(0), **bounds(local, steps))
 
 
@@ -187,7 +187,7 @@ def test_a_device_that_reads_texts_reads_them_once_per_update(tmp_path: Path) ->
 def test_vectors_that_another_bundle_made_are_not_taken_for_those_of_this_one(tmp_path: Path) -> None:
     """Two bundles may have one set of tensors, and other titles or another graph that reads them."""
     shared, vectors = {"a": np.ones(3, np.float32)}, np.ones((4, 2), np.float32)
-    one, other = (Kept(tmp_path, name * 64) for name in "ab")
+    one, other = (VectorCache(tmp_path, name * 64) for name in "ab")
     one.keep(shared, vectors)
     assert other.of(shared) is None
     np.testing.assert_array_equal(one.of(shared), vectors)

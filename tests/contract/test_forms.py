@@ -14,7 +14,7 @@ import torch
 
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine.aggregate import ShardAggregate, Terms, release
+from edgefr.engine.aggregate import ReleaseTerms, ShardAggregate, release
 from edgefr.engine.compiled import dispatch as formed
 from edgefr.engine.executors import debug, inline
 from edgefr.engine.work import LocalWork
@@ -28,7 +28,7 @@ from tests.closeness import assert_same
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, doubled, in_float64, interactions, program, work
 from tests.contract.test_executors import Remembered
 
-TERMS = Terms(clip=None, norm="l2", by_size=False, count_everyone=False)
+TERMS = ReleaseTerms(clip=None, norm="l2", by_size=False, count_everyone=False)
 FORMED = [
     "fedmf",
     "fedncf",
@@ -73,7 +73,7 @@ def same(found: ShardAggregate, expected: ShardAggregate, size: float) -> None:
 
 
 def compare(
-    todo: LocalWork, terms: Terms = TERMS, executor: Any = inline.run, clients: np.ndarray = EVERYONE
+    todo: LocalWork, terms: ReleaseTerms = TERMS, executor: Any = inline.run, clients: np.ndarray = EVERYONE
 ) -> ShardAggregate:
     shared, private = first(todo, clients)
     assert is_compiled(todo, terms)
@@ -86,7 +86,7 @@ def compare(
     return found
 
 
-def is_compiled(todo: LocalWork, terms: Terms = TERMS) -> bool:
+def is_compiled(todo: LocalWork, terms: ReleaseTerms = TERMS) -> bool:
     return formed.form_of(todo, terms, *first(todo, EVERYONE), EVERYONE) is not None
 
 
@@ -112,7 +112,7 @@ def test_a_compiled_shard_is_that_of_the_loop_and_of_the_vectorised_executor(var
         replace(TERMS, clip=8.0, largest=9.0, by_size=True, count_everyone=True),
     ],
 )
-def test_it_leaves_as_every_release_does(terms: Terms) -> None:
+def test_it_leaves_as_every_release_does(terms: ReleaseTerms) -> None:
     """Clipped in either norm, weighted, without the clients that went too far."""
     found = compare(work(program("fedmf")), terms)
     assert found.clipped or found.dropped

@@ -21,11 +21,11 @@ from cloud.prototypes import KnowledgeBase
 from cloud.rule import AggregationSettings
 from cloud.settings import EncodeSettings
 from edge.learning import ReplayRecord
-from edge.replay import PICKS, Picks, Rule
+from edge.replay import PICKS, Picks, ReplayRule
 from edgefr.data.splits.session_order import NEGATIVES, STREAMS, SessionNegatives, SessionStream
 from edgefr.data.splits.sessions import SessionsProtocol
 from edgefr.engine.optimisers import RULES as OPTIMISERS
-from edgefr.engine.optimisers import Rule as OptimiserRule
+from edgefr.engine.optimisers import OptimiserRule as OptimiserRule
 from edgefr.engine.transfer import Transfer
 from edgefr.experiment.continual import STRATEGIES, Strategy
 from edgefr.experiment.method import METHODS, Method
@@ -339,7 +339,7 @@ def test_a_planted_name_is_refused(settings: type[BaseModel], field: str, what: 
         settings.model_validate({field: "planted"})
 
 
-RULE = Rule("all", 3, 0.0, 1.0, "mean", 0)
+RULE = ReplayRule("all", 3, 0.0, 1.0, "mean", 0)
 LISTS, CLIENT = np.array([[1, 2]], np.int32), np.array([0])
 
 

@@ -26,7 +26,7 @@ from edgefr.engine.transfer import Transfer
 from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet import Fleet, FleetFile, Work
 from edgefr.fleet.availability import AvailabilityProcess, Charge
-from edgefr.fleet.crowd import Crowd, Task, rows
+from edgefr.fleet.crowd import ActiveClients, ClientTask, rows
 from edgefr.fleet.devices import Devices
 from edgefr.fleet.fedbuff import Buffered
 from edgefr.fleet.histogram import QUANTITIES, Histogram
@@ -184,18 +184,18 @@ def spent(it: Charge, number: int) -> Any:
     )
 
 
-def crowded(it: Crowd) -> None:
+def crowded(it: ActiveClients) -> None:
     """Six at work, who leave two by two, and two whose uploads wait; the one that was asked last has left."""
     planned, _ = fleet()._devices.plan(1, EVERYONE, asked(EVERYONE))
     for client, seconds in ((3, 90.0), (9, 60.0), (1, 60.0), (7, 30.0), (8, 30.0), (2, 90.0), (5, 10.0), (4, 10.0)):
         place = rows(planned, [client])
-        it.enter(Task(client, 2, it.version, it.serial, 5.0 + client, seconds - client, client % 2, place))
+        it.enter(ClientTask(client, 2, it.version, it.serial, 5.0 + client, seconds - client, client % 2, place))
         it.serial += 1
     it.waiting = [it.leave(), it.leave()]
     it.version = 3
 
 
-def left(it: Crowd, number: int) -> Any:
+def left(it: ActiveClients, number: int) -> Any:
     found = it.leave()
     entered = dataclasses.replace(found, client=20 + number, serial=it.serial, started=found.started + 1)
     it.enter(entered)
@@ -342,7 +342,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "Charge": [Case(lambda: Charge(SPEC.fleet.battery, np.full(CLIENTS, 9e3), 3), several(spent), spent)],
     "Histogram": [Case(lambda: Histogram(2, 11), several(counted), counted)],
-    "Crowd": [Case(Crowd, crowded, left, derived=("._heap",))],
+    "ActiveClients": [Case(ActiveClients, crowded, left, derived=("._heap",))],
     "Devices": [Case(lambda: fleet()._devices, several(invited), invited)],
     "Buffered": [Case(lambda: calm()._buffered, several(buffered), buffered, derived=("._devices", ".crowd._heap"))],
     "Fleet": [Case(fleet, lived, step, derived=(HEAP,))],

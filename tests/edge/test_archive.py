@@ -13,7 +13,7 @@ import pytest
 
 from edge import Recommender
 from edge.archive import opened, unpack
-from edge.manifest_check import Terms
+from edge.manifest_check import AdmissionTerms
 from export.archive import pack
 from export.sign import sign_bundle
 from privacy.errors import InputError
@@ -110,12 +110,12 @@ def test_a_zip_is_looked_at_without_leaving_anything(source: Path, tmp_path: Pat
 def test_the_signature_travels(bundle: Path, keys: Path, tmp_path: Path) -> None:
     mine = [keys / "mine" / "public.pem"]
     with pytest.raises(InputError, match=r"a\.zip is not signed"):
-        unpack(pack(bundle, tmp_path / "a.zip"), tmp_path / "new", Terms(mine))
+        unpack(pack(bundle, tmp_path / "a.zip"), tmp_path / "new", AdmissionTerms(mine))
     key = sign_bundle(bundle, keys / "mine" / "private.pem")
     archive = pack(bundle, tmp_path / "a.zip")
-    assert unpack(archive, tmp_path / "new", Terms(mine)).signed_by == key
+    assert unpack(archive, tmp_path / "new", AdmissionTerms(mine)).signed_by == key
     with pytest.raises(InputError, match="not trusted"):
-        unpack(archive, tmp_path / "newer", Terms([keys / "other" / "public.pem"]))
+        unpack(archive, tmp_path / "newer", AdmissionTerms([keys / "other" / "public.pem"]))
     assert not (tmp_path / "newer").exists()
 
 

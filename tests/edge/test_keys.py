@@ -15,7 +15,7 @@ import pytest
 from edge.delta import Delta, read_delta, write_delta
 from edge.device import Device
 from edge.publisher import follow
-from edge.rollback import Seen
+from edge.rollback import NewestSeen
 from edge.signature import KeyChain, KeyId, KeySet
 from export.sign import add_set, generate, sign_bundle, sign_delta, sign_set
 from privacy.errors import InputError
@@ -173,7 +173,7 @@ def test_a_device_follows_its_publishers_keys_and_takes_nothing_of_a_revoked_one
         follow(state, theirs)
     with pytest.raises(InputError, match="is signed by a key that this device trusts"):
         follow(_trusting(bundle, keys, tmp_path), theirs)
-    assert Seen.of(state).keys is not None
+    assert NewestSeen.of(state).keys is not None
 
 
 def _trusting(bundle: Path, keys: Path, folder: Path) -> Path:
@@ -187,6 +187,6 @@ def test_a_new_device_asks_for_the_key_that_it_is_told_of(keys: Path, tmp_path: 
     for name, words in (("other", "signed by a key that this device trusts"), ("a", "does not have the key")):
         with pytest.raises(InputError, match=words):
             follow(tmp_path / "new", path, [keys / name / "public.pem"])
-        assert Seen.of(tmp_path / "new").keys is None
+        assert NewestSeen.of(tmp_path / "new").keys is None
     assert follow(tmp_path / "new", path, [keys / "b" / "public.pem"]).ids == ids(keys, "bc")
     assert follow(tmp_path / "newer", path).version == 2

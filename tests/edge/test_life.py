@@ -24,7 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from edge.delta import Delta
 from edge.device import Device
 from edge.release import BEGUN
-from edge.rollback import Seen
+from edge.rollback import NewestSeen
 from edge.state import PREVIOUS, State, Store
 from privacy import keyed
 from privacy.errors import InputError
@@ -230,7 +230,7 @@ class Life(RuleBasedStateMachine):
             shared[name] = draw
         kept = self.state().digest()
         taken = self.done(lambda: self.device.apply(delta), cut, refused)
-        seen = Seen.of(Store(self.folder).folder).round
+        seen = NewestSeen.of(Store(self.folder).folder).round
         assert seen in ({to_round} if taken else {self.highest, to_round} if cut is not None else {self.highest})
         self.highest = seen  # noted ahead of the state, so it may be all that was done
         if taken:

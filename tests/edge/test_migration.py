@@ -13,7 +13,7 @@ import pytest
 
 from edge.device import Device
 from edge.enrol import Carried
-from edge.rollback import Seen
+from edge.rollback import NewestSeen
 from edge.state import EARLIER, STATE, Store
 from export.sign import generate, sign_bundle
 from privacy.errors import InputError
@@ -104,10 +104,10 @@ def test_it_can_be_undone_until_the_device_has_learned_there(tmp_path: Path) -> 
     device.update(bundle)
     after = open_device(bundle, tmp_path / "s")
     assert (tmp_path / "s" / EARLIER).stat().st_mode & 0o777 == 0o600
-    assert Seen.of(tmp_path / "s").serial == SERIAL, "or nobody could go back"
+    assert NewestSeen.of(tmp_path / "s").serial == SERIAL, "or nobody could go back"
     after.learn()
     assert not (tmp_path / "s" / EARLIER).exists()
-    assert Seen.of(tmp_path / "s").serial == SERIAL + 86400
+    assert NewestSeen.of(tmp_path / "s").serial == SERIAL + 86400
     with pytest.raises(InputError, match=r"no update of this bundle to go back from|cannot read"):
         after.undo()
     with pytest.raises(InputError, match="is older than one before it"):

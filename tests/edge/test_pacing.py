@@ -16,7 +16,7 @@ import pytest
 from edge import connection, pacing, remote
 from edge.connection import Patience, Server
 from edge.identity import Identity
-from edge.pacing import Asked, Pace
+from edge.pacing import Pace, RequestCount
 from edge.remote import join
 from privacy.errors import InputError
 from tests.contract import bundles
@@ -127,7 +127,7 @@ def test_a_day_has_a_total_also_for_a_process_that_is_started_again(
             asked(1)
         now[0] += 2 * pacing.DAY
         asked(1)
-    assert Asked.of(tmp_path) == Asked(day=20_001, requests=pacing.AHEAD)
+    assert RequestCount.of(tmp_path) == RequestCount(day=20_001, requests=pacing.AHEAD)
 
 
 def test_a_server_that_is_down_costs_nothing_of_a_day(tmp_path: Path, slept: list[float]) -> None:
@@ -137,7 +137,7 @@ def test_a_server_that_is_down_costs_nothing_of_a_day(tmp_path: Path, slept: lis
         port = taken.getsockname()[1]
     with pytest.raises(InputError, match="cannot reach"):
         Server(f"http://127.0.0.1:{port}", identity).task(0, 1 << 20)
-    assert Asked.of(tmp_path) is None
+    assert RequestCount.of(tmp_path) is None
 
 
 def test_an_honest_server_that_holds_its_requests_is_asked_at_once(slept: list[float]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.replay import Rule, memory_sizes, preference_shift, ranks, without_replacement
+from edge.replay import ReplayRule, memory_sizes, preference_shift, ranks, without_replacement
 from privacy import keyed
 
 scores = st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, -1.0]), min_size=6, max_size=6), min_size=1, max_size=4)
@@ -53,8 +53,8 @@ def test_draws_are_without_replacement_and_keyed() -> None:
     assert (alone[0] == drawn[17]).all(), "a client's draw depends on the others"
 
 
-def rule(picks: str, size: int, weight: float = 0.5, reduction: str = "mean") -> Rule:
-    return Rule(picks, size, 0.006, weight, reduction, seed=11)
+def rule(picks: str, size: int, weight: float = 0.5, reduction: str = "mean") -> ReplayRule:
+    return ReplayRule(picks, size, 0.006, weight, reduction, seed=11)
 
 
 def test_spp_compares_an_item_with_its_rank_in_its_own_proxy_list() -> None:

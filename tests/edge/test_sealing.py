@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge.connection import Server, Task
+from edge.connection import RoundTask, Server
 from edge.device import Device
 from edge.identity import Identity
 from edge.policy import OPEN
@@ -50,7 +50,7 @@ class Asked:
 
 
 def sealing(device: Device, server: Any) -> Sealing:
-    return Sealing(device, server, Task(device.learning.round + 1, b"", done=False, seat=SEAT), TrafficCounts())
+    return Sealing(device, server, RoundTask(device.learning.round + 1, b"", done=False, seat=SEAT), TrafficCounts())
 
 
 def test_an_update_that_was_in_a_sum_is_in_no_other(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_server_that_offers_a_summed_round_again_without_a_seat_gets_nothing(
     device = open_device(bundles.bundle("fedmf", **CLIPPED), tmp_path, user=USER)
     device.leave_masked(device.learn(interactions()[7], masked=True).round)
     number, sent = device.learning.round + 1, list[bytes]()
-    tasks = [Task(number, b"", done=False), Task(number, b"", done=True)]
+    tasks = [RoundTask(number, b"", done=False), RoundTask(number, b"", done=True)]
     monkeypatch.setattr(Server, "task", lambda self, after, limit: tasks.pop(0))
     monkeypatch.setattr(Server, "send", lambda self, number, content: sent.append(content) or True)
     Identity.made(tmp_path).enrolled(USER, None)
@@ -212,7 +212,7 @@ def test_where_too_few_are_left_in_a_sum_the_round_is_left_out_and_the_device_st
     bundle = bundles.promising("fedmf", 5.0, 3, trust="central") if promised else clipped
     device = open_device(bundle, tmp_path, user=USER, policy=policy)
     server, asked, number = Asked(2), list[int](), device.learning.round + 1
-    tasks = [Task(number, b"", done=False, seat=SEAT), Task(number - 1, b"", done=True)]
+    tasks = [RoundTask(number, b"", done=False, seat=SEAT), RoundTask(number - 1, b"", done=True)]
     monkeypatch.setattr(Server, "task", lambda self, after, limit: asked.append(after) or tasks.pop(0))
     monkeypatch.setattr(Server, "tell", lambda self, *said: server.tell(*said))
     monkeypatch.setattr(Server, "told", lambda self, *said: server.told(*said))
@@ -227,7 +227,7 @@ def test_where_too_few_are_left_in_a_sum_the_round_is_left_out_and_the_device_st
 
 def sealing_of(device: Any) -> Sealing:
     nobody: Any = None
-    return Sealing(device, nobody, Task(2, b"", done=False, seat=SEAT), TrafficCounts())
+    return Sealing(device, nobody, RoundTask(2, b"", done=False, seat=SEAT), TrafficCounts())
 
 
 class Summed:

@@ -15,7 +15,7 @@ import pytest
 from edge import rollback as seen
 from edge.delta import Delta, read_delta, write_delta
 from edge.device import Device
-from edge.rollback import MOST_AHEAD, NAME, Seen, note
+from edge.rollback import MOST_AHEAD, NAME, NewestSeen, note
 from edge.signature import KeySet
 from edge.state import EARLIER, STATE, Store
 from export.sign import generate, sign_delta
@@ -78,7 +78,7 @@ def test_an_older_bundle_is_refused_once_a_newer_one_was_taken(bundle: Path, tmp
     open_device(bundle, tmp_path / "s")
     with pytest.raises(InputError, match="is the state of bundle"):
         open_device(newer, tmp_path / "s")
-    assert Seen.of(tmp_path / "s").serial == SERIAL, "a bundle that was not taken says nothing"
+    assert NewestSeen.of(tmp_path / "s").serial == SERIAL, "a bundle that was not taken says nothing"
     open_device(newer, tmp_path / "s", renew=True)
     before = (tmp_path / "s" / STATE).read_bytes()
     for renew in (False, True):
@@ -164,7 +164,7 @@ def test_what_two_processes_note_at_once_is_all_there(
     monkeypatch.setattr(seen, "write_atomic", late)
     note(tmp_path, **said)  # type: ignore[arg-type]
     other.join(30)
-    found = Seen.of(tmp_path)
+    found = NewestSeen.of(tmp_path)
     assert (found.serial, found.bundle, found.round) == (9, "b" * 64, 5)
     assert (found.seconds, found.keys) == ((60, None) if first == "time" else (0, keys))
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefr.engine.aggregate import RUN, SHORT, Joint, Terms, release
+from edgefr.engine.aggregate import RUN, SHORT, JointVector, ReleaseTerms, release
 from edgefr.engine.work import RowUpdates, Updates
 from privacy.compress import Projection
 
@@ -51,7 +51,7 @@ def test_norms_and_sums_are_those_of_loops(touched: list[list[int]], norm: str, 
     found, sizes = updates(touched), np.arange(1, len(touched) + 1)
     weights = [float(n) if by_size else 1.0 for n in sizes]
     norms, total = literal(found, 1 if norm == "l1" else 2, clip, weights)
-    out = release(found, sizes, Terms(clip, norm, by_size, False))
+    out = release(found, sizes, ReleaseTerms(clip, norm, by_size, False))
     rows, sums = out.rows["item"]
     assert out.norms == pytest.approx(norms, rel=1e-6)
     assert rows.tolist() == sorted({item for items in touched for item in items})
@@ -67,16 +67,16 @@ def test_a_popular_row_is_summed_in_float64_beyond_a_run() -> None:
     values = torch.full((clients, 1), small)
     values[0] = 2.0**19
     item = RowUpdates(torch.zeros(clients, dtype=torch.int64), torch.arange(clients), values)
-    rows, sums = release(Updates({}, {"item": item}, {}), np.ones(clients, int), Terms(None, "l2", False, True)).rows[
-        "item"
-    ]
+    rows, sums = release(
+        Updates({}, {"item": item}, {}), np.ones(clients, int), ReleaseTerms(None, "l2", False, True)
+    ).rows["item"]
     assert rows.tolist() == [0]
     assert abs(sums.item() - (2.0**19 + (clients - 1) * small)) <= (RUN - 1) * small
     one_by_one = torch.zeros(1, 1).index_add_(0, item.rows, values).item()
     assert one_by_one == 2.0**19, "float32 would not have lost anything, so nothing was tested"
 
 
-def literal_projections(found: Updates, clients: int, joint: Joint) -> np.ndarray:
+def literal_projections(found: Updates, clients: int, joint: JointVector) -> np.ndarray:
     """Each client's whole dense vector, projected."""
     vectors = []
     for client in range(clients):
@@ -111,8 +111,8 @@ def test_a_projected_release_is_the_sum_of_clipped_projections(
 ) -> None:
     monkeypatch.setattr("edgefr.engine.aggregate.PIECE", piece)
     found, shapes = shard()
-    joint = Joint(shapes, Projection.of_round(3, 1, 42, 10))
-    out = release(found, np.ones(6, int), Terms(clip, norm, False, True, joint=joint))
+    joint = JointVector(shapes, Projection.of_round(3, 1, 42, 10))
+    out = release(found, np.ones(6, int), ReleaseTerms(clip, norm, False, True, joint=joint))
     literal = literal_projections(found, 6, joint)
     norms = np.linalg.norm(literal, 1 if norm == "l1" else 2, axis=1)
     np.testing.assert_allclose(out.norms, norms)
@@ -130,8 +130,8 @@ def test_a_diverged_client_is_not_in_a_projected_sum() -> None:
     found, shapes = shard()
     found.dense["w"][2, 0, 0] = torch.nan
     found.rows["item"].values[found.rows["item"].client == 4] = 1e7
-    joint = Joint(shapes, Projection.of_round(3, 1, 42, 10))
-    out = release(found, np.ones(6, int), Terms(1.0, "l2", False, True, joint=joint))
+    joint = JointVector(shapes, Projection.of_round(3, 1, 42, 10))
+    out = release(found, np.ones(6, int), ReleaseTerms(1.0, "l2", False, True, joint=joint))
     assert (out.dropped, out.clients, out.weight) == (2, 4, 6.0)
     kept = [0, 1, 3, 5]
     literal = literal_projections(found, 6, joint)[kept]
@@ -143,9 +143,9 @@ def test_a_diverged_client_is_not_in_a_projected_sum() -> None:
 @pytest.mark.parametrize("clip", [2.0, 1e3])
 def test_a_release_on_the_grid_is_the_exact_sum_of_rounded_updates(clip: float, projected: bool) -> None:
     found, shapes = shard()
-    joint = Joint(shapes, Projection.of_round(3, 1, 42, 10)) if projected else None
-    out = release(found, np.ones(6, int), Terms(clip, "l2", False, True, joint=joint, step=0.25))
-    each = release(found, np.ones(6, int), Terms(clip, "l2", False, True, joint=joint))
+    joint = JointVector(shapes, Projection.of_round(3, 1, 42, 10)) if projected else None
+    out = release(found, np.ones(6, int), ReleaseTerms(clip, "l2", False, True, joint=joint, step=0.25))
+    each = release(found, np.ones(6, int), ReleaseTerms(clip, "l2", False, True, joint=joint))
     norms = each.norms if projected else found.norms(6, 2).numpy()
     factor = np.minimum(1, clip / norms)[:, None]
     if joint is not None:

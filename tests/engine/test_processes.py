@@ -25,11 +25,11 @@ from hypothesis import strategies as st
 from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine.aggregate import Terms
+from edgefr.engine.aggregate import ReleaseTerms
 from edgefr.engine.backends import processes, shared_memory
 from edgefr.engine.backends.backend import Backend, Inline
 from edgefr.engine.backends.processes import Workers
-from edgefr.engine.backends.shared_memory import Reader, Shelf, sealed
+from edgefr.engine.backends.shared_memory import SegmentReader, Shelf, sealed
 from edgefr.engine.federation import Federation
 from edgefr.engine.noise import SimulatedNoise
 from edgefr.methods.fcucr.parts import DISTILL_WEIGHTS, PROTOTYPE_FORMS, TEACHERS
@@ -50,7 +50,7 @@ from tests.mostly_slow import mostly_slow
 from tests.noises import KEY
 
 EVERYONE = np.arange(CLIENTS)
-PLAIN = Terms(None, "l2", False, False)
+PLAIN = ReleaseTerms(None, "l2", False, False)
 COUNTS = (1, 2, 4)
 
 
@@ -394,7 +394,7 @@ def test_results_come_in_order_whoever_is_first_and_few_wait(shards: int, count:
 
 
 def test_a_parcel_holds_what_was_packed_and_is_replaced_in_place() -> None:
-    shelf, reader = Shelf(), Reader()
+    shelf, reader = Shelf(), SegmentReader()
     big = np.arange(4000, dtype=np.int32)
     table = torch.arange(6000.0).view(60, 100)
     things = {"big": big, "same": [big], "turned": table.T, "some": table[:, ::7], "empty": torch.empty(0, 3)}
@@ -422,7 +422,7 @@ def test_a_parcel_holds_what_was_packed_and_is_replaced_in_place() -> None:
 
 
 def test_a_segment_that_is_still_read_is_closed_later() -> None:
-    shelf, reader = Shelf(), Reader()
+    shelf, reader = Shelf(), SegmentReader()
     held = reader.get(shelf.put(np.arange(5000)))
     shelf.clear()
     reader.keep([])

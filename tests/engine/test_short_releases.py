@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine.aggregate import SHORT, Joint, Terms, release, released_values, restricted
+from edgefr.engine.aggregate import SHORT, JointVector, ReleaseTerms, release, released_values, restricted
 from edgefr.engine.executors import inline
 from edgefr.engine.federation import Federation
 from edgefr.engine.footprint import round_work
@@ -123,7 +123,7 @@ def test_a_projected_round_is_the_mean_of_clipped_projections_taken_back(kind: s
 
 def short(updates: np.ndarray, projection: Projection, clip: float, norm: str) -> np.ndarray:
     """What each of some clients releases of the updates [C, d] of one tensor, each in a shard with all before it."""
-    terms = Terms(clip, norm, False, True, joint=Joint({"w": updates.shape[1:]}, projection))
+    terms = ReleaseTerms(clip, norm, False, True, joint=JointVector({"w": updates.shape[1:]}, projection))
     sums = [np.zeros(projection.kept)]
     for count in range(1, len(updates) + 1):
         some = Updates({"w": torch.from_numpy(updates[:count])}, {}, {})

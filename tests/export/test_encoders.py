@@ -12,7 +12,7 @@ import torch
 from safetensors.numpy import save_file
 
 from cloud.pooling import POOLINGS
-from export.encoders import Form, Reading, encoder_of, stage_encoders, torch_vectors
+from export.encoders import Reading, StagedEncoder, encoder_of, stage_encoders, torch_vectors
 from export.staged_files import Staging
 from export.torch_encoder import load_encoder
 from privacy.errors import InputError
@@ -26,13 +26,13 @@ def reading(vocabulary: int | None = None, max_tokens: int = 32) -> Reading:
     return Reading(POOLINGS["mean"], max_tokens, vocabulary, TEXTS)
 
 
-def staged(root: Path, how: Reading, **students: Path) -> tuple[Staging, dict[str, Form]]:
+def staged(root: Path, how: Reading, **students: Path) -> tuple[Staging, dict[str, StagedEncoder]]:
     stage = Staging(root)
     return stage, stage_encoders(stage, {"": worlds.student()} | {n[1:]: f for n, f in students.items()}, how)
 
 
 @cache
-def small() -> tuple[Staging, dict[str, Form]]:
+def small() -> tuple[Staging, dict[str, StagedEncoder]]:
     """Forms of the world's encoder with 60 pieces and 16 tokens at most."""
     return staged(worlds.folder("encoders"), reading(60))
 

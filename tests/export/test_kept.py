@@ -13,7 +13,7 @@ import pytest
 from cloud.pooling import POOLINGS, Pooling
 from export import artifact_cache as kept
 from export import encoders
-from export.encoders import Form, TextEncoders, encoder_of
+from export.encoders import StagedEncoder, TextEncoders, encoder_of
 from export.staged_files import Staging
 from privacy.errors import InputError
 from tests.export import worlds
@@ -40,7 +40,7 @@ def read_by(folder: Path, **changes: Any) -> TextEncoders:
     return replace(TextEncoders(folder, POOLINGS["mean"], 16, {}, 60), **changes)
 
 
-def staged(root: Path, how: TextEncoders, texts: list[str] = TEXTS) -> tuple[Staging, dict[str, Form]]:
+def staged(root: Path, how: TextEncoders, texts: list[str] = TEXTS) -> tuple[Staging, dict[str, StagedEncoder]]:
     stage = Staging(root)
     return stage, how.forms(stage, texts)
 

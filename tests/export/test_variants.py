@@ -10,10 +10,10 @@ from export.quality import Quality
 from export.variants import (
     Candidate,
     ClassLimits,
+    GraphCost,
     Rules,
     Size,
     Variant,
-    Work,
     choose,
     energy_j,
     excess,
@@ -135,7 +135,7 @@ def test_memory_follows_from_sizes_alone() -> None:
 
 
 def test_deadline_and_energy_are_those_of_the_class() -> None:
-    works = (Work(40e6, 1e6), Work(60e6, 2e6, integer=True))
+    works = (GraphCost(40e6, 1e6), GraphCost(60e6, 2e6, integer=True))
     slow = ClassLimits(8000, 46, seconds=lambda work: work.flops / (2e9 if work.integer else 1e9), watts=2.5)
     one = replace(USUAL[1], works=works)
     assert latency_s(one, slow) == pytest.approx(0.07)

@@ -10,12 +10,12 @@ import pytest
 from edgefr.cli.app import main
 from edgefr.config.packaged_files import shipped
 from edgefr.fleet import load_fleet
-from edgefr.fleet.add_class import Known, add, nearest
+from edgefr.fleet.add_class import DeviceFigures, add, nearest
 from edgefr.fleet.spec import SHIPPED
 from privacy.errors import InputError
 from tests.cli import commands
 
-PHONE = Known(memory_mb=3000, gflops=30, battery_wh=12)
+PHONE = DeviceFigures(memory_mb=3000, gflops=30, battery_wh=12)
 
 
 def test_the_fleet_that_ships_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -59,7 +59,7 @@ def test_what_is_not_given_is_assumed_and_says_so(tmp_path: Path):
 def test_a_second_one_goes_beside_the_first(tmp_path: Path):
     path = tmp_path / "mine.yaml"
     add(path, "one", PHONE)
-    add(path, "two", Known(512, 8, 0, app_mb=200, active_w=2.5, label="a box"), like="speaker_512")
+    add(path, "two", DeviceFigures(512, 8, 0, app_mb=200, active_w=2.5, label="a box"), like="speaker_512")
     two = load_fleet(path).devices["two"]
     assert (two.power.battery_wh, two.memory.app_mb.v, two.power.active_w.v, two.label) == (None, 200, 2.5, "a box")
     assert "one" in load_fleet(path).devices
@@ -67,9 +67,9 @@ def test_a_second_one_goes_beside_the_first(tmp_path: Path):
 
 def test_the_nearest_has_a_battery_or_has_none():
     spec = load_fleet(shipped(SHIPPED))
-    assert nearest(spec, Known(512, 8, 0)) == "rpi_zero_2w"
-    assert nearest(spec, Known(2048, 6, 1)) == "watch_w5"
-    assert nearest(spec, Known(16384, 280, 50)) == "laptop_x86"
+    assert nearest(spec, DeviceFigures(512, 8, 0)) == "rpi_zero_2w"
+    assert nearest(spec, DeviceFigures(2048, 6, 1)) == "watch_w5"
+    assert nearest(spec, DeviceFigures(16384, 280, 50)) == "laptop_x86"
 
 
 @pytest.mark.parametrize(
@@ -79,12 +79,12 @@ def test_the_nearest_has_a_battery_or_has_none():
         ("a\nb", PHONE, None, "small letters"),
         ("phone_sd680", PHONE, None, "has a class phone_sd680 already"),
         ("mine", PHONE, "phone", "unknown device class 'phone'; did you mean"),
-        ("mine", Known(0, 30, 1), None, "the memory of a device is above 0"),
-        ("mine", Known(100, float("nan"), 1), None, "the rate of a device is above 0"),
-        ("mine", Known(100, 30, -1), None, "battery-wh is 0 on mains power"),
+        ("mine", DeviceFigures(0, 30, 1), None, "the memory of a device is above 0"),
+        ("mine", DeviceFigures(100, float("nan"), 1), None, "the rate of a device is above 0"),
+        ("mine", DeviceFigures(100, 30, -1), None, "battery-wh is 0 on mains power"),
     ],
 )
-def test_what_cannot_be_added_is_refused(tmp_path: Path, name: str, known: Known, like: str | None, said: str):
+def test_what_cannot_be_added_is_refused(tmp_path: Path, name: str, known: DeviceFigures, like: str | None, said: str):
     with pytest.raises(InputError, match=said):
         add(tmp_path / "mine.yaml", name, known, like)
     assert not (tmp_path / "mine.yaml").exists()
@@ -92,7 +92,7 @@ def test_what_cannot_be_added_is_refused(tmp_path: Path, name: str, known: Known
 
 def test_a_label_is_no_yaml(tmp_path: Path):
     label = 'a: "b" # c\n- !!python/x'
-    add(tmp_path / "mine.yaml", "mine", Known(3000, 30, 12, label=label))
+    add(tmp_path / "mine.yaml", "mine", DeviceFigures(3000, 30, 12, label=label))
     assert load_fleet(tmp_path / "mine.yaml").devices["mine"].label == label
 
 

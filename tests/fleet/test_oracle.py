@@ -16,7 +16,7 @@ import pytest
 from edgefr.fleet import Fleet, FleetFile
 from edgefr.fleet.devices import REFUSALS, Failure
 from edgefr.fleet.histogram import QUANTITIES
-from edgefr.fleet.plan import Plan
+from edgefr.fleet.plan import PlannedRound
 from edgefr.fleet.spec import Availability, Battery
 from privacy import keyed
 from tests.fleet import oracle
@@ -39,14 +39,14 @@ def job(draw: Generator) -> Job:
     return Job(download, compute, upload, compute / 2, *size, *prices, bool(draw.random() < 0.9), walks)
 
 
-def plan_of(jobs: list[Job]) -> tuple[Plan, np.ndarray]:
+def plan_of(jobs: list[Job]) -> tuple[PlannedRound, np.ndarray]:
     """The same as columns."""
     column = {name: np.array([getattr(one, name) for one in jobs]) for name in Job._fields}
     stages = np.stack([column[name] for name in ("download", "compute", "upload")], axis=1)
     shared = ("work_s", "fits", "bytes_down", "bytes_up", "j_per_mb_down", "j_per_mb_up", "tail_j")
     named = {name: column[name] for name in shared}
     memory = np.ones(len(jobs))
-    return Plan(np.cumsum(stages, axis=1), memory_mb=memory, active_w=column["watts"], **named), column["walks"]
+    return PlannedRound(np.cumsum(stages, axis=1), memory_mb=memory, active_w=column["watts"], **named), column["walks"]
 
 
 def people(draw: Generator, count: int, kind: str) -> tuple[list[Client], FleetFile]:
@@ -135,7 +135,7 @@ def same_state(fleet: Known, clients: list[Client], totals: Counter[str], now: f
 
 
 def test_what_a_part_of_a_round_has_taken():
-    """`Plan.spent` at every edge of a stage, and between."""
+    """`PlannedRound.spent` at every edge of a stage, and between."""
     draw = keyed.generator(0, "jobs of the oracle")
     for _ in range(20):
         jobs = [job(draw) for _ in range(8)]

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from edgefr.methods.transfr.bert import Bert, Reader
+from edgefr.methods.transfr.bert import Bert, TitleReader
 from privacy import keyed
 
 WORDS, WIDTH, TOKENS = 50, 16, 6
@@ -49,6 +49,6 @@ def titles(items: int) -> torch.Tensor:
     return torch.from_numpy(np.where(np.arange(TOKENS) < length[:, None], tokens, 0).astype(np.int32))
 
 
-def reader(items: int, pooling: str = "mean", layers: int = 2) -> Reader:
+def reader(items: int, pooling: str = "mean", layers: int = 2) -> TitleReader:
     """What a client reads."""
-    return Reader(titles(items), Bert.of(model(layers), pooling))  # type: ignore[arg-type]
+    return TitleReader(titles(items), Bert.of(model(layers), pooling))  # type: ignore[arg-type]

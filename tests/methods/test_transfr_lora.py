@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefr.experiment.experiment import load_experiment
-from edgefr.methods.transfr.bert import Bert, Reader
+from edgefr.methods.transfr.bert import Bert, TitleReader
 from edgefr.methods.transfr.lora import LoRATransFR, lora_shapes
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
@@ -203,18 +203,18 @@ def test_titles_are_read_as_the_catalogue_is_encoded() -> None:
 
     texts = ["bar cen", "", "  dist fol gur ", "kan"]
     for pooling in ("mean", "cls"):
-        reader = Reader.open(student(), texts, pooling, 16)  # type: ignore[arg-type]
+        reader = TitleReader.open(student(), texts, pooling, 16)  # type: ignore[arg-type]
         assert reader.tokens.dtype == torch.int32
         assert bool((reader.tokens[1] == 0).all())
         with torch.no_grad():
             found = reader.bert(reader.tokens, {}, 1.0)
         expected = encode(student(), texts, EncodeSettings(pooling=pooling, max_tokens=16))
         assert_same(found, expected)
-    assert Reader.open(student(), texts, "mean", 4).tokens.shape == (4, 4)
+    assert TitleReader.open(student(), texts, "mean", 4).tokens.shape == (4, 4)
     with pytest.raises(InputError, match="32 positions"):
-        Reader.open(student(), texts, "mean", 33)
+        TitleReader.open(student(), texts, "mean", 33)
     with pytest.raises(InputError, match="no item has one"):
-        Reader.open(student(), ["", " "], "mean", 8)
+        TitleReader.open(student(), ["", " "], "mean", 8)
 
 
 def test_lora_has_defaults_of_its_own_that_give_way() -> None:

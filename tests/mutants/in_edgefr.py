@@ -720,8 +720,8 @@ FAULTS = (
     Fault(
         "a sealed round takes releases in the clear",
         "edgefr/serving/broker.py",
-        '        if self._sealed is not None:\n            raise Refused(CONFLICT, "uploads',
-        '        if self._sealed is None:\n            raise Refused(CONFLICT, "uploads',
+        '        if self._sealed is not None:\n            raise RequestRefused(\n                CONFLICT, "uploads',
+        '        if self._sealed is None:\n            raise RequestRefused(\n                CONFLICT, "uploads',
         f"{SERVED}::test_nothing_is_taken_in_the_clear_while_a_round_is_sealed",
     ),
     Fault(

@@ -16,7 +16,7 @@ from privacy.accounting import gaussian_epsilon
 from privacy.errors import InputError
 from privacy.guarantee import Event
 from privacy.ledger import Ledger
-from privacy.plan import Plan, plan
+from privacy.plan import PrivacyPlan, plan
 from privacy.prototypes import RECIPIENTS, Prototypes
 from privacy.report import ledger_report, report
 from privacy.report_rows import render
@@ -29,7 +29,7 @@ GAUSSIAN: dict[str, Any] = {"mechanism": "gaussian", "trust": "local", "clip": 1
 BASE = KEY.base(0, "test")
 
 
-def planned(sent: Prototypes, rounds: int = 10, **settings: Any) -> tuple[PrivacySettings, Plan]:
+def planned(sent: Prototypes, rounds: int = 10, **settings: Any) -> tuple[PrivacySettings, PrivacyPlan]:
     asked = PrivacySettings.model_validate(settings)
     return asked, plan(asked, rounds, 20, 20, values=1000, prototypes=sent)
 

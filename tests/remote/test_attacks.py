@@ -21,7 +21,7 @@ from edge.policy import OPEN
 from edge.remote import join
 from edge.update import ClientUpdate
 from edgefr.serving import admission as gate
-from edgefr.serving.admission import Gate, Refused
+from edgefr.serving.admission import Gate, RequestRefused
 from edgefr.serving.broker import RoundBroker
 from edgefr.serving.keys import DAY, Keys
 from edgefr.serving.norm_bound import DOUBT, Reach
@@ -155,7 +155,7 @@ def test_attack_1_who_asks_too_often_waits(tmp_path: Path, monkeypatch: pytest.M
 
     for nonce in range(5):
         ask(nonce)
-    with pytest.raises(Refused, match="requests a minute"):
+    with pytest.raises(RequestRefused, match="requests a minute"):
         ask(5)
 
 
@@ -197,10 +197,10 @@ def test_attack_2_an_upload_longer_than_clip_and_noise_is_not_taken(noise: str, 
     for far in (140.0, 4.0 + reach.tail.value * 2.0**-9):  # the attack's, and little more than one value can be
         values = honest.update.copy()
         values[3] = round(far / 2.0**-9)
-        with pytest.raises(Refused, match="longer than the clip and its noise"):
+        with pytest.raises(RequestRefused, match="longer than the clip and its noise"):
             broker.submit(USER, NUMBER, replace(honest, update=values).to_bytes())
     spread = np.full_like(honest.update, int(reach.tail.value))  # no value alone, all of them together
-    with pytest.raises(Refused, match="longer than the clip and its noise"):
+    with pytest.raises(RequestRefused, match="longer than the clip and its noise"):
         broker.submit(USER, NUMBER, replace(honest, update=spread).to_bytes())
     assert (broker.counts.uploads, broker.counts.too_long) == (0, 3)
     broker.submit(USER, NUMBER, honest.to_bytes())

@@ -14,7 +14,7 @@ from edge.secure_sum import SEALED
 from edge.sum_messages import STEPS, Agreeing, KeysMessage, Opening, Shares
 from edgefr.serving import bodies
 from edgefr.serving import broker as brokers
-from edgefr.serving.admission import Refused, reading
+from edgefr.serving.admission import RequestRefused, reading
 from edgefr.serving.secure_sums import SealedRound, SumTerms
 from privacy.errors import InputError
 from privacy.files import packed
@@ -181,9 +181,9 @@ def test_a_refusal_says_one_thing() -> None:
         (InputError("it is too old"), "it is too old"),
         (KeyError("facts"), "no release: 'facts'"),
         (RecursionError(), "no release: RecursionError"),
-        (Refused(CONFLICT, "over"), "over"),
+        (RequestRefused(CONFLICT, "over"), "over"),
     ):
-        with pytest.raises(Refused) as refused, reading("no release"):
+        with pytest.raises(RequestRefused) as refused, reading("no release"):
             raise raised
         assert str(refused.value) == said
     with pytest.raises(KeyboardInterrupt), reading("no release"):

@@ -19,13 +19,13 @@ import torch
 from safetensors.numpy import load_file
 
 from edge.bundle import open_bundle
-from edge.connection import Server, Task
+from edge.connection import RoundTask, Server
 from edge.sampling import Sampler
 from edge.update import ClientUpdate, read_update
 from edgefr.engine.backends.backend import InProcess
 from edgefr.engine.cohort import Group
 from edgefr.engine.executors.inline import run as inline
-from edgefr.serving.admission import Refused
+from edgefr.serving.admission import RequestRefused
 from edgefr.serving.devices import Devices
 from edgefr.serving.fedbuff import BufferedBroker, Buffering
 from edgefr.serving.origin import Origin, Origins
@@ -91,7 +91,7 @@ def hold(monkeypatch: pytest.MonkeyPatch, slow: str, others: int, broken: bool =
     ask, send, sent = Server.task, Server.send, list[int]()
     began, enough, cut = Event(), Event(), Event()
 
-    def asked(server: Server, after: int, limit: int) -> Task | None:
+    def asked(server: Server, after: int, limit: int) -> RoundTask | None:
         if server.identity.record.user == slow:
             task = ask(server, after, limit)
             if task is not None:
@@ -385,7 +385,7 @@ class Alone:
         return False
 
     def refused(self, call: Callable[[], None]) -> str:
-        with pytest.raises(Refused) as found:
+        with pytest.raises(RequestRefused) as found:
             call()
         assert found.value.status == 409
         return str(found.value)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edge.connection import Task
+from edge.connection import RoundTask
 from edge.update import ClientUpdate
 from edgefr.serving import fedbuff as buffered
 from edgefr.serving.broker import RoundBroker
@@ -139,6 +139,6 @@ def test_who_rests_is_told_once_a_round(monkeypatch: pytest.MonkeyPatch) -> None
     broker = RoundBroker(dict.fromkeys("abcd", "phone"), LEARNING, 9)
     for number in (3, 4):
         broker.open(number, {"phone": b"from"}, "a", resting="b")
-        assert broker.task("b", number - 1) == Task(number, b"", done=False, rest=True)
+        assert broker.task("b", number - 1) == RoundTask(number, b"", done=False, rest=True)
         assert broker.task("b", number) is None
         assert broker.task("c", number - 1) is None

@@ -21,7 +21,7 @@ from edge.identity import Identity
 from edge.remote import join
 from edge.sampling import Sampler
 from edge.update import ClientUpdate
-from edgefr.engine.aggregate import Terms, release
+from edgefr.engine.aggregate import ReleaseTerms, release
 from edgefr.engine.backends.backend import InProcess
 from edgefr.engine.executors.inline import run as inline
 from edgefr.serving.broker import RoundBroker
@@ -215,7 +215,7 @@ def test_a_shards_releases_sum_as_the_simulators_updates(variant: str, each: boo
         device = open_device(bundles.bundle(variant), tmp_path / str(client), user=bundles.user(client))
         uploads.append(device.learn(train[client]))
         steps = max(steps, device.work["steps"])
-    terms = Terms(0.5, "l2", by_size=False, count_everyone=False, each=each)
+    terms = ReleaseTerms(0.5, "l2", by_size=False, count_everyone=False, each=each)
     got = released(uploads, origin.learning, terms)
     want = release(inline(work(local), shared, private, clients), train.counts[clients], terms)
     assert got.dense.keys() == want.dense.keys()
@@ -237,10 +237,10 @@ def test_a_device_that_had_diverged_counts_as_a_dropped_client() -> None:
     sound = ClientUpdate("0" * 64, 2, np.zeros(0, np.float32), rows, examples=5)
     gone = replace(sound, rows=none, examples=9, dropped=True)
     for by_size, everyone, weight in ((False, False, 1.0), (True, False, 5.0), (False, True, 2.0)):
-        part = released([gone, sound], learning, Terms(None, "l2", by_size, everyone))
+        part = released([gone, sound], learning, ReleaseTerms(None, "l2", by_size, everyone))
         assert (part.weight, part.clients, part.dropped) == (weight, 1, 1)
         assert part.rows["item"][1].tolist() == [[5.0 if by_size else 1.0] * 8] * 2
-    nothing = released([gone], learning, Terms(None, "l2", False, True))
+    nothing = released([gone], learning, ReleaseTerms(None, "l2", False, True))
     assert (nothing.weight, nothing.clients, nothing.dropped, nothing.rows) == (1.0, 0, 1, {})
     assert updates_of([sound, sound], learning).rows["item"].client.tolist() == [0, 0, 1, 1]
 
@@ -250,7 +250,7 @@ def test_an_update_under_its_devices_noise_counts_however_long_it_is() -> None:
     noised = {"clip": 100.0, "noise": "discrete-gaussian", "scale": 2.0**14, "step": 2.0**-9, "noised": "here"}
     learning = Origin.of(open_bundle(bundles.bundle("fedmf", **noised)), bundles.USERS).learning
     far = ClientUpdate("0" * 64, 2, np.full(learning.uploaded, 2**30, np.int32), {})
-    part = released([far, far], learning, Terms(None, "l2", False, True))
+    part = released([far, far], learning, ReleaseTerms(None, "l2", False, True))
     assert (part.clients, part.dropped, part.weight) == (2, 0, 2.0)
     assert float(part.dense["item"].min()) == 2.0 * 2**30 * 2**-9
 
@@ -261,7 +261,7 @@ def test_an_old_upload_is_weighed_and_then_rounded_where_its_server_adds_the_noi
     learning = Origin.of(open_bundle(bundles.bundle("fedmf", **whole)), bundles.USERS).learning
     steps = np.arange(learning.uploaded, dtype=np.int32) - 40
     old = ClientUpdate("0" * 64, 2, steps, {})
-    terms = Terms(None, "l2", False, True, step=2.0**-9, share=3**-0.5)
+    terms = ReleaseTerms(None, "l2", False, True, step=2.0**-9, share=3**-0.5)
     part = released([old, old], learning, terms)
     found = part.dense["item"].flatten().numpy() / 2.0**-9
     np.testing.assert_array_equal(found, 2 * np.trunc(steps * 3**-0.5))

@@ -21,7 +21,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from edge.bundle import open_bundle
-from edge.connection import Patience, Server, Task
+from edge.connection import Patience, RoundTask, Server
 from edge.delta import read_delta
 from edge.device import Device
 from edge.learning import Learning
@@ -50,7 +50,7 @@ class Watched:
         self.released: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
         task, send = Server.task, Server.send
 
-        def fetched(server: Server, after: int, limit: int) -> Task | None:
+        def fetched(server: Server, after: int, limit: int) -> RoundTask | None:
             found, device = task(server, after, limit), str(server.identity.record.user)
             if found is not None and not found.done and not found.rest:
                 self.offered[found.round][hashlib.sha256(found.content).hexdigest()] = found.content

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from edge.bundle import open_bundle
-from edge.connection import Server, Task
+from edge.connection import RoundTask, Server
 from edgefr.serving.broker import RoundBroker
 from edgefr.serving.keys import Keys
 from edgefr.serving.ledger import ServingLedger
@@ -198,8 +198,8 @@ def test_who_rests_is_told_so_and_its_release_is_not_taken(tmp_path: Path) -> No
     with listening(broker, keys, Access()) as server:
         a, b = (Server(server.url, known(run, tmp_path / user, user)) for user in "ab")
         broker.open(4, {origin.bundle: b"update"}, ["b"], resting=["a"])
-        assert a.task(3, 1 << 20) == Task(4, b"", done=False, rest=True)
-        assert b.task(3, 1 << 20) == Task(4, b"update", done=False, bundle=origin.bundle)
+        assert a.task(3, 1 << 20) == RoundTask(4, b"", done=False, rest=True)
+        assert b.task(3, 1 << 20) == RoundTask(4, b"update", done=False, bundle=origin.bundle)
         assert broker.close() == {"b"}
         broker.finish(4, {origin.bundle: b"last"}, 0.0)
-        assert a.task(4, 1 << 20) == Task(4, b"last", done=True, bundle=origin.bundle)
+        assert a.task(4, 1 << 20) == RoundTask(4, b"last", done=True, bundle=origin.bundle)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from edge.connection import Code, Known
+from edge.connection import Code, KeyOwner
 from edge.delta import Delta, write_delta
 from edge.identity import Identity, IdentityRecord, Signed
 from edge.records import MOST_ROUNDS
@@ -89,7 +89,7 @@ def test_messages_are_as_the_schemas_have_them(broker: Broker, tmp_path: Path) -
     sealed = {"schema": "edgefr.release/2", "bundle": "0" * 64, "round": 3}
     right = {
         "Code": Code(code="0" * 32).model_dump(),
-        "Known": Known(user="ada").model_dump(),
+        "KeyOwner": KeyOwner(user="ada").model_dump(),
         "Facts": json.loads(parse(path.read_bytes()).metadata["delta"]),
         "OpenFacts": broker.release.facts(),
         "SealedFacts": sealed,

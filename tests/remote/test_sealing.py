@@ -12,7 +12,7 @@ from edge.bundle import open_bundle
 from edge.learning import Learning
 from edge.secure_sum import Participant
 from edge.sum_messages import Agreed, Agreeing, Asked, KeysMessage, Neighbours, Opening, Seat, Shares, opened
-from edgefr.serving.admission import Refused
+from edgefr.serving.admission import RequestRefused
 from edgefr.serving.origin import Origin
 from edgefr.serving.secure_sums import SealedRound, SumTerms
 from privacy.errors import InputError
@@ -88,7 +88,7 @@ def test_too_few_keys_give_the_sum_up_before_anybody_is_paired() -> None:
         assert world.round.take(user, "keys", world.keys(user))
     assert world.round.collect(0.05) is None
     assert world.round.given_up == "2 devices were left after step keys, and 3 must be"
-    with pytest.raises(Refused, match="goes on without this device"):
+    with pytest.raises(RequestRefused, match="goes on without this device"):
         world.round.answer("ada", "keys")
 
 
@@ -130,7 +130,7 @@ def test_what_comes_out_of_order_twice_or_malformed_is_refused() -> None:
         ("zoe", "keys", world.keys("ada"), "goes on without this device"),
     ]
     for user, step, content, words in bad:
-        with pytest.raises(Refused, match=words):
+        with pytest.raises(RequestRefused, match=words):
             world.round.take(user, step, content)  # type: ignore[arg-type]
 
 
@@ -186,7 +186,7 @@ def test_nobody_waits_for_neighbours_to_be_drawn(monkeypatch: pytest.MonkeyPatch
         total = pool.submit(world.round.collect, 60.0)
         assert drawing.wait(30)
         assert pool.submit(world.round.ended, "ada", "keys").result(10) is False
-        with pytest.raises(Refused, match="step shares of round 5's sum is over for this device"):
+        with pytest.raises(RequestRefused, match="step shares of round 5's sum is over for this device"):
             world.round.take("ada", "shares", b'{"sealed": {}}')
         go_on.set()
         while not world.round.ended("ada", "keys"):

@@ -16,7 +16,7 @@ from edgefr.data.splits.split import Split
 from edgefr.experiment.experiment import load_experiment
 from edgefr.metrics.settings import NOTHING, EvaluationSection
 from edgefr.report.sessions import group_table
-from edgefr.simulation.evaluation.measure import Asked, Measurements
+from edgefr.simulation.evaluation.measure import MeasurementPlace, Measurements
 from edgefr.simulation.evaluation.ranking import Ranking
 from edgefr.simulation.loop import Training
 from edgefr.simulation.stages.sessions import Met
@@ -37,7 +37,7 @@ class Unasked(Met):
 def summary(*seen: bool, few: int = 0) -> dict[str, Any]:
     """The section of a run with twenty test users, ten found first and ten not among ten."""
     measured = Measurements(EvaluationSection(k=[10]), seed=0)
-    asked, users = Asked("federated", "main"), np.arange(20)
+    asked, users = MeasurementPlace("federated", "main"), np.arange(20)
     found = Ranking(users, np.repeat([1, 30], 10)).per_user([10])
     measured._add(asked, "main", "test", "sampled", NOTHING, users, found)
     had = np.repeat(seen, 10)

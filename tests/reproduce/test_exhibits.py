@@ -9,9 +9,9 @@ import pytest
 
 from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet import load_fleet
-from edgefr.studies.reproductions.cells import Ask, Cell, Found, Values
+from edgefr.studies.reproductions.cells import Ask, Cell, FinishedRuns, Values
 from edgefr.studies.reproductions.exhibits import about
-from edgefr.studies.reproductions.runs import Job, Setting, ideal_fleet, run_all
+from edgefr.studies.reproductions.runs import Job, JobSetting, ideal_fleet, run_all
 from privacy.errors import InputError
 
 FLEET = load_fleet(Path("devices.yaml"), ideal_fleet())
@@ -37,7 +37,7 @@ ASK = Ask(Row, "released", (0, 1))
 
 def protocols(said: dict[Row, str]) -> list[str]:
     summaries = {row: {seed: {"protocol": text, "versions": {}} for seed in (0, 1)} for row, text in said.items()}
-    return [line for line in about(ASK, Found(summaries), list(said)) if line.startswith("protocol")]
+    return [line for line in about(ASK, FinishedRuns(summaries), list(said)) if line.startswith("protocol")]
 
 
 def test_a_protocol_that_all_rows_share_is_one_line_without_names() -> None:
@@ -70,7 +70,7 @@ def asked(**fleet: Any) -> Experiment:
 def test_a_fleet_that_no_run_of_a_page_has_is_refused(fleet: dict[str, Any], named: str, tmp_path: Path) -> None:
     jobs = [Job(asked(), tmp_path / "runs" / "a"), Job(asked(**fleet), tmp_path / "runs" / "b")]
     with pytest.raises(InputError, match=rf"^{named} ") as refused:
-        next(run_all(jobs, Setting(FLEET, None, tmp_path / "bases")))
+        next(run_all(jobs, JobSetting(FLEET, None, tmp_path / "bases")))
     assert "edgefr simulate" in str(refused.value)
     assert list(tmp_path.iterdir()) == [], "nothing is run before it"
 
@@ -80,5 +80,5 @@ def test_a_recipe_that_says_what_the_fleet_is_anyway_is_run(tmp_path: Path) -> N
     place = tmp_path / "run"
     place.mkdir()
     (place / "summary.json").write_text("{}")  # finished, so that nothing is trained here
-    ((job, run),) = run_all([Job(own, place)], Setting(FLEET, None, tmp_path / "bases"))
+    ((job, run),) = run_all([Job(own, place)], JobSetting(FLEET, None, tmp_path / "bases"))
     assert (job.out, not isinstance(run, str)) == (place, True)

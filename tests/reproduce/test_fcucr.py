@@ -8,7 +8,7 @@ import pytest
 import edgefr
 from edgefr.experiment.unread_settings import read_values
 from edgefr.report.pages import Page
-from edgefr.studies.reproductions.cells import Found
+from edgefr.studies.reproductions.cells import FinishedRuns
 from edgefr.studies.reproductions.fcucr import tables
 from edgefr.studies.reproductions.fcucr.recipes import BASELINES, LABELS, ROWS, recipe
 from edgefr.studies.reproductions.fcucr.tables import FCUCR, MEASURES, beaten, compared, levels, line, picked, survives
@@ -50,11 +50,11 @@ ALONE = {0: summary(0.2, 0.1), 1: summary(0.3, 0.1), 2: summary(0.35, 0.1)}
 WITH = {0: summary(0.3, 0.09), 1: summary(0.5, 0.1), 2: summary(0.4, 0.08)}
 
 
-def found(**by_row: dict[int, dict]) -> Found:
-    return Found({ASK.cell("xing", row.replace("_", "-")): made for row, made in by_row.items()})
+def found(**by_row: dict[int, dict]) -> FinishedRuns:
+    return FinishedRuns({ASK.cell("xing", row.replace("_", "-")): made for row, made in by_row.items()})
 
 
-def page(name: str, found: Found, data: str = "xing") -> Page:
+def page(name: str, found: FinishedRuns, data: str = "xing") -> Page:
     return FCUCR.exhibits[name].page(ASK, found, [data])
 
 
@@ -178,7 +178,7 @@ def test_tables_2_and_3():
     assert (len(two.sheets), len(three.sheets)) == (4, 4)
     assert "FCUCR (SASRec) against Fed-SASRec, xing, HR@10: on all targets +41.2 %" in two.notes[1]
     assert any("Fed-DMI-GNN" in note for note in two.notes)
-    nothing = page("table-2", Found({}))
+    nothing = page("table-2", FinishedRuns({}))
     assert {row["HR@10"] for row in nothing.sheets[0].rows} == {"-"}
     assert set(LABELS) == set(ROWS)
 
@@ -212,13 +212,13 @@ def test_each_data_set_of_the_paper_has_its_figure():
     alone = {f"figure-{n}": [FCUCR.exhibits["table-2"].data[(n - 3) % 4]] for n in range(3, 11)}
     assert drawn == {"figure-2": ["xing"], **alone}
     for name, (data,) in alone.items():
-        made = page(name, Found({}), data)
+        made = page(name, FinishedRuns({}), data)
         assert (made.name, made.title[: len(name) + 6]) == (name, f"FCUCR F{name[1:].replace('-', ' ')}")
         assert all(data in sheet.title for sheet in made.sheets)
 
 
 def test_other_data_sets_have_no_published_numbers_beside_theirs():
-    some = Found({ASK.cell("ml-100k", "fcucr-sasrec"): WITH, ASK.cell("ml-100k", "sasrec"): ALONE})
+    some = FinishedRuns({ASK.cell("ml-100k", "fcucr-sasrec"): WITH, ASK.cell("ml-100k", "sasrec"): ALONE})
     two, four, five = (page(name, some, "ml-100k") for name in ("table-2", "table-4", "table-5"))
     whole = next(row for row in two.sheets[0].rows if row["model"] == "FCUCR (SASRec)")
     assert whole["HR@10"] == "0.4000 ± 0.1000"
@@ -253,6 +253,6 @@ def test_what_was_not_measured_is_no_number():
     assert math.isnan(picked("HR@10", "sampled", "no such")(ALONE[0]))
     assert math.isnan(picked("HR@5", "seen")(ALONE[0]))
     one, other = (line("model", row, ASK.cell("xing", row)) for row in ("sasrec", "no-tasd"))
-    made = compared(Found({}), "t", one, other)
+    made = compared(FinishedRuns({}), "t", one, other)
     assert {row["gain\n%"] for row in made.sheets[0].rows} == {"-"}
     assert {r["pairs"] for r in made.records} == {0}

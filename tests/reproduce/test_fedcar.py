@@ -12,7 +12,7 @@ import pytest
 
 from edgefr.report.pages import Page
 from edgefr.simulation.runs.run import Run
-from edgefr.studies.reproductions.cells import Found
+from edgefr.studies.reproductions.cells import FinishedRuns
 from edgefr.studies.reproductions.fedcar import recipes, tables
 from edgefr.studies.reproductions.fedcar.tables import FEDCAR
 from edgefr.studies.reproductions.paired import against
@@ -65,15 +65,15 @@ class Made:
         return pd.concat([pd.DataFrame(rows), pd.DataFrame(other)])
 
 
-def found(**values: tuple[float, float]) -> Found:
+def found(**values: tuple[float, float]) -> FinishedRuns:
     runs = {
         ASK.cell("ml-100k", name.replace("_", "-")): {seed: cast(Run, Made(value)) for seed, value in enumerate(both)}
         for name, both in values.items()
     }
-    return Found({cell: {seed: run.summary for seed, run in of.items()} for cell, of in runs.items()}, runs)
+    return FinishedRuns({cell: {seed: run.summary for seed, run in of.items()} for cell, of in runs.items()}, runs)
 
 
-def page(name: str, found: Found, data: str = "ml-100k") -> Page:
+def page(name: str, found: FinishedRuns, data: str = "ml-100k") -> Page:
     return FEDCAR.exhibits[name].page(ASK, found, [data])
 
 
@@ -135,7 +135,7 @@ def test_among_rows_that_do_not_differ_a_verdict_is_seldom():
 
 
 def test_nothing_finished_is_a_page_all_the_same():
-    three = page("table-3", Found({}))
+    three = page("table-3", FinishedRuns({}))
     assert three.notes[1] == "ml-100k: no federated row is finished"
     assert [row["method"] for row in three.sheets[0].rows][:4] == [
         *("FedCAR", "FedCAR, context alone", "FedCAR, neither", "GPFedRec")
@@ -168,7 +168,7 @@ def test_figure_5_keeps_the_kinds_of_epsilon_apart(tmp_path: Path):
     (tmp_path / "audit.json").write_text('{"eps_lb95": 0.25}')
     cell = tables.noisy(ASK, "ml-100k", "fedcar")[0.3]
     run = cast(Run, Made(0.1, tmp_path))
-    made = Found({cell: {0: run.summary}}, {cell: {0: run}})
+    made = FinishedRuns({cell: {0: run.summary}}, {cell: {0: run}})
     assert tables.epsilons(made, cell) == {
         "nominal": 3.0,
         "guaranteed": float("inf"),
@@ -282,5 +282,5 @@ def test_data_without_a_search_has_the_recipes_of_ml_100k_for_all_rows_or_for_no
 
 
 def test_a_page_says_where_nothing_was_searched(kept: Path):
-    notes = [page("table-2", Found({}), data).notes for data in ("ml-100k", "ml-latest-small")]
+    notes = [page("table-2", FinishedRuns({}), data).notes for data in ("ml-100k", "ml-latest-small")]
     assert [any("nothing was searched on it" in note for note in some) for some in notes] == [False, True]

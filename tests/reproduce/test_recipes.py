@@ -8,7 +8,7 @@ from edgefr.experiment.continual import STRATEGIES
 from edgefr.experiment.experiment import Change
 from edgefr.studies.reproductions.cells import Ask, label_parts
 from edgefr.studies.reproductions.f3crec import recipes
-from edgefr.studies.reproductions.f3crec.recipes import Cell, recipe
+from edgefr.studies.reproductions.f3crec.recipes import F3CRecCell, recipe
 from edgefr.studies.reproductions.f3crec.tables import BACKBONES
 from edgefr.studies.reproductions.papers import PAPERS
 from edgefr.studies.reproductions.runs import base_of
@@ -75,7 +75,7 @@ def test_what_differs_is_part_of_a_folders_name(text: str, name: str) -> None:
 @pytest.mark.parametrize("data", PAPERS["f3crec"].exhibits["table-2"].data)
 def test_every_recipe_of_f3crec_is_a_valid_experiment(data):
     for backbone, strategy, fidelity in itertools.product(BACKBONES, STRATEGIES, ("released", "paper")):
-        made = Cell(data, strategy, backbone, fidelity).experiment(3)
+        made = F3CRecCell(data, strategy, backbone, fidelity).experiment(3)
         assert (made.data, made.backbone, made.strategy) == (data, backbone, strategy)
         assert (made.fidelity, made.seed, made.protocol.name) == (fidelity, 3, "blocks")
         assert made.protocol.min_interactions == (5 if data == "lastfm-2k" else 10)
@@ -101,7 +101,7 @@ def test_later_rules_win_and_f3crec_speaks_for_its_ablations(monkeypatch):
 ASK = PAPERS["f3crec"].ask("released", [0])
 
 
-def fedmf(strategy: str, ask: Ask = ASK, **extra: object) -> Cell:
+def fedmf(strategy: str, ask: Ask = ASK, **extra: object) -> F3CRecCell:
     values = {name.replace("__", "."): value for name, value in extra.items()}
     return ask.cell("ml-100k", strategy, values, "fedmf")
 

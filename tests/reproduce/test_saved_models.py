@@ -13,7 +13,7 @@ from edge.ragged import Ragged
 from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.blocks import Block
 from edgefr.studies.reproductions.f3crec.rank_moves import transitions
-from edgefr.studies.reproductions.f3crec.recipes import Cell
+from edgefr.studies.reproductions.f3crec.recipes import F3CRecCell
 from edgefr.studies.reproductions.f3crec.saved_models import SavedModels, ends
 from tests.data.tables import dataset
 
@@ -34,7 +34,7 @@ def kept(tables: list[list[list[float]]], users: list[list[float]]) -> SavedMode
     for t, table in enumerate(tables):
         tensors[f"block{t}.shared.item"] = torch.tensor(table)
         tensors[f"block{t}.private.user"] = torch.tensor(users)
-    experiment = Cell("ml-100k", "f3crec", "fedmf", "released", (("model.dim", 2),)).experiment(0)
+    experiment = F3CRecCell("ml-100k", "f3crec", "fedmf", "released", (("model.dim", 2),)).experiment(0)
     return SavedModels(experiment, Prepared(data, {}, "blocks", None, blocks), tensors)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from edgefr.metrics.continual import MASKS
 from edgefr.report.pages import Page
-from edgefr.studies.reproductions.cells import Found, change, p_value
+from edgefr.studies.reproductions.cells import FinishedRuns, change, p_value
 from edgefr.studies.reproductions.f3crec import rank_moves as moved
 from edgefr.studies.reproductions.f3crec import tables
 from edgefr.studies.reproductions.f3crec.rank_moves import Loss, loss
@@ -23,12 +23,12 @@ F3CREC = {seed: summary(v, v, v, known=None) for seed, v in enumerate((0.3, 0.5,
 SPP = {0: summary(0.3, 0.3, 0.3), 2: summary(0.3, 0.3, 0.3)}
 
 
-def found(**by_strategy: dict[int, dict]) -> Found:
+def found(**by_strategy: dict[int, dict]) -> FinishedRuns:
     names = {name.replace("_", "-"): values for name, values in by_strategy.items()}
-    return Found({ASK.cell("ml-100k", name, within="fedmf"): values for name, values in names.items()})
+    return FinishedRuns({ASK.cell("ml-100k", name, within="fedmf"): values for name, values in names.items()})
 
 
-def page(name: str, found: Found, data: str = "ml-100k") -> Page:
+def page(name: str, found: FinishedRuns, data: str = "ml-100k") -> Page:
     return PAPER.exhibits[name].page(ASK, found, [data])
 
 
@@ -63,7 +63,7 @@ def test_table_2_rows():
 
 
 def test_table_2_with_nothing_finished():
-    nothing = page("table-2", Found({}), "hetrec2011")
+    nothing = page("table-2", FinishedRuns({}), "hetrec2011")
     assert len(nothing.sheets) == 9
     assert {row["mean"] for sheet in nothing.sheets for row in sheet.rows if "mean" in row} == {"-"}
     assert {row["RA\nhistory"] for sheet in nothing.sheets for row in sheet.rows if "RA\nhistory" in row} == {"-"}
@@ -110,7 +110,7 @@ def test_ablation_rows():
     assert rows["w/o c.c"]["Recall@20"] == "0.6000 ± 0.0000"
     assert rows["FT"]["NDCG@20\np against F3CRec"] == "0.118"
     assert rows["F3CRec"]["NDCG@20\ndecrease %"] == ""
-    assert [row["method"] for row in page("table-6", Found({}), "lastfm-2k").sheets[0].rows] == [
+    assert [row["method"] for row in page("table-6", FinishedRuns({}), "lastfm-2k").sheets[0].rows] == [
         "F3CRec", "w/o s.c", "w/o i.t.m", "FT",
     ]  # fmt: skip
 
@@ -121,7 +121,7 @@ def test_noise_is_local_laplace_without_a_clip():
     assert cells[0.0].experiment(0).privacy.mechanism == "none"
     privacy = cells[0.3].experiment(0).privacy
     assert (privacy.mechanism, privacy.trust, privacy.scale, privacy.clip) == ("laplace", "local", 0.3, None)
-    eight = page("table-8", Found({cells[0.3]: F3CREC}))
+    eight = page("table-8", FinishedRuns({cells[0.3]: F3CREC}))
     assert eight.sheets[0].rows[3] == {
         "noise\nlambda": "0.3",
         "NDCG@20": "0.4000 ± 0.1000",
@@ -142,7 +142,7 @@ def test_knobs_of_figure_4(tmp_path):
     betas = tables.turned(ASK, "ml-100k", tables.BETA)
     assert betas[0.0].row == "f3crec-no-server"
     assert betas[0.3].experiment(0).aggregation.beta == 0.3
-    four = page("figure-4", Found({betas[0.3]: F3CREC}))
+    four = page("figure-4", FinishedRuns({betas[0.3]: F3CREC}))
     assert {p.suffix for p in four.write(tmp_path, [])} == {".md", ".csv", ".png", ".svg"}
     row = next(row for row in four.sheets[2].rows if row["beta"] == "0.3")
     assert row == {"beta": "0.3", "NDCG@20": "0.4000 ± 0.1000", "Recall@20": "0.8000 ± 0.2000", "seeds": "3"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from edgefr.report.pages import Page
-from edgefr.studies.reproductions.cells import Found
+from edgefr.studies.reproductions.cells import FinishedRuns
 from edgefr.studies.reproductions.transfr.recipes import ROWS, tasks
 from edgefr.studies.reproductions.transfr.tables import (
     LAYERS,
@@ -29,7 +29,7 @@ ASK = TRANSFR.ask(seeds=[0, 1])
 HERE, BACK = tasks("amazon-arts-office")
 
 
-def page(name: str, found: Found) -> Page:
+def page(name: str, found: FinishedRuns) -> Page:
     return TRANSFR.exhibits[name].page(ASK, found, ["amazon-arts-office"])
 
 
@@ -90,7 +90,7 @@ def test_what_a_table_takes_from_a_run() -> None:
 
 def test_tables_show_rows_references_and_the_papers_numbers() -> None:
     made = {"transfr": TUNED, "cmf": CMF, "pmf": PMF}
-    found = Found({HERE.cell(ASK, row): {0: one, 1: one} for row, one in made.items()})
+    found = FinishedRuns({HERE.cell(ASK, row): {0: one, 1: one} for row, one in made.items()})
     four = page("table-4", found)
     first, second, printed = four.sheets
     assert (first.title, second.title) == (
@@ -111,7 +111,7 @@ def test_tables_show_rows_references_and_the_papers_numbers() -> None:
 
 
 def test_a_part_of_a_table_leaves_the_papers_rows() -> None:
-    found = Found({HERE.cell(ASK, "pmf"): {0: PMF}})
+    found = FinishedRuns({HERE.cell(ASK, "pmf"): {0: PMF}})
     left = {(name, ROWS[name].label) for name in ROWS if name != "pmf"}
     part = page("table-4", found).without(left)
     assert [row["method"] for row in part.sheets[0].rows] == ["PMF, central", "popularity", "chance"]
@@ -119,7 +119,7 @@ def test_a_part_of_a_table_leaves_the_papers_rows() -> None:
 
 
 def test_figures_show_every_stage_and_every_point() -> None:
-    found = Found({cell: {0: TUNED} for cell in TRANSFR.exhibits["figure-6"].cells(ASK, "amazon-arts-office")})
+    found = FinishedRuns({cell: {0: TUNED} for cell in TRANSFR.exhibits["figure-6"].cells(ASK, "amazon-arts-office")})
     by_stage = page("figure-3", found)
     rows = {row["stage"]: row["TransFR, cross-entropy and Adam on devices"] for row in by_stage.sheets[0].rows}
     assert [rows[name] for name in ("Random", "Pretrain", "Finetune", "context", "Localtrain")] == [

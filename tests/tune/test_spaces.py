@@ -9,8 +9,8 @@ import pytest
 from edgefr.experiment.experiment import load_experiment
 from edgefr.experiment.method import METHODS
 from edgefr.studies.reproductions.fcucr.recipes import SESSION_BASED
-from edgefr.studies.reproductions.fcucr.recipes import Cell as SessionCell
-from edgefr.studies.reproductions.fedcar.recipes import RECIPES, ROWS, Cell
+from edgefr.studies.reproductions.fcucr.recipes import FCUCRCell as SessionCell
+from edgefr.studies.reproductions.fedcar.recipes import RECIPES, ROWS, FedCARCell
 from edgefr.studies.reproductions.fedcar.tables import FEDCAR, TABLE_2, TABLE_3
 from edgefr.studies.tuning.rules import Rules
 from edgefr.studies.tuning.space import Base, Space
@@ -80,7 +80,8 @@ def test_every_row_of_every_table_is_searched_by_a_space_or_has_its_recipe() -> 
             assert Space.read(FOLDER, row.name).fixed["method"] in METHODS
         else:
             assert all(
-                Cell(data, row.name).experiment(0).fidelity == "released" for data in FEDCAR.exhibits["table-2"].data
+                FedCARCell(data, row.name).experiment(0).fidelity == "released"
+                for data in FEDCAR.exhibits["table-2"].data
             ), row.name
     assert {*NAMES} - ALONE == {row.name for row in ROWS.values() if row.judged}, "and no space is of nothing"
 
@@ -89,7 +90,7 @@ def test_committed_recipes_are_rows_and_searched_with_other_seeds_than_reported(
     found = sorted(RECIPES.glob("*/*.yaml"))
     assert found
     for path in found:
-        cell = Cell(path.parent.name, path.stem)
+        cell = FedCARCell(path.parent.name, path.stem)
         experiment = cell.experiment(0)
         assert experiment.data == path.parent.name
         assert path.with_suffix(".csv").is_file() == ROWS[path.stem].judged, "all trials lie beside what was searched"

@@ -16,7 +16,7 @@ from edgefr.config.faces import Later
 from edgefr.data.files import names
 from edgefr.data.files.checked_values import decoded
 from edgefr.data.files.options import Columns
-from edgefr.data.files.table import Column, Opened, is_text
+from edgefr.data.files.table import Column, OpenTable, is_text
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _CLOCK = r"^([0-9]{1,2}):([0-9]{2})(:([0-9]{2})(\.[0-9]+)?)?$"
 _RULE = "a time of day is HH:MM, HH:MM:SS, an hour, or a number as 1730; data_options.columns.clock=- leaves it alone"
 
 
-def chosen(table: Opened, columns: dict[str, str], told: Columns) -> dict[str, str]:
+def chosen(table: OpenTable, columns: dict[str, str], told: Columns) -> dict[str, str]:
     """Return the columns by role, with the time that orders rows best: a moment, else a day and a time of day.
 
     `told` are names that options give, which are kept. Only the first rows are read.

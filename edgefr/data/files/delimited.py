@@ -14,7 +14,7 @@ from edgefr.data.files.formats import Format
 from edgefr.data.files.lines import Text, lines_of, wrong_encoding
 from edgefr.data.files.names import plain
 from edgefr.data.files.options import FileOptions
-from edgefr.data.files.table import BLOCK, Opened, printable, stream
+from edgefr.data.files.table import BLOCK, OpenTable, printable, stream
 from edgefr.data.files.text_layouts import (
     is_adjacency,
     is_impressions,
@@ -34,7 +34,7 @@ _SEPARATORS = ",\t;|"
 _TYPES = ("token", "token_seq", "float", "float_seq")
 
 
-def _opened(text: Text, columns: tuple[str, ...], header: bool, blank: int, drop: bool) -> Opened:
+def _opened(text: Text, columns: tuple[str, ...], header: bool, blank: int, drop: bool) -> OpenTable:
     """Return a table of these columns, which counts a `header` as row 1; `blank` lines come first, odd rows `drop`."""
     name, notes, names = str(text.path), list[str](), [str(place) for place in range(len(columns))]
 
@@ -56,7 +56,7 @@ def _opened(text: Text, columns: tuple[str, ...], header: bool, blank: int, drop
                 f"{inside:,} line breaks stand between quotes (data_options.quote=no reads each line as a row)"
             )
 
-    return Opened(name, columns, blocks, 1 + header, notes)
+    return OpenTable(name, columns, blocks, 1 + header, notes)
 
 
 def _parsed(
@@ -122,7 +122,7 @@ def _row_of(message: str) -> tuple[int | None, str]:
     return (int(found.group(1)) if found else None), printable(what)
 
 
-def _open_text(path: Path, options: FileOptions, separator: str | None) -> Opened:
+def _open_text(path: Path, options: FileOptions, separator: str | None) -> OpenTable:
     """Open a table of text; separator and quotes are found in its first rows if nobody says them."""
     blank, first = _first_lines(path, options.encoding)
     if options.header is None and options.separator is None:
@@ -161,7 +161,7 @@ def _quotes(first: str, separator: str) -> bool:
     return bool(fields) and all(len(field) > 1 and field.endswith('"') for field in fields)
 
 
-def _open_atomic(path: Path, options: FileOptions) -> Opened:
+def _open_atomic(path: Path, options: FileOptions) -> OpenTable:
     """Open an atomic file of RecBole: tabs, no quotes, and a header that names the type of every column."""
     blank, first = _first_lines(path, None)
     columns = []

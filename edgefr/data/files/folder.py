@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from edgefr.data.files import names
 from edgefr.data.files.formats import ends, format_of, is_folder, open_table
 from edgefr.data.files.options import FileOptions
-from edgefr.data.files.table import PACKED, Opened, bare, files_of, is_there, on_disk
+from edgefr.data.files.table import PACKED, OpenTable, bare, files_of, is_there, on_disk
 from edgefr.data.files.text_layouts import LISTED, open_adjacency
 from privacy.errors import InputError
 
@@ -178,14 +178,14 @@ def parts_of(folder: Path) -> list[Path]:
     return parts or sorted(split, key=lambda path: SPLITS.index(str(split_of(path))))
 
 
-def open_parts(folder: Path, options: FileOptions, paths: Sequence[Path] = ()) -> Opened:
+def open_parts(folder: Path, options: FileOptions, paths: Sequence[Path] = ()) -> OpenTable:
     """Open a folder's parts, or `paths`, as one table. Raises `InputError` if their columns differ."""
     paths = paths or parts_of(folder)
     if len(paths) > _MOST:
         raise InputError(f"{folder}: it has {len(paths):,} parts, and {_MOST:,} is the most; write it as fewer files")
     columns = open_table(paths[0], options).columns
 
-    def opened(path: Path) -> Opened:
+    def opened(path: Path) -> OpenTable:
         found = open_table(path, options)
         alike = found.columns == columns or columns != LISTED
         return found if alike else open_adjacency(path, "")  # a line of two numbers says by itself not what it is
@@ -206,7 +206,7 @@ def open_parts(folder: Path, options: FileOptions, paths: Sequence[Path] = ()) -
                 yield row, block if own is None else _with_split(block, wanted, str(split_of(path)))
                 row += block.num_rows
 
-    return Opened(str(folder), columns if own is None else (*columns, _SPLIT), blocks)
+    return OpenTable(str(folder), columns if own is None else (*columns, _SPLIT), blocks)
 
 
 def _with_split(block: pa.RecordBatch, wanted: Sequence[str], part: str) -> pa.RecordBatch:

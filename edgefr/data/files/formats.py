@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgefr.data.files.options import FileOptions
-from edgefr.data.files.table import PACKED, Opened, bare, is_there, size_of
+from edgefr.data.files.table import PACKED, OpenTable, bare, is_there, size_of
 from privacy.errors import InputError
 from privacy.table import Table
 
@@ -19,7 +19,7 @@ class Format:
 
     name: str
     ends: tuple[str, ...]
-    open: Callable[[Path, FileOptions], Opened]
+    open: Callable[[Path, FileOptions], OpenTable]
     reads: tuple[str, ...] = ()
 
 
@@ -43,7 +43,7 @@ def is_folder(path: Path) -> bool:
     return os.path.isdir(path) or zipped
 
 
-def open_table(path: Path, options: FileOptions) -> Opened:
+def open_table(path: Path, options: FileOptions) -> OpenTable:
     """Open a file of any known format. Raises `InputError` for a file that is missing, empty or of no known format."""
     entry = format_of(path)
     if entry is None:

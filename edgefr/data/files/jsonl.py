@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from edgefr.data.files.formats import Format
 from edgefr.data.files.lines import Text
 from edgefr.data.files.options import FileOptions
-from edgefr.data.files.table import BLOCK, Opened, printable, stream
+from edgefr.data.files.table import BLOCK, OpenTable, printable, stream
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _NAMES = {"x": "item", "y": "rating"}
 """What LEAF calls the columns."""
 
 
-def _open(path: Path, options: FileOptions) -> Opened:
+def _open(path: Path, options: FileOptions) -> OpenTable:
     import pyarrow as pa
 
     with stream(path) as file:
@@ -66,7 +66,7 @@ def _open(path: Path, options: FileOptions) -> Opened:
                 f"column {printable(name, 40)} begins by row {row - 1:,}, too late to be read" for name in late
             )
 
-    return Opened(str(path), tuple(found), blocks, notes=notes)
+    return OpenTable(str(path), tuple(found), blocks, notes=notes)
 
 
 def _names(block: bytes) -> set[str]:
@@ -205,7 +205,7 @@ def is_leaf(first: bytes) -> bool:
     return re.match(rb'\s*\{\s*"(users|num_samples|user_data)"\s*:\s*[\[{]', first) is not None
 
 
-def open_leaf(path: Path) -> Opened:
+def open_leaf(path: Path) -> OpenTable:
     """Open such a file. Raises `InputError` where the lists of a user are not alike, or hold more than one value."""
     with stream(path) as file:
         content = file.read(_MOST_OF_LEAF + 1)
@@ -236,7 +236,7 @@ def open_leaf(path: Path) -> Opened:
                 arrays.append(pa.array([str(value) for value in values], pa.string()))
         yield 1, pa.RecordBatch.from_arrays(arrays, names=list(wanted))
 
-    return Opened(str(path), ("user", *named), blocks)
+    return OpenTable(str(path), ("user", *named), blocks)
 
 
 def _lists(path: Path, user: str, found: dict[str, list[Any]], columns: Sequence[str]) -> dict[str, list[Any]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from edgefr.data.files.formats import Format
 from edgefr.data.files.options import FileOptions
-from edgefr.data.files.table import MOST_ROWS, Opened, bare, faults, on_disk
+from edgefr.data.files.table import MOST_ROWS, OpenTable, bare, faults, on_disk
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _MOST_UNPACKED = 1 << 33  # bytes of one row group
 _MOST_PER_BYTE = 20  # rows to bytes of the file, above a million rows: a row of two ids takes about two bytes
 
 
-def _open(path: Path, options: FileOptions) -> Opened:
+def _open(path: Path, options: FileOptions) -> OpenTable:
     from pyarrow import parquet
 
     if on_disk(path) != path or bare(path) != path.name.lower():
@@ -37,7 +37,7 @@ def _open(path: Path, options: FileOptions) -> Opened:
                 yield row, block.select(list(wanted))
                 row += block.num_rows
 
-    return Opened(str(path), columns, blocks)
+    return OpenTable(str(path), columns, blocks)
 
 
 def _texts(path: Path, wanted: Sequence[str]) -> list[str]:

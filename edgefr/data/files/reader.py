@@ -25,7 +25,7 @@ from edgefr.data.files.jsonl import JSONL
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.parquet import PARQUET
 from edgefr.data.files.rows import read_rows
-from edgefr.data.files.table import Opened, bare, faults, on_disk
+from edgefr.data.files.table import OpenTable, bare, faults, on_disk
 from edgefr.data.files.texts import beside, described
 from edgefr.data.interactions import Dataset
 from privacy.errors import InputError, unknown
@@ -42,20 +42,20 @@ for _format in (CSV, TSV, PARQUET, JSONL, ATOMIC):
     FORMATS.register(_format)
 
 
-__all__ = ["FileOptions", "Found", "build", "digest_of", "look", "look_at", "read"]
+__all__ = ["FileOptions", "FoundColumns", "build", "digest_of", "look", "look_at", "read"]
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundColumns:
     """These are the tables found by headers, the column of every role, and the columns of texts."""
 
-    interactions: Opened
+    interactions: OpenTable
     columns: dict[str, str]
-    items: Opened | None
+    items: OpenTable | None
     texts: tuple[str, ...]
 
 
-def look(path: Path, options: FileOptions) -> Found:
+def look(path: Path, options: FileOptions) -> FoundColumns:
     """Open a file or folder and find its columns; rows are read only if several could be the time."""
     first, second = tables(path, options)
     plain = options.model_copy(update={"header": None, "separator": None, "quote": None})
@@ -63,14 +63,16 @@ def look(path: Path, options: FileOptions) -> Found:
     return found(table, None if second is None else open_table(second, plain), options)
 
 
-def look_at(tables: Sequence[Path], items: Path | None, options: FileOptions, listed: Sequence[str] = ()) -> Found:
+def look_at(
+    tables: Sequence[Path], items: Path | None, options: FileOptions, listed: Sequence[str] = ()
+) -> FoundColumns:
     """Open files that are parts of one table, and a file of items, whose columns `listed` may name."""
     table = open_table(tables[0], options) if len(tables) == 1 else open_parts(tables[0].parent, options, tables)
     own = FileOptions(encoding=options.encoding, errors=options.errors, header=list(listed) or None)
     return found(table, None if items is None else open_table(items, own), options)
 
 
-def found(interactions: Opened, items: Opened | None, options: FileOptions) -> Found:
+def found(interactions: OpenTable, items: OpenTable | None, options: FileOptions) -> FoundColumns:
     """Find the columns of tables that were opened."""
     there = list(interactions.columns)
     own = options.columns
@@ -80,11 +82,13 @@ def found(interactions: Opened, items: Opened | None, options: FileOptions) -> F
     columns = columns if options.time == "none" else clocks.chosen(interactions, columns, own)
     if items is not None:
         key = names.listed(own.listed, columns["item"], items.columns, items.name)
-        return Found(interactions, columns, items, tuple(names.texts(options.texts, items.columns, items.name, (key,))))
+        return FoundColumns(
+            interactions, columns, items, tuple(names.texts(options.texts, items.columns, items.name, (key,)))
+        )
     if own.listed is not None:
         raise InputError("data_options.columns.listed is of a file of items, and none is named; set data_options.items")
     said = () if options.texts is None else names.texts(options.texts, there, interactions.name, ())
-    return Found(interactions, columns, None, tuple(said))
+    return FoundColumns(interactions, columns, None, tuple(said))
 
 
 def has_texts(path: Path, options: FileOptions) -> bool:
@@ -101,7 +105,7 @@ def read(path: Path, options: FileOptions, progress: Progress | None = None) -> 
 
 
 def build(
-    name: str, there: Found, options: FileOptions, source: dict[str, Any], progress: Progress | None = None
+    name: str, there: FoundColumns, options: FileOptions, source: dict[str, Any], progress: Progress | None = None
 ) -> Dataset:
     """Read the tables that were found into a data set."""
     if progress is not None:
@@ -146,7 +150,7 @@ def from_frame(
     return build(name, found(*tables, settings), settings, source)
 
 
-def _opened(frame: Any, what: str) -> Opened:
+def _opened(frame: Any, what: str) -> OpenTable:
     """Return a frame as a table that was opened; its rows count from 1."""
     import narwhals as nw
 
@@ -168,4 +172,4 @@ def _opened(frame: Any, what: str) -> Opened:
             yield row, block
             row += block.num_rows
 
-    return Opened(what, tuple(str(column) for column in table.columns), blocks)
+    return OpenTable(what, tuple(str(column) for column in table.columns), blocks)

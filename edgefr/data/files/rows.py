@@ -17,7 +17,7 @@ from edgefr.config.faces import Later
 from edgefr.data.files import clock_columns as clocks
 from edgefr.data.files.checked_values import A_PART, PARTS, blocks, ids, labels, missing, numbers
 from edgefr.data.files.options import FileOptions
-from edgefr.data.files.table import Column, Opened
+from edgefr.data.files.table import Column, OpenTable
 from edgefr.data.files.times import Part, Times, joined
 from privacy.errors import InputError
 
@@ -76,7 +76,7 @@ class Published:
 
 
 def read_rows(
-    table: Opened,
+    table: OpenTable,
     columns: dict[str, str],
     options: FileOptions,
     texts: Sequence[str] = (),
@@ -107,7 +107,7 @@ class _Gathered:
     """Rows of a table are added block by block."""
 
     def __init__(
-        self, table: Opened, columns: dict[str, str], options: FileOptions, texts: Sequence[str], known: Published
+        self, table: OpenTable, columns: dict[str, str], options: FileOptions, texts: Sequence[str], known: Published
     ):
         self.table, self.columns, self.options, self.texts, self.known = table, columns, options, texts, known
         self.times, self.digits = Times(options.time, known.earliest), list[int]()

@@ -38,7 +38,7 @@ PACKED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".zip": "zip"}
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenTable:
     """This is an open table, of which only the names of the columns were read.
 
     `blocks(columns)` yields (number of the first row, rows) of these columns; rows count from `first`, the header

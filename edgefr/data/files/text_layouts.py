@@ -15,7 +15,7 @@ import numpy as np
 
 from edgefr.config.faces import Later
 from edgefr.data.files.lines import Text
-from edgefr.data.files.table import Opened, printable
+from edgefr.data.files.table import OpenTable, printable
 from privacy.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _LINES = 1000  # looked at
 
 def _opened(
     path: Path, columns: tuple[str, ...], rows: Callable[[int, bytes], tuple[int, dict[str, Any]]], notes: list[str]
-) -> Opened:
+) -> OpenTable:
     """Open a file whose blocks `rows(lines so far, block)` turns into a number of lines and values by column."""
 
     def blocks(wanted: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -41,7 +41,7 @@ def _opened(
             yield line + 1, pa.RecordBatch.from_arrays([found[name] for name in wanted], names=list(wanted))
             line += lines
 
-    return Opened(str(path), columns, blocks, notes=notes)
+    return OpenTable(str(path), columns, blocks, notes=notes)
 
 
 def is_adjacency(first: str) -> bool:
@@ -55,7 +55,7 @@ def is_adjacency(first: str) -> bool:
     return len({len(row) for row in rows}) > 1 and all(map(str.isdigit, (sign for row in rows for sign in row)))
 
 
-def open_adjacency(path: Path, first: str) -> Opened:
+def open_adjacency(path: Path, first: str) -> OpenTable:
     """Open such a file; where every line begins with its length it has no users, and each line is one."""
     looked = [line.split() for line in first.splitlines()[:_LINES] if line.strip()][:-1]
     counted = bool(looked) and all(int(row[0]) == len(row) - 1 for row in looked)
@@ -90,7 +90,7 @@ def is_impressions(first: str) -> bool:
     return re.match(_ROW, first) is not None
 
 
-def open_impressions(path: Path) -> Opened:
+def open_impressions(path: Path) -> OpenTable:
     """Open such a file, with lines as row numbers. Raises `InputError` if nothing says what was clicked."""
     notes: list[str] = []
 
@@ -134,7 +134,7 @@ def is_prize(first: str) -> bool:
     return re.match(r"[0-9]+:\r?\n[0-9]+,[0-9]+,[0-9]{4}-[0-9]{2}-[0-9]{2}\s", first) is not None
 
 
-def open_prize(path: Path) -> Opened:
+def open_prize(path: Path) -> OpenTable:
     """Open such a file; its rows are numbered by its lines."""
     item = ""
 

@@ -16,7 +16,7 @@ from edgefr.data.files import names
 from edgefr.data.files.checked_values import ids
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.rows import by_appearance
-from edgefr.data.files.table import Column, Opened, faults, is_text, printable
+from edgefr.data.files.table import Column, OpenTable, faults, is_text, printable
 from edgefr.data.interactions import Catalogue, Dataset
 from privacy.errors import InputError
 from privacy.plain_text import plain
@@ -30,7 +30,7 @@ else:
 _LONGEST = 4000  # characters of one column of an item: more than 512 tokens ever need
 
 
-def described(dataset: Dataset, table: Opened, item: str, options: FileOptions) -> Dataset:
+def described(dataset: Dataset, table: OpenTable, item: str, options: FileOptions) -> Dataset:
     """Return the data set with the texts of a table of items; an item's first row counts.
 
     `item` names the interactions' item column. Raises `InputError` where the table knows none of the items.
@@ -135,7 +135,7 @@ def _with_domains(
     dataset: Dataset,
     found: Iterable[tuple[np.ndarray, pa.DictionaryArray]],
     seen: np.ndarray,
-    table: Opened,
+    table: OpenTable,
     where: str,
 ) -> Dataset:
     """Return the data set with its items' domains, if the table of items names them for all."""

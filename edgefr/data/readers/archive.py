@@ -21,7 +21,7 @@ from edgefr.data.files.checked_values import ids
 from edgefr.data.files.delimited import CSV
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.rows import Published, Rows, read_rows
-from edgefr.data.files.table import Column, Opened, fault, files_of
+from edgefr.data.files.table import Column, OpenTable, fault, files_of
 from privacy.errors import InputError
 from privacy.files import sha256_of
 
@@ -63,7 +63,7 @@ class Archive:
 
     def table(
         self, member: str, separator: str = ",", header: Sequence[str] | None = None, encoding: str | None = None
-    ) -> Opened:
+    ) -> OpenTable:
         """Open a table of text; `header` names the columns of a file that does not. Quotes count between commas."""
         told = {"header": header and list(header), "quote": separator == ",", "encoding": encoding}
         return CSV.open(self[member], FileOptions(separator=separator, **told))
@@ -106,7 +106,7 @@ def open_archive(data_dir: Path, stem: str, public: Public) -> Iterator[Archive]
         raise InputError(f"{said}; get a whole copy from {public.url}") from error
 
 
-def interactions(table: Opened, roles: Mapping[str, str], time: str, known: Published | None = None) -> Rows:
+def interactions(table: OpenTable, roles: Mapping[str, str], time: str, known: Published | None = None) -> Rows:
     """Read a public table of interactions; `roles` names the column of each, which may follow a prefix and a dot."""
     columns = {}
     for role, name in roles.items():
@@ -120,7 +120,7 @@ def interactions(table: Opened, roles: Mapping[str, str], time: str, known: Publ
     return rows
 
 
-def listed(table: Opened, key: str, *others: str) -> list[list[str]]:
+def listed(table: OpenTable, key: str, *others: str) -> list[list[str]]:
     """Return the ids of a table of items and its columns `others`, as text. Raises `InputError` for an id twice."""
     for name in (key, *others):
         if name not in table.columns:
@@ -137,7 +137,7 @@ def listed(table: Opened, key: str, *others: str) -> list[list[str]]:
     return [list(seen), *out[1:]]
 
 
-def places(table: Opened, column: str, rows: Rows, ids: Sequence[str]) -> npt.NDArray[np.int64]:
+def places(table: OpenTable, column: str, rows: Rows, ids: Sequence[str]) -> npt.NDArray[np.int64]:
     """Return the number of every row's item among listed ids, int64 [n]. Raises `InputError` for one not listed."""
     number = {name: place for place, name in enumerate(ids)}
     names = rows.items.to_pylist()

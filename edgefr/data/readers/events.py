@@ -16,7 +16,7 @@ from edgefr.data.files.assemble import check_sessions
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.parquet import PARQUET
 from edgefr.data.files.rows import Published, Rows, texts_of
-from edgefr.data.files.table import Opened
+from edgefr.data.files.table import OpenTable
 from edgefr.data.interactions import Catalogue, Dataset, Kinds, assemble
 from edgefr.data.readers.archive import Archive, Public, interactions, open_archive
 from privacy.errors import InputError
@@ -120,7 +120,7 @@ def read_tmall(data_dir: Path, *_: Any) -> Dataset:
         return _dataset("tmall", rows, "products", (kinds, ()), archive.source([member]))
 
 
-def _dated(table: Opened, time: str) -> Opened:
+def _dated(table: OpenTable, time: str) -> OpenTable:
     """Return the table with month and day in one number, as 1111, written as a date of 2014."""
 
     def blocks(wanted: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -143,7 +143,7 @@ def read_lastfm_1k(data_dir: Path, options: LastfmOptions, *_: Any) -> Dataset:
         return _dataset("lastfm-1k", rows, f"{options.items}s", None, archive.source([_PLAYS]), names)
 
 
-def _named(table: Opened, item: str, titles: dict[str, str]) -> Opened:
+def _named(table: OpenTable, item: str, titles: dict[str, str]) -> OpenTable:
     """Return the table whose items without an id are known by a digest of their name; adds items' first names."""
 
     def blocks(wanted: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:

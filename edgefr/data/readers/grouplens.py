@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from edgefr.data.files.rows import Published, texts_of
-from edgefr.data.files.table import Opened, printable, stream
+from edgefr.data.files.table import OpenTable, printable, stream
 from edgefr.data.filtering import thinned
 from edgefr.data.interactions import Catalogue, Dataset, assemble, item_text
 from edgefr.data.readers.archive import Archive, Public, interactions, listed, open_archive, places
@@ -97,7 +97,7 @@ def _genre_names(archive: Archive) -> list[str]:
 
 
 def _rated(
-    archive: Archive, name: str, table: Opened, columns: Sequence[str], films: Films, members: list[str]
+    archive: Archive, name: str, table: OpenTable, columns: Sequence[str], films: Films, members: list[str]
 ) -> Dataset:
     """Return the data set of a table of ratings, whose users, films, stars and times stand in these columns."""
     ids, titles, genres = films

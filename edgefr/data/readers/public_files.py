@@ -145,7 +145,7 @@ def has_texts(about: PublicFiles, data_dir: Path, options: files.FileOptions) ->
 
 def find(
     about: PublicFiles, data_dir: Path, options: files.FileOptions
-) -> tuple[files.Found, files.FileOptions, list[Path]]:
+) -> tuple[files.FoundColumns, files.FileOptions, list[Path]]:
     """Open the files of a data set; return its tables, all options that they are read by, and the files."""
     said = options.model_dump(exclude_unset=True)
     columns = {**about.options.get("columns", {}), **said.get("columns", {})}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from edgefr.engine.aggregate import Leaving, ShardAggregate, Terms, leaving
+from edgefr.engine.aggregate import Leaving, ReleaseTerms, ShardAggregate, leaving
 from edgefr.engine.compiled import dispatch as formed
 from edgefr.engine.executors import inline
 from edgefr.engine.work import MEMORY, Clients, Executor, LocalWork, Updates
@@ -37,7 +37,7 @@ class Backend(ABC):
 
     @abstractmethod
     def releases(
-        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+        self, work: LocalWork, terms: ReleaseTerms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[ShardAggregate | Leaving]:
         """Yield the shards' releases in order, of single shards or of whole blocks.
 
@@ -62,7 +62,7 @@ class InProcess(Backend):
         self.executor = executor
 
     def releases(
-        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+        self, work: LocalWork, terms: ReleaseTerms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[ShardAggregate | Leaving]:
         for shard, updates in zip(shards, self.updates(work, shared, private, shards), strict=True):
             yield leaving(updates, work.sampler.train.counts[shard], terms)
@@ -81,7 +81,7 @@ class Inline(InProcess):
         super().__init__(inline.run)
 
     def releases(
-        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+        self, work: LocalWork, terms: ReleaseTerms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[ShardAggregate | Leaving]:
         if work.device.type != "cpu":
             yield from super().releases(work, terms, shared, private, shards)

@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from edgefr.engine.aggregate import ShardAggregate, Terms
+from edgefr.engine.aggregate import ReleaseTerms, ShardAggregate
 from edgefr.engine.backends.backend import own
-from edgefr.engine.backends.shared_memory import Reader, Segment, Shelf, end_named, sealed
-from edgefr.engine.backends.worker_protocol import Elsewhere, Round, Setting, answer, cut, trained
+from edgefr.engine.backends.shared_memory import Segment, SegmentReader, Shelf, end_named, sealed
+from edgefr.engine.backends.worker_protocol import Elsewhere, Round, SharedWork, answer, cut, trained
 from edgefr.engine.work import Clients, LocalWork, Updates
 from export.program import Tensors
 from privacy.errors import InputError
@@ -57,7 +57,7 @@ class Workers(Elsewhere):
         self.count = count
         self.started: list[_Worker] = []
         self._shelves = {"setting": Shelf(), "round": Shelf()}
-        self._setting: Setting | None = None
+        self._setting: SharedWork | None = None
         weakref.finalize(self, _end, self.started, self._shelves)
 
     def start(self) -> None:
@@ -75,7 +75,7 @@ class Workers(Elsewhere):
         _end(self.started, self._shelves)
 
     def run(
-        self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+        self, work: LocalWork, terms: ReleaseTerms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[Any]:
         done = False
         try:
@@ -87,10 +87,10 @@ class Workers(Elsewhere):
                 self.close()
 
     def _brief(
-        self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+        self, work: LocalWork, terms: ReleaseTerms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> None:
         """Send every worker the round, and the setting where it changed."""
-        setting, another = Setting.of(work, self._setting)
+        setting, another = SharedWork.of(work, self._setting)
         if another:
             self._tell("setting", setting)
             self._setting = setting
@@ -134,7 +134,7 @@ class _Worker:
     pipe: Connection
     busy: int = 0
     ready: bool = False
-    reader: Reader = field(default_factory=Reader)
+    reader: SegmentReader = field(default_factory=SegmentReader)
     free: list[str] = field(default_factory=list)
     told: dict[str, Segment | None] = field(default_factory=dict)
     name: str = field(default_factory=lambda: f"edgefr-{os.getpid()}-{secrets.token_hex(4)}")
@@ -258,7 +258,7 @@ class _WorkerState:
     """This is a worker's state: the setting and the round that its parent sent."""
 
     def __init__(self) -> None:
-        self.reader = Reader()
+        self.reader = SegmentReader()
         self.segments: dict[str, Segment] = {}
         self.things: dict[str, Any] = {}
         self.shelves: dict[str, Shelf] = {}

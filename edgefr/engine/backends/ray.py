@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from edgefr.engine.aggregate import Terms
+from edgefr.engine.aggregate import ReleaseTerms
 from edgefr.engine.backends.backend import own
 from edgefr.engine.backends.shared_memory import packed
-from edgefr.engine.backends.worker_protocol import Elsewhere, Round, Setting, answer, cut, trained
+from edgefr.engine.backends.worker_protocol import Elsewhere, Round, SharedWork, answer, cut, trained
 from edgefr.engine.work import Clients, LocalWork
 from export.program import Tensors
 from privacy.errors import InputError
@@ -108,7 +108,7 @@ class OnRay(Elsewhere):
         self.ray: Any = None
         self.task: Any = None
         self._connection: Connection | None = None
-        self._setting: Setting | None = None
+        self._setting: SharedWork | None = None
         self._told: Any = None
         self._tasks = TASKS
 
@@ -125,10 +125,10 @@ class OnRay(Elsewhere):
         self.ray, self.task, self._connection = None, None, None
 
     def run(
-        self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+        self, work: LocalWork, terms: ReleaseTerms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[Any]:
         """Yield what leaves each block, in order; with no terms the updates themselves."""
-        self._setting, another = Setting.of(work, self._setting)
+        self._setting, another = SharedWork.of(work, self._setting)
         if another:
             self._told = self._put(self._setting)
         began = time.perf_counter()
@@ -196,7 +196,7 @@ def run_blocks(told: list[Any], contents: Sequence[Packed]) -> list[tuple[str, A
     return [answer(lambda: pack(trained(*_told(told), opened(content)))) for content in contents]  # noqa: B023
 
 
-def _told(told: list[Any]) -> tuple[Setting, Round]:
+def _told(told: list[Any]) -> tuple[SharedWork, Round]:
     import ray
 
     names = [reference.hex() for reference in told]

@@ -96,7 +96,7 @@ def end_named(name: str, seen: int) -> None:
         memory.unlink()
 
 
-class Reader:
+class SegmentReader:
     """A reader opens segments in another process; their arrays are views: read them, do not write."""
 
     def __init__(self) -> None:

@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 import torch
 
 from edge.ragged import Ragged
-from edgefr.engine.aggregate import ShardAggregate, Terms, summed
+from edgefr.engine.aggregate import ReleaseTerms, ShardAggregate, summed
 from edgefr.engine.backends.backend import Backend, blocks
 from edgefr.engine.compiled import dispatch as formed
 from edgefr.engine.executors import inline
-from edgefr.engine.work import Clients, LocalWork, Memory, Table, Updates
+from edgefr.engine.work import Clients, LocalWork, Memory, OwnTable, Updates
 from export.program import LocalProgram, Phase, Tensors
 from privacy.errors import InputError
 
 
-class Setting(NamedTuple):
+class SharedWork(NamedTuple):
     """This is what many rounds have in common."""
 
     program: LocalProgram
@@ -28,7 +28,7 @@ class Setting(NamedTuple):
     memory: Memory | None
 
     @classmethod
-    def of(cls, work: LocalWork, before: Setting | None) -> tuple[Setting, bool]:
+    def of(cls, work: LocalWork, before: SharedWork | None) -> tuple[SharedWork, bool]:
         """Return the setting of a round's work, and whether it is another than that of the round before."""
         now = cls(work.program, work.sampler, work.context, work.memory)
         same = before is not None and all(new is old for new, old in zip(now, before, strict=True))
@@ -40,15 +40,15 @@ class Round(NamedTuple):
 
     phases: Sequence[Phase]
     number: int
-    terms: Terms | None
+    terms: ReleaseTerms | None
     shared: Tensors
-    tables: Mapping[str, Table]
+    tables: Mapping[str, OwnTable]
 
     @classmethod
-    def of(cls, work: LocalWork, terms: Terms | None, shared: Tensors) -> Round:
+    def of(cls, work: LocalWork, terms: ReleaseTerms | None, shared: Tensors) -> Round:
         return cls(tuple(work.phases), work.round, terms, dict(shared), dict(work.tables))
 
-    def work(self, setting: Setting) -> LocalWork:
+    def work(self, setting: SharedWork) -> LocalWork:
         program, sampler, context, memory = setting
         host = torch.device("cpu")
         return LocalWork(program, self.phases, sampler, context, self.number, host, memory, self.tables)
@@ -60,7 +60,7 @@ class Elsewhere(Backend):
     name = ""
 
     def releases(
-        self, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+        self, work: LocalWork, terms: ReleaseTerms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[ShardAggregate]:
         return self._run(work, terms, shared, private, shards)
 
@@ -70,7 +70,7 @@ class Elsewhere(Backend):
         return self._run(work, None, shared, private, shards)
 
     def _run(
-        self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+        self, work: LocalWork, terms: ReleaseTerms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[Any]:
         if work.device.type != "cpu":
             raise InputError(f"executor {self.name} trains on the CPU, not on {work.device}; set engine.device=cpu")
@@ -80,16 +80,16 @@ class Elsewhere(Backend):
 
     @abstractmethod
     def run(
-        self, work: LocalWork, terms: Terms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+        self, work: LocalWork, terms: ReleaseTerms | None, shared: Tensors, private: Tensors, shards: Sequence[Clients]
     ) -> Iterator[Any]: ...
 
 
-def cut(terms: Terms | None, shards: int) -> list[range]:
+def cut(terms: ReleaseTerms | None, shards: int) -> list[range]:
     """Cut a round's shards into what is sent at a time: blocks, or shards where sums of blocks are not enough."""
     return blocks(shards) if terms is not None and terms.in_blocks else [range(at, at + 1) for at in range(shards)]
 
 
-def trained(setting: Setting, round_: Round, block: Sequence[tuple[Clients, Tensors]]) -> ShardAggregate | Updates:
+def trained(setting: SharedWork, round_: Round, block: Sequence[tuple[Clients, Tensors]]) -> ShardAggregate | Updates:
     """Train a block of shards, each its clients and their private tensors [C, ...]; return what leaves it."""
     work = round_.work(setting)
     if round_.terms is None:

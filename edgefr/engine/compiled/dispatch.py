@@ -18,17 +18,19 @@ from edge import random_streams as purposes
 from edge.ragged import Ragged
 from edge.replay import Replay
 from edge.sampling import EVERYTHING, Sampler, Selection
-from edgefr.engine.aggregate import ShardAggregate, Terms, of_sums, release
+from edgefr.engine.aggregate import ReleaseTerms, ShardAggregate, of_sums, release
 from edgefr.engine.compiled import kernel_arrays as arrays
 from edgefr.engine.compiled.mlp_phases import COMPUTES, LOSSES
 from edgefr.engine.device import keep_memory
 from edgefr.engine.executors import inline
 from edgefr.engine.work import Clients, LocalWork, without_memory
-from export.program import Form, LocalProgram, Phase, System, Tensors, turns
+from export.program import LocalProgram, Phase, ScoreForm, System, Tensors, turns
 from privacy import keyed
 
 
-def released(work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, clients: Clients) -> ShardAggregate:
+def released(
+    work: LocalWork, terms: ReleaseTerms, shared: Tensors, private: Tensors, clients: Clients
+) -> ShardAggregate:
     """Train a shard of clients and sum what they release under `terms`; `private` [C, ...] are their own tensors."""
     form = form_of(work, terms, shared, private, clients)
     if form is None:
@@ -39,7 +41,7 @@ def released(work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, c
     return _compiled(form, work, terms, shared, private, clients)
 
 
-def declared(program: LocalProgram) -> Form | System | None:
+def declared(program: LocalProgram) -> ScoreForm | System | None:
     """Return the form that a program declares; None where a derived class overrides what it describes."""
     if any(name in vars(program) for name in COMPUTES):
         return None
@@ -47,7 +49,9 @@ def declared(program: LocalProgram) -> Form | System | None:
     return program.score_form if "score_form" in vars(says) else None
 
 
-def form_of(work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, clients: Clients) -> Form | System | None:
+def form_of(
+    work: LocalWork, terms: ReleaseTerms, shared: Tensors, private: Tensors, clients: Clients
+) -> ScoreForm | System | None:
     """Return the form of a shard's work where it is compiled, None where it is not."""
     form = declared(work.program)
     if form is None or type(work.sampler) is not Sampler or work.device.type != "cpu":
@@ -61,7 +65,7 @@ def form_of(work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, cl
     return form if fits and work.draws(private, clients) is None else None  # where every step draws its own replay
 
 
-def _fits(form: Form, work: LocalWork) -> bool:
+def _fits(form: ScoreForm, work: LocalWork) -> bool:
     """Say whether phases are of the compiled kind: one table learns by SGD, from one set of draws."""
     if form.loss not in LOSSES or not work.phases:
         return False
@@ -89,7 +93,7 @@ def _alike(phases: Sequence[Phase]) -> list[list[Phase]]:
 
 
 def _compiled(
-    form: Form, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, clients: Clients
+    form: ScoreForm, work: LocalWork, terms: ReleaseTerms, shared: Tensors, private: Tensors, clients: Clients
 ) -> ShardAggregate:
     from edgefr.engine.compiled.kernel_run import run
 
@@ -129,7 +133,7 @@ def _lists(work: LocalWork, clients: Clients, which: Selection, replay: Replay |
     return arrays.Lists(*columns, *(arrays.plain(part, np.float32) for part in drawn))
 
 
-def _draws(form: Form, work: LocalWork, clients: Clients, phases: Sequence[Phase]) -> arrays.Draws:
+def _draws(form: ScoreForm, work: LocalWork, clients: Clients, phases: Sequence[Phase]) -> arrays.Draws:
     sampler, which, purpose = work.sampler, phases[0].which, phases[0].purpose
     assert isinstance(sampler, Sampler)
     epochs = range(max(phase.epochs for phase in phases))
@@ -148,7 +152,7 @@ def _draws(form: Form, work: LocalWork, clients: Clients, phases: Sequence[Phase
     )
 
 
-def _phases(form: Form, phases: Sequence[Phase]) -> arrays.Phases:
+def _phases(form: ScoreForm, phases: Sequence[Phase]) -> arrays.Phases:
     groups = turns(phases)
     return arrays.Phases(
         np.cumsum([0, *(len(group) for group in groups)]),
@@ -199,7 +203,7 @@ def _solves(form: System, work: LocalWork) -> bool:
 
 
 def _solved(
-    form: System, work: LocalWork, terms: Terms, shared: Tensors, private: Tensors, clients: Clients
+    form: System, work: LocalWork, terms: ReleaseTerms, shared: Tensors, private: Tensors, clients: Clients
 ) -> ShardAggregate:
     """Let a shard of clients solve, and sum what they release under `terms`."""
     from edgefr.engine.compiled.kernel_system import run

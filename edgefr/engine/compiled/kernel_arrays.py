@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from edgefr.engine.aggregate import Terms
+    from edgefr.engine.aggregate import ReleaseTerms
 
 
 @functools.lru_cache(maxsize=2)
@@ -94,7 +94,7 @@ class Release(NamedTuple):
     sizes: Any
 
     @classmethod
-    def of(cls, terms: Terms, weights: npt.NDArray[np.float64], leaves: bool = True) -> Release:
+    def of(cls, terms: ReleaseTerms, weights: npt.NDArray[np.float64], leaves: bool = True) -> Release:
         clip, step = terms.clip or 0.0, terms.step or 0.0
         return cls(leaves, clip, terms.norm == "l1", step, terms.share, terms.largest, weights)
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from cloud.references.ease import Ease
-from cloud.references.factors import CMF, Factors, Joint
-from cloud.references.folds import EMCDR, AfterSource, Fit, Folds, drawn_folds
+from cloud.references.factors import CMF, Factors, TwoDomains
+from cloud.references.folds import EMCDR, AfterSource, Folds, MappingFit, drawn_folds
 from cloud.references.neumf import NeuMF, forward, layers
 from cloud.references.pooling import Pooled
 from cloud.references.reference import Batches, Reference
@@ -141,7 +141,7 @@ def cmf_learner(settings: of.CMFSettings, draws: Draws, prepared: Prepared) -> t
     fold = drawn_folds(draws.seed, len(prepared.dataset.users), settings.folds)
 
     def model(left_out: np.ndarray | None) -> CMF:
-        joint = Joint.of(pooled(draws, prepared), pooled_target(draws, prepared, left_out))
+        joint = TwoDomains.of(pooled(draws, prepared), pooled_target(draws, prepared, left_out))
         s = settings
         return CMF(joint, s.loss, s.dim, s.init_scale, batches(s, draws), s.source_weight)
 
@@ -224,7 +224,7 @@ def emcdr_learner(settings: of.EMCDRSettings, draws: Draws, prepared: Prepared) 
     whole = np.zeros_like(fold)
     both = (source.train.counts > 0) & (target.train.counts > 0)
     apart = [model(pooled_target(draws, prepared, fold == number)) for number in range(s.folds)]
-    how = Fit(s.ridge, s.hidden, s.mapping_steps, s.mapping_lr, draws.seed)
+    how = MappingFit(s.ridge, s.hidden, s.mapping_steps, s.mapping_lr, draws.seed)
     return (
         Turn(Folds([model(pooled(draws, prepared))], whole, width), source),
         Turn(EMCDR(apart, fold, width, both, s.mapping, how), target),

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from edge.ragged import Ragged
-from edge.replay import PICKS, Replay, Rule, Step, best, ranks
+from edge.replay import PICKS, Replay, ReplayRule, Step, best, ranks
 from edge.sampling import Sampler
 from edgefr.engine.scoring import ModelScorer
 from edgefr.engine.work import MEMORY, Clients, StepDraws, without_memory
@@ -49,7 +49,7 @@ class ReplayMemory:
     each_step: bool = False
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> ReplayRule:
         """Return the draw as a function on arrays, the one that a device runs."""
         return rule_of(self.settings, self.picks, self.seed)
 
@@ -91,7 +91,7 @@ def _places(lists: npt.NDArray[np.int32], pool: npt.NDArray[np.int64]) -> npt.ND
 class InSteps:
     """These are the draws of single steps of a round, as in the released code. See `edgefr.engine.work.StepDraws`."""
 
-    rule: Rule
+    rule: ReplayRule
     lists: npt.NDArray[np.int32]
     labels: npt.NDArray[np.float32]
     pool: npt.NDArray[np.int64]
@@ -123,9 +123,9 @@ def unsaturated(scores: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
     return slope / np.maximum(slope, BCE_EPSILON)
 
 
-def rule_of(settings: ContinualSettings, picks: str, seed: int) -> Rule:
+def rule_of(settings: ContinualSettings, picks: str, seed: int) -> ReplayRule:
     """Return the rule by which an experiment's clients replay."""
-    return Rule(picks, settings.list_size, settings.shift_scale, settings.kd_weight, settings.kd_reduction, seed)
+    return ReplayRule(picks, settings.list_size, settings.shift_scale, settings.kd_weight, settings.kd_reduction, seed)
 
 
 def holders(state: Tensors) -> Clients:

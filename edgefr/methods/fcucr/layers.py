@@ -130,7 +130,7 @@ def unseen(real: Tensor, heads: int, masked: bool) -> Tensor:
     return bias if heads == 1 else bias.unsqueeze(-3)
 
 
-class Encoder(Protocol):
+class SequenceEncoder(Protocol):
     """A backbone has pure functions over the last dimensions of one client's tensors."""
 
     def specs(self) -> dict[str, tuple[int, ...]]: ...

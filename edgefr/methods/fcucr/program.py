@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from edgefr.config import random_streams as purposes
-from edgefr.methods.fcucr.layers import Drop, Dropping, Encoder
+from edgefr.methods.fcucr.layers import Drop, Dropping, SequenceEncoder
 from edgefr.methods.fcucr.parts import DISTILL_WEIGHTS, ENCODERS, LOSSES, PROTOTYPE_FORMS, TEACHERS
 from edgefr.methods.fcucr.prediction import AVERAGES
 from edgefr.methods.fcucr.settings import FCUCRSettings
@@ -39,7 +39,7 @@ KNOWN, SENT = PREVIOUS + "known", "sent"
 """Private tensors: 1 once a client has been in a round; the features of its last step, as they are sent."""
 
 
-def encoder_of(settings: FCUCRSettings) -> Encoder:
+def encoder_of(settings: FCUCRSettings) -> SequenceEncoder:
     return ENCODERS[settings.encoder].make(settings)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from edgefr.methods.fedcar.parts import Form, Shown
+from edgefr.methods.fedcar.parts import EncoderForm, Shown
 from edgefr.methods.losses import init_rows
 
 NOWHERE = -1e9
@@ -22,7 +22,7 @@ POSITIONS = 0.02
 """Standard deviation of the first positions, as usual for Transformers."""
 
 
-class Encoder(Form):
+class ContextEncoder(EncoderForm):
     """An encoder of some form says what its first values are, and what is computed with its tensors."""
 
     def first(self, seed: int, prefix: str) -> dict[str, Tensor]:

@@ -26,7 +26,7 @@ class Norm:
 
 
 @dataclass(frozen=True)
-class Form:
+class EncoderForm:
     """This is what an encoder is made of; `wide` is its hidden layer's width."""
 
     dim: int
@@ -70,7 +70,7 @@ class Negative:
     """
 
     name: str
-    values: Callable[[Form], int]
+    values: Callable[[EncoderForm], int]
     told: Callable[[Any, Mapping[str, Tensor], Shown], Tensor]
     heard: Callable[[Any, Tensor, Shown], Tensor]
 
@@ -82,19 +82,19 @@ NEGATIVES: Table[Negative] = Table("negative", Negative)
 """Everything that can travel for the contrast, by its name; "none" is for no contrast."""
 
 
-def _encoder_values(encoder: Form) -> int:
+def _encoder_values(encoder: EncoderForm) -> int:
     return encoder.values
 
 
-def _vector_values(encoder: Form) -> int:
+def _vector_values(encoder: EncoderForm) -> int:
     return encoder.dim
 
 
-def _both_values(encoder: Form) -> int:
+def _both_values(encoder: EncoderForm) -> int:
     return encoder.values + encoder.length * encoder.dim
 
 
-def _no_values(encoder: Form) -> int:
+def _no_values(encoder: EncoderForm) -> int:
     return 0
 
 

@@ -12,13 +12,13 @@ from torch.nn.functional import softplus
 
 from edge.sampling import Selection
 from edgefr.config import random_streams as purposes
-from edgefr.methods.fedcar.encoder import Encoder
+from edgefr.methods.fedcar.encoder import ContextEncoder
 from edgefr.methods.fedcar.parts import NEGATIVES, Shown
 from edgefr.methods.fedcar.settings import FedCARSettings, form_of
 from edgefr.methods.losses import RATE_OF_ITEMS, init_rows, init_scorer
 from export.batches import Batch, Window, rows_at
 from export.given import Given
-from export.program import Form, LocalProgram, Phase, Tensors, TensorSpec
+from export.program import LocalProgram, Phase, ScoreForm, Tensors, TensorSpec
 
 ENCODER, PREVIOUS, KNOWN, MESSAGE = "encoder.", "previous.", "previous.known", "message"
 SCORER = ("scorer.weight", "scorer.bias")
@@ -39,7 +39,7 @@ class FedCAR(LocalProgram):
     """
 
     name = "fedcar"
-    Encoder = Encoder
+    Encoder = ContextEncoder
 
     def __init__(self, settings: FedCARSettings, items: int, local_epochs: int):
         self.settings = s = settings
@@ -170,8 +170,8 @@ class FedCAR(LocalProgram):
         return own + (user @ weight[..., : self.settings.dim, :]).squeeze(-1)
 
     @property
-    def score_form(self) -> Form | None:
-        return None if self.settings.context else Form("item", SCORER[0], bias=SCORER[1], loss="bce-of-pairs")
+    def score_form(self) -> ScoreForm | None:
+        return None if self.settings.context else ScoreForm("item", SCORER[0], bias=SCORER[1], loss="bce-of-pairs")
 
     def is_compiled(self, tensors: Tensors, batch: Batch) -> bool:
         """Say whether gradients on these tensors are compiled: those of the paper's encoder, on the host."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from edgefr.config.validation import fault
-from edgefr.methods.fedcar.parts import NEGATIVES, NORMS, Form
+from edgefr.methods.fedcar.parts import NEGATIVES, NORMS, EncoderForm
 from privacy.prototypes import RELAYED, Prototypes
 from privacy.setting_scope import ReadWithout, Settings, named_in
 
@@ -81,10 +81,10 @@ class FedCARSettings(Settings):
         return self
 
 
-def form_of(settings: FedCARSettings) -> Form:
+def form_of(settings: FedCARSettings) -> EncoderForm:
     """Return the form of the encoder by these settings."""
     s = settings
-    return Form(s.dim, s.context, s.heads, s.feed_forward or s.dim, NORMS[s.norm], s.attention == "projected")
+    return EncoderForm(s.dim, s.context, s.heads, s.feed_forward or s.dim, NORMS[s.norm], s.attention == "projected")
 
 
 AT = ("privacy", "tensors")

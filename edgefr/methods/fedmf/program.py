@@ -9,7 +9,7 @@ from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.item_table import ItemTable
 from edgefr.methods.losses import form_of, init_vectors
 from export.batches import Batch, inner
-from export.program import Form, Tensors, TensorSpec
+from export.program import ScoreForm, Tensors, TensorSpec
 
 
 class FedMF(ItemTable):
@@ -30,7 +30,7 @@ class FedMF(ItemTable):
         return {"item": self.settings.item_lr or self.settings.lr * items, "user": self.settings.lr}
 
     @property
-    def score_form(self) -> Form | None:
+    def score_form(self) -> ScoreForm | None:
         return form_of(self.settings, "item", "user")
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from edgefr.methods.fedncf.settings import FedNCFSettings
 from edgefr.methods.item_table import ItemTable
 from edgefr.methods.losses import RATE_OF_VECTORS, form_of, init_scorer, init_vectors, linear_scores
 from export.batches import Batch
-from export.program import Form, Tensors, TensorSpec
+from export.program import ScoreForm, Tensors, TensorSpec
 
 
 class FedNCF(ItemTable):
@@ -37,7 +37,7 @@ class FedNCF(ItemTable):
         return vectors | dict.fromkeys(("scorer.weight", "scorer.bias"), s.lr)
 
     @property
-    def score_form(self) -> Form | None:
+    def score_form(self) -> ScoreForm | None:
         return form_of(self.settings, "item", "scorer.weight", beside="user", bias="scorer.bias")
 
     def init_private(self, seed: int, clients: Tensor) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ from edgefr.config import random_streams as purposes
 from edgefr.methods.item_table import ItemTable
 from edgefr.methods.losses import form_of
 from edgefr.methods.pfedrec.settings import PFedRecSettings
-from export.program import Form, Phase
+from export.program import Phase, ScoreForm
 
 
 class PFedRec(ItemTable):
@@ -36,5 +36,5 @@ class PFedRec(ItemTable):
         )
 
     @property
-    def score_form(self) -> Form | None:
+    def score_form(self) -> ScoreForm | None:
         return form_of(self.settings, "item", "scorer.weight", bias="scorer.bias")

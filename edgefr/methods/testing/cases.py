@@ -23,7 +23,7 @@ from edge.sampling import Sampler
 from edge.sessions import SessionSampler
 from edgefr.engine.executors import inline
 from edgefr.engine.tables import GraphRows, Own, PrivateRows, first_tables
-from edgefr.engine.work import Clients, Executor, LocalWork, Table, Updates
+from edgefr.engine.work import Clients, Executor, LocalWork, OwnTable, Updates
 from edgefr.methods.testing.closeness import after_training
 from export.program import LocalProgram, SessionProgram
 from privacy import keyed
@@ -129,7 +129,7 @@ class Case(ABC):
         way = self._whole(todo.tables[to], clients) - self.begun(clients)[0][name][: self.shown]
         return way * (1 - updates.left[name].to(way)).view(-1, 1, 1)
 
-    def _whole(self, table: Table, clients: Clients) -> Tensor:
+    def _whole(self, table: OwnTable, clients: Clients) -> Tensor:
         pairs = np.repeat(clients, self.shown), np.tile(np.arange(self.shown), len(clients))
         return table.rows(*pairs).view(len(clients), self.shown, -1)
 
@@ -262,7 +262,7 @@ def own_rows(program: LocalProgram, items: int, clients: int = CLIENTS) -> dict[
 class Wide:
     """These are a client's own rows, handed out in float64."""
 
-    def __init__(self, table: Table):
+    def __init__(self, table: OwnTable):
         self.table = table
 
     def rows(self, clients: Clients, items: np.ndarray) -> Tensor:

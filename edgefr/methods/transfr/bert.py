@@ -148,14 +148,14 @@ class Bert:
 
 
 @dataclass(frozen=True)
-class Reader:
+class TitleReader:
     """A client needs this to read for itself: the titles as `tokens` int32 [items, L], and the encoder."""
 
     tokens: Tensor
     bert: Bert
 
     @classmethod
-    def open(cls, folder: Path, texts: Sequence[str], pooling: str, max_tokens: int) -> Reader:
+    def open(cls, folder: Path, texts: Sequence[str], pooling: str, max_tokens: int) -> TitleReader:
         """Read titles by the tokenizer of `folder`, padded to the longest.
 
         Raises `InputError` for a folder that is no usable BERT, and for `max_tokens` beyond its positions.

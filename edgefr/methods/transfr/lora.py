@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from edgefr.config import random_streams as purposes
-from edgefr.methods.transfr.bert import Bert, Reader
+from edgefr.methods.transfr.bert import Bert, TitleReader
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 from export.batches import Batch, One
@@ -50,7 +50,7 @@ class LoRATransFR(TransFR):
     def __init__(
         self,
         settings: TransFRSettings,
-        reader: Reader,
+        reader: TitleReader,
         text: Tensor | None,
         local_epochs: int,
         source: Tensor | None = None,

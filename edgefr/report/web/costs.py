@@ -14,7 +14,7 @@ from edgefr.report.small_groups import FEW
 from edgefr.report.verdict import ranked, ranking_of
 from edgefr.report.web.chart import Axis
 from edgefr.report.web.facts import Facts
-from edgefr.report.web.section import Drawn, Part, Section, Table, graded, heading, text
+from edgefr.report.web.section import Drawn, ReportTable, Section, SectionPart, graded, heading, text
 from edgefr.report.web.section import facts as told
 
 GRADES = {
@@ -63,12 +63,12 @@ def section(facts: Facts) -> Section | None:
         _known(fleet),
         text(first) if first else None,
         *([heading("The whole run, all devices together"), told(totals)] if totals else []),
-        Part("panels", panels),
+        SectionPart("panels", panels),
     ]
     return Section.of("costs", "What does it cost the devices?", parts)
 
 
-def _table(fleet: dict[str, Any]) -> Part | None:
+def _table(fleet: dict[str, Any]) -> SectionPart | None:
     """Return a row per device class, without columns in which all are the same."""
     classes, left = fleet["classes"], _same(fleet)
     axes = {quantity: _axis(fleet, quantity, unit) for quantity, (unit, _) in DRAWN.items()}
@@ -86,7 +86,7 @@ def _table(fleet: dict[str, Any]) -> Part | None:
         cells["known from"] = graded(_grade(row))
         rows.append({name: cell for name, cell in cells.items() if name not in left})
     title, left_aligned = "What a round costs, by device class", ("device class", "known from")
-    return Table(title, rows, left_aligned, classes=list(classes), look="strips").part
+    return ReportTable(title, rows, left_aligned, classes=list(classes), look="strips").part
 
 
 def _same(fleet: dict[str, Any]) -> dict[str, str]:
@@ -104,7 +104,7 @@ def _same(fleet: dict[str, Any]) -> dict[str, str]:
     return out
 
 
-def _known(fleet: dict[str, Any]) -> Part:
+def _known(fleet: dict[str, Any]) -> SectionPart:
     """Say what is the same on every class, and how well figures are known."""
     same, mode = [said for said in _same(fleet).values() if said], fleet.get("cost", {}).get("mode")
     first = f"The same on every class: {', '.join(same)}. " if same else ""
@@ -112,7 +112,7 @@ def _known(fleet: dict[str, Any]) -> Part:
     return text(Markup("{}" + KNOWN).format(first, grades, f" Step times: {mode}." if mode else ""), "note")
 
 
-def _panel(row: dict[str, Any], bundle: dict[str, Any], how: str) -> list[Part | None]:
+def _panel(row: dict[str, Any], bundle: dict[str, Any], how: str) -> list[SectionPart | None]:
     """Return all that is known of one device class."""
     facts = [(name, f"{row[name]:,}") for name in ("clients", "invited")]
     facts.append(("contributed", f"{row['contributed']:,} ({share(row)})"))
@@ -125,7 +125,7 @@ def _panel(row: dict[str, Any], bundle: dict[str, Any], how: str) -> list[Part |
         ends = {q: "–" if found is None else short(found[q]) for q in ("p10", "p50", "p90")}
         made = "; ".join(f"{name}: {kind}" for name, kind in row.get("evidence", {}).get(quantity, {}).items())
         rows.append({"of a round": words, **ends, "made of": f"{made}{'counted' if quantity == 'bytes' else ''}"})
-    return [told(facts), Table("of a round", rows, ("of a round", "made of")).part]
+    return [told(facts), ReportTable("of a round", rows, ("of a round", "made of")).part]
 
 
 def share(row: dict[str, Any]) -> str:

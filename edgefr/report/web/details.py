@@ -12,7 +12,7 @@ from edgefr.report.sessions import group_table
 from edgefr.report.tables import bundle_table, metric_table, transfer_table, warnings
 from edgefr.report.verdict import FULL, ranked, ranking_of
 from edgefr.report.web.facts import Facts
-from edgefr.report.web.section import Part, Section, sheet, text
+from edgefr.report.web.section import Section, SectionPart, sheet, text
 from edgefr.report.web.section import facts as told
 
 SHADES = 5
@@ -35,7 +35,7 @@ def blocks(facts: Facts) -> Section | None:
         return None
     names = [block["name"] for block in summary["blocks"]]
     matrices = [_matrix(mask, summary["continual"][mask], names) for mask in MASKS]
-    parts = [sheet(block_table(summary), "untitled"), Part("matrices", matrices)]
+    parts = [sheet(block_table(summary), "untitled"), SectionPart("matrices", matrices)]
     return Section.of("blocks", "What is kept over time?", parts)
 
 

@@ -9,7 +9,7 @@ from edgefr.report.small_groups import FEW, FEWEST, WHY
 from edgefr.report.verdict import ranked, ranking_of
 from edgefr.report.web.chart import Axis
 from edgefr.report.web.facts import Facts
-from edgefr.report.web.section import ROOMY, Drawn, Section, Table, folded, sheet, text
+from edgefr.report.web.section import ROOMY, Drawn, ReportTable, Section, folded, sheet, text
 from edgefr.report.web.section import facts as told
 
 
@@ -27,7 +27,7 @@ def section(facts: Facts) -> Section | None:
     why = f" {WHY[0].upper()}{WHY[1:]}." if any(row.get("few") for row in classes.values()) else ""
     worth, at = ranked(metric, how), axis.place(overall["mean"])
     rows = [_row(row, cells[name], worth, axis, at) for name, row in classes.items()]
-    table = Table(f"{worth} by device class", rows, ["device class"], classes=list(classes), look=ROOMY)
+    table = ReportTable(f"{worth} by device class", rows, ["device class"], classes=list(classes), look=ROOMY)
     parts = [
         text(_sentence(worth, overall, classes)),
         table.part,

@@ -14,7 +14,18 @@ from edgefr.report.bundles import by_default
 from edgefr.report.web.answers import capitals, number
 from edgefr.report.web.chart import Axis, short
 from edgefr.report.web.facts import Facts
-from edgefr.report.web.section import Drawn, Part, Section, Table, command, folded, heading, listed, text, yes_no
+from edgefr.report.web.section import (
+    Drawn,
+    ReportTable,
+    Section,
+    SectionPart,
+    command,
+    folded,
+    heading,
+    listed,
+    text,
+    yes_no,
+)
 from edgefr.report.web.section import facts as told
 from privacy.example_plan import render_examples
 from privacy.report import MEANINGLESS
@@ -73,9 +84,9 @@ def section(facts: Facts) -> Section | None:
         text(first, "big"),
         *map(text, others),
         heading("Who is protected from whom"),
-        Table("Who is protected from whom", rows, ("from", "protected?", "why")).part,
+        ReportTable("Who is protected from whom", rows, ("from", "protected?", "why")).part,
         heading("Epsilon, of four kinds that are never compared with each other"),
-        Part("epsilons", _epsilons(report, audit)),
+        SectionPart("epsilons", _epsilons(report, audit)),
         heading("What attacks reached"),
         *_attacks(facts),
         heading("What is not covered"),
@@ -89,7 +100,7 @@ def section(facts: Facts) -> Section | None:
     return Section.of("privacy", "What is the privacy worth?", parts)
 
 
-def _attacks(facts: Facts) -> list[Part | None]:
+def _attacks(facts: Facts) -> list[SectionPart | None]:
     """Return what attacks on the run reached beside guessing, or how to attack it."""
     audit = facts.audit
     made = [row for row in audit["attacks"] if not row.get("note")] if audit else []
@@ -97,7 +108,7 @@ def _attacks(facts: Facts) -> list[Part | None]:
         return [text(NOT_AUDITED.format(facts.name))]
     verdict = f"{capitals(audit['verdict'])}. The attacker is {audit['attacker']}."
     left = "".join(f" {row['attack']} was not made: {row['note']}." for row in audit["attacks"] if row.get("note"))
-    table = Table("Attacks beside guessing", [_attack(row) for row in made], WORDS, look="strips").part
+    table = ReportTable("Attacks beside guessing", [_attack(row) for row in made], WORDS, look="strips").part
     return [text(verdict), table, text(COIN + left, "note")]
 
 

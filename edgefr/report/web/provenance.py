@@ -11,7 +11,7 @@ from edgefr.data.datasets import GIVEN
 from edgefr.report.tables import engine_line
 from edgefr.report.web import section as parts
 from edgefr.report.web.facts import Facts
-from edgefr.report.web.section import Part, Section, heading, text
+from edgefr.report.web.section import Section, SectionPart, heading, text
 
 IN_PYTHON = Markup(
     "The data set was handed over in Python, so the run is made again there: <code>edgefr.simulate("
@@ -44,12 +44,12 @@ def section(facts: Facts) -> Section:
         parts.facts(s["versions"].items()),
         heading("Digests (sha256)"),
         parts.digests(facts.digests()),
-        parts.folded("The whole experiment, with every default", [Part("command", facts.experiment, "plain")]),
+        parts.folded("The whole experiment, with every default", [SectionPart("command", facts.experiment, "plain")]),
     ]
     return Section.of("again", "How was this made, and how to make it again?", found)
 
 
-def _again(facts: Facts, generated: bool) -> list[Part]:
+def _again(facts: Facts, generated: bool) -> list[SectionPart]:
     if facts.summary["data"] == GIVEN:
         return [text(IN_PYTHON.format(facts.name))]
     where = Markup("In the folder that holds <code>{}</code>{}:").format(facts.name, "" if generated else WITH_DATA)

@@ -12,7 +12,7 @@ from edgefr.report.small_groups import FEW, FEWEST
 from edgefr.report.web.chart import Axis, Chart, Line, Point, line, short
 from edgefr.report.web.costs import FAILURES
 from edgefr.report.web.facts import Facts
-from edgefr.report.web.section import ROOMY, Part, Section, Table, chart, heading, text
+from edgefr.report.web.section import ROOMY, ReportTable, Section, SectionPart, chart, heading, text
 from edgefr.report.web.section import facts as told
 
 STAGES = {"downloaded": "had downloaded", "trained": "had trained", "uploaded": "had uploaded", "lost": "were lost"}
@@ -66,7 +66,7 @@ def section(facts: Facts) -> Section | None:
 
 def _by_class(
     happened: Sequence[Mapping[str, Any]], classes: Mapping[str, str], start: float, x: Axis
-) -> list[Part | None]:
+) -> list[SectionPart | None]:
     """Return the round of every class of which a device started; nothing where events do not name classes."""
     found: dict[str, dict[str, list[float]]] = {}
     devices: dict[str, set[int]] = {}
@@ -78,8 +78,8 @@ def _by_class(
     if not own:
         return []
     rows = [_class_round(classes[name], len(devices[name]), found[name], x) for name in own]
-    table = Table("The round by device class", rows, ["device class"], classes=own, look=ROOMY)
-    legend = Part("legend", ("downloading", "training", "uploading"))
+    table = ReportTable("The round by device class", rows, ["device class"], classes=own, look=ROOMY)
+    legend = SectionPart("legend", ("downloading", "training", "uploading"))
     return [heading("The same round by device class"), text(HALF, "note"), table.part, legend]
 
 

@@ -21,16 +21,16 @@ class Section:
 
     name: str
     title: str
-    parts: Sequence[Part]
+    parts: Sequence[SectionPart]
 
     @classmethod
-    def of(cls, name: str, title: str, parts: Iterable[Part | None]) -> Section:
+    def of(cls, name: str, title: str, parts: Iterable[SectionPart | None]) -> Section:
         """Return a section of parts; None among them is left out."""
         return cls(name, title, [part for part in parts if part is not None])
 
 
 @dataclass(frozen=True)
-class Part:
+class SectionPart:
     """A part belongs to a section: `kind` says how `of` is shown, `look` is a class of the style, or a title."""
 
     kind: str
@@ -49,7 +49,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Table(Sheet):
+class ReportTable(Sheet):
     """This table may have cells that are drawn. `classes`: the device class of each row, which can be marked."""
 
     rows: Sequence[Mapping[str, Any]]
@@ -57,54 +57,54 @@ class Table(Sheet):
     look: str = ""
 
     @property
-    def part(self) -> Part | None:
+    def part(self) -> SectionPart | None:
         """Return the table as a part, its title for those who do not see it; None where it has no rows."""
-        return Part("sheet", self) if self.rows else None
+        return SectionPart("sheet", self) if self.rows else None
 
 
-def text(words: str, look: str = "") -> Part:
+def text(words: str, look: str = "") -> SectionPart:
     """Return a paragraph: `note` is smaller, `big` is larger."""
-    return Part("text", words, look)
+    return SectionPart("text", words, look)
 
 
-def heading(words: str) -> Part:
-    return Part("heading", words)
+def heading(words: str) -> SectionPart:
+    return SectionPart("heading", words)
 
 
-def sheet(found: Sheet, look: str = "titled") -> Part:
+def sheet(found: Sheet, look: str = "titled") -> SectionPart:
     """Return a table of the terminal; its title is seen where it is `titled`."""
-    return Part("sheet", found, look)
+    return SectionPart("sheet", found, look)
 
 
-def facts(rows: Iterable[tuple[str, object]]) -> Part:
+def facts(rows: Iterable[tuple[str, object]]) -> SectionPart:
     """Return names and values, side by side."""
-    return Part("facts", list(rows))
+    return SectionPart("facts", list(rows))
 
 
-def digests(rows: Iterable[tuple[str, str]]) -> Part:
-    return Part("digests", list(rows))
+def digests(rows: Iterable[tuple[str, str]]) -> SectionPart:
+    return SectionPart("digests", list(rows))
 
 
-def command(words: str) -> Part:
-    return Part("command", words)
+def command(words: str) -> SectionPart:
+    return SectionPart("command", words)
 
 
-def listed(lines: Iterable[str]) -> Part:
-    return Part("list", list(lines))
+def listed(lines: Iterable[str]) -> SectionPart:
+    return SectionPart("list", list(lines))
 
 
-def chart(drawn: Chart) -> Part:
-    return Part("chart", drawn)
+def chart(drawn: Chart) -> SectionPart:
+    return SectionPart("chart", drawn)
 
 
-def image(source: str, words: str) -> Part:
+def image(source: str, words: str) -> SectionPart:
     """Return a picture; `words`: what it shows, for those who do not see it."""
-    return Part("image", source, words)
+    return SectionPart("image", source, words)
 
 
-def folded(summary: str, parts: Iterable[Part | None]) -> Part:
+def folded(summary: str, parts: Iterable[SectionPart | None]) -> SectionPart:
     """Return parts that are shown when their summary is chosen."""
-    return Part("folded", [part for part in parts if part is not None], summary)
+    return SectionPart("folded", [part for part in parts if part is not None], summary)
 
 
 def yes_no(value: bool) -> Markup:

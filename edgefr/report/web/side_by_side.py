@@ -26,9 +26,9 @@ from edgefr.report.web.page import page
 from edgefr.report.web.section import (
     ROOMY,
     Drawn,
-    Part,
+    ReportTable,
     Section,
-    Table,
+    SectionPart,
     chart,
     command,
     digests,
@@ -120,8 +120,8 @@ def _overview(every: Sequence[Facts], names: Sequence[str]) -> Section:
     command = _compare(every)
     tested = NOT_TESTED if command is None else TESTED.format(command)
     parts = [
-        Table("Runs side by side", learned, ("run", "learning helped?"), look=ROOMY).part,
-        Table("Privacy and costs side by side", spent, ("run",)).part,
+        ReportTable("Runs side by side", learned, ("run", "learning helped?"), look=ROOMY).part,
+        ReportTable("Privacy and costs side by side", spent, ("run",)).part,
         None if len(alike) == 1 and len(metrics) <= 1 else text(UNLIKE, "warning"),
         text(Markup("{} {}").format(OWN, tested), "note"),
     ]
@@ -241,7 +241,7 @@ def _costs(every: Sequence[Facts], names: Sequence[str]) -> Section | None:
                 found = measured(fleet.get("classes", {}).get(kind, {}), quantity)
                 row[f"{words} of a round, {name}"] = "–" if found is None else short(found["p50"])
         rows.append(row)
-    table = Table("Medians by device class and run", rows, ("device class",)).part
+    table = ReportTable("Medians by device class and run", rows, ("device class",)).part
     note = text("Simulated; how well each figure is known stands in the page of each run.", "note")
     return Section.of("classes", "What do they cost the devices?", [table, note])
 
@@ -253,7 +253,7 @@ def _settings(every: Sequence[Facts], names: Sequence[str]) -> Section:
         return Section.of("settings", SETTINGS, [text("In nothing: their experiments are the same.")])
     code = Markup("<code>{}</code>")
     rows = [{"setting": code.format(field)} | dict(zip(names, values, strict=True)) for field, values in found]
-    return Section.of("settings", SETTINGS, [Table("Settings that differ", rows, ("setting", *names)).part])
+    return Section.of("settings", SETTINGS, [ReportTable("Settings that differ", rows, ("setting", *names)).part])
 
 
 def _differences(every: Sequence[Facts]) -> list[tuple[str, list[str]]]:
@@ -286,7 +286,7 @@ def _verdicts(every: Sequence[Facts], names: Sequence[str]) -> Section | None:
 
 def _again(every: Sequence[Facts], names: Sequence[str]) -> Section:
     """Return protocol, command and digests of each run."""
-    found: list[Part] = []
+    found: list[SectionPart] = []
     for facts, name in zip(every, names, strict=True):
         found += [heading(name), command(again.command(facts)), text(facts.summary["protocol"], "note")]
         found.append(folded("Digests (sha256)", [digests(facts.digests())]))

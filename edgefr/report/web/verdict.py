@@ -7,7 +7,7 @@ from markupsafe import Markup
 from edgefr.report.verdict import Verdict, every_verdict
 from edgefr.report.web.chart import Axis
 from edgefr.report.web.facts import Facts
-from edgefr.report.web.section import ROOMY, Drawn, Part, Section, Table, folded, text, yes_no
+from edgefr.report.web.section import ROOMY, Drawn, ReportTable, Section, SectionPart, folded, text, yes_no
 
 WHEN = (
     "Learning helped where the model is better than the same model before any round, than chance and than every "
@@ -30,7 +30,7 @@ def section(facts: Facts) -> Section | None:
     return Section.of("verdict", "Does learning help?", parts)
 
 
-def beside(one: Verdict, several: bool) -> list[Part | None]:
+def beside(one: Verdict, several: bool) -> list[SectionPart | None]:
     """Return one model beside what needs no learning: differences on one axis, zero among them."""
     where = f", on {one.split}" if several else ""
     says = Markup("<strong>The model after {}{}: {}.</strong> {}: {:.4f}")
@@ -49,5 +49,5 @@ def beside(one: Verdict, several: bool) -> list[Part | None]:
         }
         for row in one.known
     ]
-    table = Table(f"{one.stage} beside what needs no learning", rows, ("compared with", "better?"), look=ROOMY)
+    table = ReportTable(f"{one.stage} beside what needs no learning", rows, ("compared with", "better?"), look=ROOMY)
     return [text(says.format(one.stage, where, one.words, one.measure, one.value), "says"), table.part]

@@ -20,7 +20,7 @@ from pathlib import Path
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from edge.connection import ENROL, RELEASE, TASK, Task
+from edge.connection import ENROL, RELEASE, TASK, RoundTask
 from edge.device import Device
 from edge.identity import Identity, opened_code
 from edge.interaction_file import check_work, read_stream
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Seat:
+class NodeDevice:
     """This is what a SuperNode was told of its device."""
 
     bundle: Path
@@ -42,7 +42,7 @@ class Seat:
     code: str | None
 
     @classmethod
-    def of(cls, context: Context) -> Seat:
+    def of(cls, context: Context) -> NodeDevice:
         told = {name: str(value) for name, value in context.node_config.items()}
         missing = sorted({"bundle", "state", "interactions"} - told.keys())
         if missing:
@@ -54,7 +54,7 @@ class Seat:
 def identify(message: Message, context: Context) -> Message:
     """Prove whose device this is: by a known key, or by a new key and a one-time code."""
     try:
-        seat, session = Seat.of(context), str(message.content["asked"]["session"])
+        seat, session = NodeDevice.of(context), str(message.content["asked"]["session"])
         identity, said = Identity.made(seat.state), ConfigRecord()
         if identity.record.user is None and seat.code is not None:
             said["code"] = opened_code(seat.code)[0]
@@ -70,14 +70,14 @@ def identify(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """Do a round's work from the server's update, and answer with the release; after the last round with none."""
     try:
-        asked, seat = message.content["task"], Seat.of(context)
+        asked, seat = message.content["task"], NodeDevice.of(context)
         identity = Identity.of(seat.state)
         if identity.record.user is None:
             identity = identity.enrolled(str(asked["user"]), None)
         user = None if Store(seat.state).exists else identity.record.user
         device = Device(seat.bundle, seat.state, user=user)
         content = message.content["update"]["file"].numpy().tobytes()
-        task = Task(int(asked["round"]), content, bool(asked["done"]))
+        task = RoundTask(int(asked["round"]), content, bool(asked["done"]))
         catch_up(device, task, "Flower's server")
         if task.done:
             return Message(RecordDict(), reply_to=message)

@@ -22,10 +22,10 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from edge.connection import ENROL, RELEASE, TASK, Task
+from edge.connection import ENROL, RELEASE, TASK, RoundTask
 from edge.records import MOST_ROUNDS
 from edge.update import ClientUpdate
-from edgefr.serving.admission import Gate, Refused, check_body, reading
+from edgefr.serving.admission import Gate, RequestRefused, check_body, reading
 from edgefr.serving.broker import RoundBroker
 from edgefr.serving.flower.client import enrolment
 from edgefr.serving.keys import Keys
@@ -80,7 +80,7 @@ class Sent:
 
     node: int
     user: str | None = None
-    task: Task | None = None
+    task: RoundTask | None = None
 
 
 @dataclass
@@ -146,14 +146,14 @@ class Nodes:
                 continue
             try:
                 self._heard(sent, answer)
-            except (Refused, InputError) as error:
+            except (RequestRefused, InputError) as error:
                 self.broker.refuse()
                 log.warning("node %s is refused: %s", sent.node, error)
 
     def _heard(self, sent: Sent, answer: Message) -> None:
-        """Take a node's identity or release. Raises `Refused`, or `InputError` for a code.
+        """Take a node's identity or release. Raises `RequestRefused`, or `InputError` for a code.
 
-        Any error while its bytes are read is `Refused`; other errors end the server.
+        Any error while its bytes are read is `RequestRefused`; other errors end the server.
         """
         with reading("not an answer of a device"):
             if answer.has_error() or "said" not in answer.content:

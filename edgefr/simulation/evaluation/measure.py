@@ -40,7 +40,7 @@ MOST_USERS = 100_000
 
 
 @dataclass(frozen=True)
-class Asked:
+class MeasurementPlace:
     """This says what is measured: the model of a `stage` (or a reference), learned on `after`, and the round.
 
     The round is that of a learning curve (None: the model that the stage ended with).
@@ -51,7 +51,7 @@ class Asked:
     round: int | None = None
 
 
-def _head(of: Asked, on: str, which: Which, ranking: str, mask: str) -> Head:
+def _head(of: MeasurementPlace, on: str, which: Which, ranking: str, mask: str) -> Head:
     """Return what all rows of one question have: whose model, on what, and how it was asked."""
     head: Head = {"after": of.after, "on": on, "stage": of.stage, "group": "all", "which": which}
     return {**head, "ranking": ranking, "mask": mask, "round": of.round}
@@ -74,7 +74,9 @@ class Measurements:
     users: dict[tuple[str, str, str], Tested] = field(default_factory=dict)
     seconds: float = 0.0
 
-    def candidates(self, of: Asked, split: Split, score: Scorer, which: Which, full: bool = True) -> dict[str, float]:
+    def candidates(
+        self, of: MeasurementPlace, split: Split, score: Scorer, which: Which, full: bool = True
+    ) -> dict[str, float]:
         """Ask for the single held-out item of every user among sampled candidates and, `full`, among the whole pool.
 
         A point of a learning curve is measured on a sample of users and by one ranking, `evaluation.curve_ranking`.
@@ -93,7 +95,7 @@ class Measurements:
                 self._rank(of, split, score, which, "full", users)
         return found
 
-    def validation(self, of: Asked, block: Block, score: Scorer) -> dict[str, float]:
+    def validation(self, of: MeasurementPlace, block: Block, score: Scorer) -> dict[str, float]:
         """Measure a point of a block's learning curve: its validation items by full ranking, on sampled users."""
         with self._timed():
             users = self.sample(block.users("valid"), self.settings.curve_users, "curve users")
@@ -101,7 +103,7 @@ class Measurements:
             found = rank_lists(score, block.pool, users, block.valid.take(users), hidden, self.settings.k, named=named)
             return self._add(_head(of, block.name, "valid", "full", MASKS[0]), users, found)
 
-    def lists(self, of: Asked, after: Block, on: Block, score: Scorer) -> None:
+    def lists(self, of: MeasurementPlace, after: Block, on: Block, score: Scorer) -> None:
         """Ask a model of block `after` for the held-out items of block `on` by full ranking, under either mask.
 
         Users of a later block are known from earlier ones, or new.
@@ -119,7 +121,7 @@ class Measurements:
                 found |= self._beyond(head, after, (users, found), score, hidden)
                 self._add(head, users, found, groups)
 
-    def groups(self, of: Asked, split: Split, groups: Groups) -> None:
+    def groups(self, of: MeasurementPlace, split: Split, groups: Groups) -> None:
         """Add rows of groups of the users whom `candidates` tested, by name: bool [users of the test] each."""
         _, found = self.users[of.stage, split.name, "sampled"]
         head = _head(of, split.name, "test", "sampled", NOTHING)
@@ -183,7 +185,13 @@ class Measurements:
     # --- writing --------------------------------------------------------------------------------------------------
 
     def _rank(
-        self, of: Asked, split: Split, score: Scorer, which: Which, ranking: Literal["sampled", "full"], users: Users
+        self,
+        of: MeasurementPlace,
+        split: Split,
+        score: Scorer,
+        which: Which,
+        ranking: Literal["sampled", "full"],
+        users: Users,
     ) -> dict[str, float]:
         found = evaluate(score, split, which, ranking, users=users).per_user(self.settings.k, self.settings.metrics)
         mask = MASKS[1] if ranking == "full" and not split.repeats else NOTHING

@@ -38,7 +38,7 @@ class InTiles(Protocol):
 
 
 @dataclass(frozen=True)
-class Unknown:
+class TiedScorer:
     """This is the scorer of a model that knows nothing of any item that is asked for: all of them are tied.
 
     `evaluate` gives every rank the same probability, and metrics are what is expected. `order` is a scorer, which lists
@@ -93,7 +93,7 @@ def evaluate(
 
     Full ranking leaves out the user's own train items and, when testing, the validation item; nothing where the
     split's targets may be repeats (`Split.repeats`). Ties count against the held-out item, and so does a NaN score
-    of its own; other items with a NaN score rank last. What is `Unknown` is tied, and metrics are
+    of its own; other items with a NaN score rank last. What is `TiedScorer` is tied, and metrics are
     expectations. `users` restricts who is evaluated; `chunk` users are scored in one call (default: at most 1024,
     fewer for large pools). Raises `InputError` when a user has nothing held out or nobody is left.
 
@@ -109,7 +109,7 @@ def evaluate(
     candidates = split.valid_candidates if which == "valid" else split.test_candidates
     width = candidates.shape[1] if ranking == "sampled" else len(split.pool)
     chunk = chunk or users_at_once(width)
-    tied = isinstance(score, Unknown)
+    tied = isinstance(score, TiedScorer)
     score = _alike(width) if tied else score
     if ranking == "full" and width > TILE and isinstance(score, InTiles) and score.in_tiles(asked[:1]) is not None:
         return Ranking(asked, _ranks_in_tiles(score, split, asked, which, progress))

@@ -9,7 +9,7 @@ from edge.ragged import Ragged
 from edgefr.config import random_streams as purposes
 from edgefr.data.splits.sessions import Sessions
 from edgefr.data.splits.split import Items, Split, Task, Which
-from edgefr.simulation.evaluation.ranking import Scorer, Unknown, columns
+from edgefr.simulation.evaluation.ranking import Scorer, TiedScorer, columns
 from privacy import keyed
 
 
@@ -87,9 +87,9 @@ def random(seed: int, split: Task) -> Scorer:
     return score
 
 
-def unknown(seed: int, split: Task) -> Unknown:
+def unknown(seed: int, split: Task) -> TiedScorer:
     """Score as a model that knows no item of the split: all are tied, and its lists are those of chance."""
-    return Unknown(random(seed, split))
+    return TiedScorer(random(seed, split))
 
 
 def ties_by_chance(score: Scorer, seed: int, split: Split) -> Scorer:

@@ -49,7 +49,7 @@ Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Number = Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
-class Terms(Record):
+class LedgerTerms(Record):
     """This is what a ledger of the lineage's clients has to know."""
 
     delta: float = Field(gt=0, lt=1, description="delta of (epsilon, delta)")
@@ -67,7 +67,7 @@ class Begun(Record):
     ledger: Sha256 | None = Field(description="sha256 of the run's own ledger.parquet; null: it has none")
     round: Number = Field(description="rounds behind the run's own tensors")
     clients: Number = Field(description="clients of the run")
-    terms: Terms | None = Field(description="what their ledger has to know; null: nothing is guaranteed")
+    terms: LedgerTerms | None = Field(description="what their ledger has to know; null: nothing is guaranteed")
 
 
 class Opened(Grown):

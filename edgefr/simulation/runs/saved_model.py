@@ -38,7 +38,7 @@ from privacy.files import write_atomic, write_json
 Ints = npt.NDArray[np.int64]
 
 if TYPE_CHECKING:
-    from edgefr.methods.transfr.bert import Reader
+    from edgefr.methods.transfr.bert import TitleReader
     from edgefr.simulation.stages.stage import Running
 
 
@@ -213,11 +213,11 @@ def _program(run: RunFolder, experiment: Experiment, tensors: dict[str, torch.Te
     return restricted(made, experiment.privacy.tensors)
 
 
-def reader_of(run: RunFolder, experiment: Experiment, tensors: dict[str, torch.Tensor]) -> Reader:
+def reader_of(run: RunFolder, experiment: Experiment, tensors: dict[str, torch.Tensor]) -> TitleReader:
     """Return what clients of the run read for themselves: the titles' tokens as they were, and the encoder."""
-    from edgefr.methods.transfr.bert import Bert, Reader
+    from edgefr.methods.transfr.bert import Bert, TitleReader
 
-    return Reader(tensors["frozen.tokens"], Bert.open(run.path / "encoder", experiment.encoder.encode.pooling))
+    return TitleReader(tensors["frozen.tokens"], Bert.open(run.path / "encoder", experiment.encoder.encode.pooling))
 
 
 def fleet_of(run: RunFolder, saved: Saved) -> Fleet:

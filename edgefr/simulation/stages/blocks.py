@@ -28,7 +28,7 @@ from edgefr.methods.f3crec.block_strategy import BlockEnd
 from edgefr.methods.f3crec.memory import ITEMS, ReplayMemory
 from edgefr.metrics.settings import UNLEARNED
 from edgefr.simulation.evaluation import references
-from edgefr.simulation.evaluation.measure import Asked
+from edgefr.simulation.evaluation.measure import MeasurementPlace
 from edgefr.simulation.evaluation.ranking import Scorer
 from edgefr.simulation.stages.leave_one_out import untrained
 from edgefr.simulation.stages.stage import Stage
@@ -45,7 +45,7 @@ def over_blocks(experiment: Experiment, prepared: Prepared) -> tuple[Stage, ...]
     The rounds of block t are numbered from t times the rounds of a block.
     """
     rounds, patience = experiment.rounds, experiment.continual.patience
-    return tuple(Learned(block, rounds, at * rounds, patience) for at, block in enumerate(prepared.blocks))
+    return tuple(BlockStage(block, rounds, at * rounds, patience) for at, block in enumerate(prepared.blocks))
 
 
 def previous_of(
@@ -67,7 +67,7 @@ def previous_of(
 
 
 @dataclass(frozen=True)
-class Learned(Stage):
+class BlockStage(Stage):
     """This stage is one block, from what the block before handed on to its tests and to what its clients remember."""
 
     task: Block
@@ -85,7 +85,7 @@ class Learned(Stage):
         return joined(self.task.past, self.task.train)
 
     def validate(self, run: Running, model: Model) -> dict[str, float]:
-        asked = Asked(run.stages[0], self.task.name, run.position.round)
+        asked = MeasurementPlace(run.stages[0], self.task.name, run.position.round)
         return run.measured.validation(asked, self.task, self._scorer(run, model))
 
     def unlearned(self, run: Running, model: Model) -> None:
@@ -173,7 +173,7 @@ class Learned(Stage):
 
     def _test(self, run: Running, name: str, score: Callable[[Block], Scorer], blocks: tuple[Block, ...]) -> None:
         for on in blocks:
-            run.measured.lists(Asked(name, self.task.name), self.task, on, score(on))
+            run.measured.lists(MeasurementPlace(name, self.task.name), self.task, on, score(on))
 
     def _scorer(self, run: Running, model: Model, on: Block | None = None) -> Scorer:
         """Return the model's scores for users who have had everything so far, but for what block `on` asks about."""

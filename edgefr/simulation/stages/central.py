@@ -15,7 +15,7 @@ from edgefr.experiment.experiment import Experiment
 from edgefr.methods.central.references import Draws, Turn, turns
 from edgefr.metrics.settings import EvaluationSection
 from edgefr.simulation.evaluation import references
-from edgefr.simulation.evaluation.measure import Asked
+from edgefr.simulation.evaluation.measure import MeasurementPlace
 from edgefr.simulation.evaluation.ranking import Scorer
 from edgefr.simulation.stages.leave_one_out import Local, split_references
 from edgefr.simulation.stages.stage import Stage
@@ -79,7 +79,7 @@ class Central(Local):
         return found[self.settings.judge]
 
     def validate(self, run: Running, model: Model) -> dict[str, float]:
-        asked = Asked(run.stages[self.of.model], self.task.name, run.position.round)
+        asked = MeasurementPlace(run.stages[self.of.model], self.task.name, run.position.round)
         return run.measured.candidates(asked, self.task, run.scorer(model, self.task, self.cold), "valid", full=False)
 
     def end(self, run: Running, model: Model, progress: Progress | None) -> Model:
@@ -92,7 +92,7 @@ class Central(Local):
     def _tested(self, run: Running, split: Split, score: Scorer) -> None:
         """Test a model on a split; the first one there beside what needs no learning."""
         test = replace(self, task=split)._test
-        test(run, Asked(run.stages[self.of.model], self.learned_on), score)
+        test(run, MeasurementPlace(run.stages[self.of.model], self.learned_on), score)
         if self.of.model == 0:
             for name, other in split_references(split, run.prepared.text, run.experiment.seed).items():
-                test(run, Asked(name, split.name), other)
+                test(run, MeasurementPlace(name, split.name), other)

@@ -20,7 +20,7 @@ from edgefr.engine.work import Clients
 from edgefr.metrics.settings import CONTEXT, UNLEARNED, UNLEARNED_IN_CONTEXT, EvaluationSection
 from edgefr.simulation.evaluation import references
 from edgefr.simulation.evaluation.hybrid import hybrid
-from edgefr.simulation.evaluation.measure import Asked
+from edgefr.simulation.evaluation.measure import MeasurementPlace
 from edgefr.simulation.evaluation.ranking import Scorer
 from edgefr.simulation.stages.stage import Stage
 from export.given import Given
@@ -53,7 +53,7 @@ class Rounds(Stage):
         return np.flatnonzero(self.task.train.counts > 1), whole_sequences(run, self.task)
 
     def validate(self, run: Running, model: Model) -> dict[str, float]:
-        asked = Asked(run.stages[0], self.task.name, run.position.round)
+        asked = MeasurementPlace(run.stages[0], self.task.name, run.position.round)
         score = run.scorer(model, self.task, self.task.train)
         return run.measured.candidates(asked, self.task, score, "valid", full=False)
 
@@ -98,22 +98,24 @@ class Local(Stage):
         return {}
 
     def unlearned(self, run: Running, model: Model) -> None:
-        self._test(run, Asked(UNLEARNED, self.task.name), *self._cold_scorers(run, model))
+        self._test(run, MeasurementPlace(UNLEARNED, self.task.name), *self._cold_scorers(run, model))
         if self._meets_context(run):
-            self._test(run, Asked(UNLEARNED_IN_CONTEXT, self.task.name), *self._scorers(run, model, self.known))
+            self._test(
+                run, MeasurementPlace(UNLEARNED_IN_CONTEXT, self.task.name), *self._scorers(run, model, self.known)
+            )
 
     def end(self, run: Running, model: Model, progress: Progress | None) -> Model:
         if progress is not None:
             progress("measure", self.number, self.splits, self.task.name)
         self._untrained(run)
-        self._test(run, Asked(run.stages[0], self.learned_on), *self._cold_scorers(run, model))
+        self._test(run, MeasurementPlace(run.stages[0], self.learned_on), *self._cold_scorers(run, model))
         if self._meets_context(run):
-            self._test(run, Asked(CONTEXT, self.task.name), *self._scorers(run, model, self.known))
+            self._test(run, MeasurementPlace(CONTEXT, self.task.name), *self._scorers(run, model, self.known))
         if len(run.stages) > 1:
             model = run.personal(self.task, model, self.before + 1 + self.number)
-            self._test(run, Asked(run.stages[1], self.task.name), *self._scorers(run, model, self.known))
+            self._test(run, MeasurementPlace(run.stages[1], self.task.name), *self._scorers(run, model, self.known))
         for name, score in self.references(run, "test").items():
-            self._test(run, Asked(name, self.task.name), score)
+            self._test(run, MeasurementPlace(name, self.task.name), score)
         if progress is not None:
             progress("measure", self.number + 1, self.splits, self.task.name)
         return model
@@ -162,7 +164,7 @@ class Local(Stage):
         newest = Ragged.from_sorted(users, self.task.held("valid"), len(known))
         return before, run.scorer(model, self.task, joined(known, newest))
 
-    def _test(self, run: Running, asked: Asked, score: Scorer, later: Scorer | None = None) -> None:
+    def _test(self, run: Running, asked: MeasurementPlace, score: Scorer, later: Scorer | None = None) -> None:
         """Measure on validation and test items; `later`: scores for the latter, where they differ."""
         run.measured.candidates(asked, self.task, score, "valid", full=False)
         run.measured.candidates(asked, self.task, score if later is None else later, "test")
@@ -170,7 +172,7 @@ class Local(Stage):
     def _untrained(self, run: Running) -> None:
         """Test the stages of the method's ablation that need no training."""
         for name, score in untrained(run, self.task, self.cold).items():
-            self._test(run, Asked(name, self.task.name), score)
+            self._test(run, MeasurementPlace(name, self.task.name), score)
 
 
 def untrained(run: Running, task: Task, context: Ragged) -> Mapping[str, Scorer]:

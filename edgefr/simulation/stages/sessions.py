@@ -37,7 +37,7 @@ from edgefr.fleet import FleetFile
 from edgefr.fleet.policies import POLICIES
 from edgefr.metrics.settings import UNLEARNED
 from edgefr.simulation.evaluation import references
-from edgefr.simulation.evaluation.measure import Asked
+from edgefr.simulation.evaluation.measure import MeasurementPlace
 from edgefr.simulation.evaluation.ranking import Scorer
 from edgefr.simulation.evaluation.repeats import had, repeats
 from edgefr.simulation.stages.leave_one_out import Local, split_references, untrained
@@ -224,9 +224,11 @@ class Met(Stage):
     def unlearned(self, run: Running, model: Model) -> None:
         for which in self.looked_at(run):
             score = self.score(run, model, which)
-            run.measured.candidates(Asked(UNLEARNED, self.task.name), self.task, score, which, full=which == "test")
+            run.measured.candidates(
+                MeasurementPlace(UNLEARNED, self.task.name), self.task, score, which, full=which == "test"
+            )
             if which == "test":
-                self._apart(run, Asked(UNLEARNED, self.task.name))
+                self._apart(run, MeasurementPlace(UNLEARNED, self.task.name))
 
     def looked_at(self, run: Running) -> tuple[Which, ...]:
         """Return the held-out sessions that are measured: of a search those of validation alone."""
@@ -235,7 +237,7 @@ class Met(Stage):
     def validate(self, run: Running, model: Model) -> dict[str, float]:
         """Measure validation and test sessions of the round, and first sessions where that is asked."""
         name, at = run.stages[0], run.position.round
-        asked, results = Asked(name, self.task.name, at), {}
+        asked, results = MeasurementPlace(name, self.task.name, at), {}
         for which in self.looked_at(run):
             score = self.score(run, model, which)
             results[which] = run.measured.candidates(asked, self.task, score, which, full=False)
@@ -255,9 +257,11 @@ class Met(Stage):
                 progress("measure", done, len(HELD), which)
             scores = {name: self.score(run, of, which) for name, of in models.items()}
             for name, score in {**scores, **self.references(run, which)}.items():
-                run.measured.candidates(Asked(name, self.task.name), self.task, score, which, full=which == "test")
+                run.measured.candidates(
+                    MeasurementPlace(name, self.task.name), self.task, score, which, full=which == "test"
+                )
                 if which == "test":
-                    self._apart(run, Asked(name, self.task.name))
+                    self._apart(run, MeasurementPlace(name, self.task.name))
         return model
 
     def references(self, run: Running, which: Which) -> dict[str, Scorer]:
@@ -277,7 +281,7 @@ class Met(Stage):
         plain = split_references(split, run.prepared.text, seed)
         return {**untrained(run, split, split.train), **plain, **ties}
 
-    def _apart(self, run: Running, asked: Asked) -> None:
+    def _apart(self, run: Running, asked: MeasurementPlace) -> None:
         """Test users whose target is a repeat of theirs ("seen"), and those whose target is new to them."""
         seen = repeats(self.task, self.sessions, "test").seen
         run.measured.groups(asked, self.task, {"seen": seen, "new": ~seen})

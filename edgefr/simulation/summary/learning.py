@@ -13,7 +13,7 @@ import numpy as np
 
 from edgefr.config import random_streams as purposes
 from edgefr.metrics.bootstrap import LEVEL, intervals
-from edgefr.report.verdict import UNTRAINED, Row, Verdict
+from edgefr.report.verdict import UNTRAINED, Verdict, VerdictRow
 from privacy import keyed
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def learning(
     means = np.mean([other.mean(axis=0) for other in values], axis=0)
     lines = np.stack([means, apart.mean, apart.low, apart.high], axis=1).tolist()
     against = [
-        Row(name, value, gain, *(end if np.isfinite(end) else None for end in ends))
+        VerdictRow(name, value, gain, *(end if np.isfinite(end) else None for end in ends))
         for name, (value, gain, *ends) in zip(others, lines, strict=True)
     ]
     own = [row for row in against if row.name in UNTRAINED]

@@ -16,7 +16,7 @@ LONGEST = 500
 """Characters of a parameter that any MLflow server takes."""
 
 
-class Kept(Log):
+class MlflowRun(Log):
     """This is a run at MLflow."""
 
     def __init__(self, client: Any, number: str) -> None:
@@ -46,7 +46,7 @@ class MLflow(Tracker):
         os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")
         import mlflow.tracking  # noqa: F401
 
-    def open(self, run: Run, settings: Mapping[str, str | float | bool]) -> Kept:
+    def open(self, run: Run, settings: Mapping[str, str | float | bool]) -> MlflowRun:
         from mlflow.entities import Param
         from mlflow.tracking import MlflowClient
 
@@ -56,7 +56,7 @@ class MLflow(Tracker):
         tags = {"edgefr.run": str(run.path), "mlflow.runName": run.path.name}
         made = client.create_run(number, tags=tags).info.run_id
         client.log_batch(made, params=[Param(_name(key), str(value)[:LONGEST]) for key, value in settings.items()])
-        return Kept(client, made)
+        return MlflowRun(client, made)
 
 
 def _name(name: str) -> str:

@@ -75,13 +75,13 @@ def tracked(names: Sequence[str], run: Run) -> Iterator[list[Callback]]:
     """
     settings = dict(_flat(read_values(run.experiment))) if names else {}
     with ExitStack() as stack:
-        told = [Told(tracker.name, tracker.open(run, settings)) for tracker in trackers_of(names)]
+        told = [TrackerCallback(tracker.name, tracker.open(run, settings)) for tracker in trackers_of(names)]
         for one in told:
             stack.callback(one.end, run)
         yield list(told)
 
 
-class Told:
+class TrackerCallback:
     """This callback tells one log of every round, and of the end."""
 
     def __init__(self, name: str, log: Log) -> None:

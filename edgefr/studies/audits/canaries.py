@@ -28,7 +28,7 @@ from export.program import LocalProgram, Phase, Tensors, TensorSpec
 from privacy.compress import Projection
 from privacy.noise_key import NoiseKey
 from privacy.noise_tests import Law
-from privacy.plan import Plan
+from privacy.plan import PrivacyPlan
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -177,7 +177,7 @@ class SumChannel(Channel):
 
     name = "sum"
 
-    def __init__(self, plan: Plan, specs: Mapping[str, TensorSpec], seed: int = 0):
+    def __init__(self, plan: PrivacyPlan, specs: Mapping[str, TensorSpec], seed: int = 0):
         self.plan, self.specs, self.seed, self.norm, self.clip = plan, specs, seed, plan.norm, plan.clip
         self.together, self.projects = True, plan.project
         noise = plan.noise
@@ -250,12 +250,12 @@ class RealSumChannel(SumChannel):
         return RealNoise()
 
 
-def quiet(plan: Plan) -> Plan:
+def quiet(plan: PrivacyPlan) -> PrivacyPlan:
     """Return a plan that clips as the plan clips, and adds no noise."""
     return replace(plan, noise=None, where="nowhere", at_least=1)
 
 
-def through(plan: Plan, updates: Floats, seed: int, numbers: Iterable[int]) -> Floats:
+def through(plan: PrivacyPlan, updates: Floats, seed: int, numbers: Iterable[int]) -> Floats:
     """Return what comes of uploads [C, width] in rounds `numbers`: their sums as the server gets them [rounds, width].
 
     Where the run projects, these are projected already: the projection is public and comes before the clip.

@@ -19,7 +19,7 @@ CHANGED = 4
 
 
 @dataclass(frozen=True)
-class Seen:
+class MeasuredChance:
     """This is what one measurement saw: a `figure` of `what`, and the `chance` of one so bad if all is right."""
 
     what: str

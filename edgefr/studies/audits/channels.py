@@ -26,7 +26,7 @@ from export.program import TensorSpec
 from privacy.compress import Projection
 from privacy.example_plan import ExamplePlan
 from privacy.noise_tests import Law
-from privacy.plan import Plan
+from privacy.plan import PrivacyPlan
 from privacy.prototypes import Prototypes
 
 BUNDLE = "0" * 64
@@ -39,7 +39,7 @@ class UploadChannel(Channel):
 
     name = "bytes"
 
-    def __init__(self, plan: Plan, release: ReleaseRecord, specs: Mapping[str, TensorSpec], seed: int = 0):
+    def __init__(self, plan: PrivacyPlan, release: ReleaseRecord, specs: Mapping[str, TensorSpec], seed: int = 0):
         self.specs, self.seed, self.norm, self.clip, self.projects = specs, seed, plan.norm, plan.clip, plan.project
         self.promised = plan.guarantees
         noise = plan.noise if plan.where == "each upload" else None

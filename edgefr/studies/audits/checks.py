@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from edgefr.studies.audits.canaries import Canary, Channel, Floats, SumChannel
-from edgefr.studies.audits.canary_rounds import CanaryRounds, Seen, planted
+from edgefr.studies.audits.canary_rounds import CanaryRounds, MeasuredChance, planted
 from edgefr.studies.audits.channels import MessageChannel, StepChannel, UploadChannel
 from privacy.accounting import composed
 from privacy.errors import InputError
@@ -68,12 +68,12 @@ class Check:
     of: tuple[type[Channel], ...]
     unit: str
     needs_noise: bool
-    look: Callable[[CanaryRounds], list[Seen]]
+    look: Callable[[CanaryRounds], list[MeasuredChance]]
 
 
 CHECKS: Table[Check] = Table("check", Check)
 STD, ALIKE = "of the promised standard deviation", "correlation"
-Look = Callable[[CanaryRounds], list[Seen]]
+Look = Callable[[CanaryRounds], list[MeasuredChance]]
 
 
 def asked(asks: str, of: tuple[type[Channel], ...], unit: str, needs_noise: bool = True) -> Callable[[Look], Look]:
@@ -87,7 +87,7 @@ def asked(asks: str, of: tuple[type[Channel], ...], unit: str, needs_noise: bool
 
 
 @asked("is the noise as large as the accounting takes it for?", (SumChannel,), "of the claimed")
-def claim(played: CanaryRounds) -> list[Seen]:
+def claim(played: CanaryRounds) -> list[MeasuredChance]:
     """Compare scales: a client moves what leaves by one clip (its update or zeros), or by two (anybody else's)."""
     assert isinstance(played.channel, SumChannel)
     plan = played.channel.plan
@@ -95,15 +95,15 @@ def claim(played: CanaryRounds) -> list[Seen]:
         return []
     reach = {"zero-out": 1.0, "replace-one": 2.0}[plan.adjacency]
     share = played.law.scale / (plan.event.multiplier * reach * plan.clip)
-    return [Seen("scale of the noise", share, 0.0 if share < 1.0 - 1e-6 else 1.0)]
+    return [MeasuredChance("scale of the noise", share, 0.0 if share < 1.0 - 1e-6 else 1.0)]
 
 
 @asked("is every value of every tensor noised as promised?", (Channel,), STD)
-def noise(played: CanaryRounds) -> list[Seen]:
+def noise(played: CanaryRounds) -> list[MeasuredChance]:
     """Measure the size of the noise of every part, and of every single value over rounds."""
-    sizes = [Seen(name, *size_chance(values, played.law)) for name, values in played.parts()]
+    sizes = [MeasuredChance(name, *size_chance(values, played.law)) for name, values in played.parts()]
     alone = [
-        Seen(f"{name}, some value", _least(values, played.law), least_chance(values, played.law))
+        MeasuredChance(f"{name}, some value", _least(values, played.law), least_chance(values, played.law))
         for name, values in played.parts()
     ]
     return sizes + alone
@@ -114,15 +114,15 @@ def _least(values: Floats, law: Law) -> float:
 
 
 @asked("does the noise have the law it is named by?", (Channel,), "distance")
-def law(played: CanaryRounds) -> list[Seen]:
+def law(played: CanaryRounds) -> list[MeasuredChance]:
     """Measure how far what was drawn is from the law's distribution."""
-    return [Seen(name, *shape_chance(values.ravel(), played.law)) for name, values in played.parts()]
+    return [MeasuredChance(name, *shape_chance(values.ravel(), played.law)) for name, values in played.parts()]
 
 
 @asked(
     "does the noise follow from a key, and not from what is public?", (SumChannel, StepChannel, MessageChannel), ALIKE
 )
-def secret(played: CanaryRounds) -> list[Seen]:
+def secret(played: CanaryRounds) -> list[MeasuredChance]:
     """Compare the noise of two keys, where all that is public is the same."""
     channel = played.channel
     drawn = []
@@ -130,22 +130,22 @@ def secret(played: CanaryRounds) -> list[Seen]:
         other = copy(channel)
         other.key = key
         drawn.append(_flat(other.noise(Canary(), 1)))
-    return [Seen("two keys", *likeness_chance(*drawn))]
+    return [MeasuredChance("two keys", *likeness_chance(*drawn))]
 
 
 @asked("has every round noise of its own?", (Channel,), ALIKE)
-def rounds(played: CanaryRounds) -> list[Seen]:
+def rounds(played: CanaryRounds) -> list[MeasuredChance]:
     """Compare all pairs of rounds."""
     drawn = np.concatenate(list(played.noise.values()), axis=1)
     return [
-        Seen(f"rounds {a + 1} and {b + 1}", *likeness_chance(drawn[a], drawn[b]))
+        MeasuredChance(f"rounds {a + 1} and {b + 1}", *likeness_chance(drawn[a], drawn[b]))
         for b in range(len(drawn))
         for a in range(b)
     ]
 
 
 @asked("has every client noise of its own?", (Channel,), f"{STD}, or {ALIKE}")
-def clients(played: CanaryRounds) -> list[Seen]:
+def clients(played: CanaryRounds) -> list[MeasuredChance]:
     """Measure a cohort's noise in its sum; of single uploads, how alike those of two clients are."""
     channel, nothing = played.channel, Canary()
     if isinstance(channel, SumChannel):
@@ -153,15 +153,21 @@ def clients(played: CanaryRounds) -> list[Seen]:
         assert promised is not None
         found = [channel.seen([nothing] * COHORT, number) for number in played.rounds]
         return [
-            Seen(f"sum of {COHORT}, {name}", *size_chance(np.stack([f[name].ravel() for f in found]), promised))
+            MeasuredChance(
+                f"sum of {COHORT}, {name}", *size_chance(np.stack([f[name].ravel() for f in found]), promised)
+            )
             for name in found[0]
         ]
     each = [_flat(channel.seen([nothing], 1, who=who)) for who in range(COHORT)]
-    return [Seen(f"clients {a} and {b}", *likeness_chance(each[a], each[b])) for b in range(COHORT) for a in range(b)]
+    return [
+        MeasuredChance(f"clients {a} and {b}", *likeness_chance(each[a], each[b]))
+        for b in range(COHORT)
+        for a in range(b)
+    ]
 
 
 @asked("have tensors, rows and values noise of their own?", (Channel,), ALIKE)
-def tensors(played: CanaryRounds) -> list[Seen]:
+def tensors(played: CanaryRounds) -> list[MeasuredChance]:
     """Compare pairs of tensors, and of each its rows and its neighbouring values."""
     drawn, names = played.noise, list(played.noise)
     out = []
@@ -169,18 +175,18 @@ def tensors(played: CanaryRounds) -> list[Seen]:
         for first in names[:b]:
             size = min(drawn[first].shape[1], drawn[second].shape[1])
             pair = (drawn[name][:, :size].ravel() for name in (first, second))
-            out.append(Seen(f"{first} and {second}", *likeness_chance(*pair)))
+            out.append(MeasuredChance(f"{first} and {second}", *likeness_chance(*pair)))
     for name, values in drawn.items():
         spec = played.channel.specs.get(name)
         for apart in {1, spec.shape[-1] if spec is not None else 1}:
             if apart < values.shape[1]:
                 found = likeness_chance(values[:, :-apart].ravel(), values[:, apart:].ravel())
-                out.append(Seen(f"{name}, {apart} value(s) apart", *found))
+                out.append(MeasuredChance(f"{name}, {apart} value(s) apart", *found))
     return out
 
 
 @asked("have steps of DP-SGD noise of their own?", (StepChannel,), ALIKE)
-def steps(played: CanaryRounds) -> list[Seen]:
+def steps(played: CanaryRounds) -> list[MeasuredChance]:
     """Compare the noise of a first step with what a second one adds to it."""
     channel = played.channel
     assert isinstance(channel, StepChannel)
@@ -193,11 +199,11 @@ def steps(played: CanaryRounds) -> list[Seen]:
         )
         for n in (1, 2)
     )
-    return [Seen("first and second step", *likeness_chance(one, two - one))]
+    return [MeasuredChance("first and second step", *likeness_chance(one, two - one))]
 
 
 @asked("is what leaves whole steps of the grid, of an old update too?", (SumChannel,), "off it")
-def whole(played: CanaryRounds) -> list[Seen]:
+def whole(played: CanaryRounds) -> list[MeasuredChance]:
     """Count values off the grid: noise of whole steps hides whole steps alone, and says everything of what is between.
 
     An old update weighs less. What a device has noised itself it may be weighed by afterwards.
@@ -212,12 +218,12 @@ def whole(played: CanaryRounds) -> list[Seen]:
         if weight == 1.0 or channel.plan.where != "each upload":
             left = _flat(next(channel.over([played.small], [1], weight=weight))) / noise.step
             off = float(np.mean(left != np.rint(left)))
-            out.append(Seen(what, off, float(off == 0.0)))
+            out.append(MeasuredChance(what, off, float(off == 0.0)))
     return out
 
 
 @asked("is all that leaves clipped together?", (Channel,), "of the clip", False)
-def clip(played: CanaryRounds) -> list[Seen]:
+def clip(played: CanaryRounds) -> list[MeasuredChance]:
     """Measure the norm of what leaves without noise; with noise, how far it goes along what was sent."""
     channel = played.channel
     if channel.clip is None:
@@ -231,24 +237,24 @@ def clip(played: CanaryRounds) -> list[Seen]:
         assert tight.clip is not None
         left = _flat(tight.seen([huge], 1, noise=False))
         norm = float(np.abs(left).sum() if channel.norm == "l1" else np.linalg.norm(left))
-        out.append(Seen(what, norm / tight.clip, 0.0 if norm > tight.clip * (1.0 + 1e-5) else 1.0))
+        out.append(MeasuredChance(what, norm / tight.clip, 0.0 if norm > tight.clip * (1.0 + 1e-5) else 1.0))
         if channel.law is not None:
             out.append(_beyond(what, played, huge, channel.clip, channel.law))
     return out
 
 
-def _beyond(what: str, played: CanaryRounds, huge: Canary, bound: float, law: Law) -> Seen:
+def _beyond(what: str, played: CanaryRounds, huge: Canary, bound: float, law: Law) -> MeasuredChance:
     """Measure how far updates with noise go along what was sent, on average over rounds; the chance is a bound."""
     far = []
     for number in played.rounds:
         along = _flat(played.channel.meant([huge], number))
         far.append(float(_flat(played.channel.seen([huge], number)) @ along) / float(np.linalg.norm(along)))
     excess = max(0.0, float(np.mean(far)) - bound) * math.sqrt(len(far)) / law.std
-    return Seen(f"{what}, with noise", float(np.mean(far)) / bound, math.exp(-(excess**2) / 4.0))
+    return MeasuredChance(f"{what}, with noise", float(np.mean(far)) / bound, math.exp(-(excess**2) / 4.0))
 
 
 @asked("does a diverged update leave as noise alone?", (Channel,), STD, False)
-def diverged(played: CanaryRounds) -> list[Seen]:
+def diverged(played: CanaryRounds) -> list[MeasuredChance]:
     """Measure what leaves: as much as noise where there is noise, and nothing where there is none."""
     channel, out = played.channel, []
     for what, value in (("nan", math.nan), ("inf", math.inf), ("1e30", 1e30)):
@@ -261,23 +267,23 @@ def diverged(played: CanaryRounds) -> list[Seen]:
         found = [_flat(channel.seen([broken], number)) for number in played.rounds]
         left = np.concatenate(found)
         if not np.isfinite(left).all():
-            out.append(Seen(what, math.inf, 0.0))
+            out.append(MeasuredChance(what, math.inf, 0.0))
         elif channel.law is not None:
-            out.append(Seen(what, *size_chance(left, channel.law)))
+            out.append(MeasuredChance(what, *size_chance(left, channel.law)))
             out.append(
-                Seen(
+                MeasuredChance(
                     f"{what}, some value",
                     _least(np.stack(found), channel.law),
                     least_chance(np.stack(found), channel.law),
                 )
             )
         else:
-            out.append(Seen(what, float(np.abs(left).max(initial=0.0)), 0.0 if left.any() else 1.0))
+            out.append(MeasuredChance(what, float(np.abs(left).max(initial=0.0)), 0.0 if left.any() else 1.0))
     return out
 
 
 @asked("has an upload the same length and header whatever the data?", (UploadChannel,), "kinds", False)
-def bytes_(played: CanaryRounds) -> list[Seen]:
+def bytes_(played: CanaryRounds) -> list[MeasuredChance]:
     """Compare uploads of clients with little and with much to learn from, clipped, and diverged."""
     channel = played.channel
     assert isinstance(channel, UploadChannel)
@@ -293,13 +299,13 @@ def bytes_(played: CanaryRounds) -> list[Seen]:
     heads = {content[: 8 + int.from_bytes(content[:8], "little")] for content in contents}
     lengths = {len(content) for content in contents}
     return [
-        Seen("lengths", len(lengths), float(len(lengths) == 1)),
-        Seen("headers", len(heads), float(len(heads) == 1)),
+        MeasuredChance("lengths", len(lengths), float(len(lengths) == 1)),
+        MeasuredChance("headers", len(heads), float(len(heads) == 1)),
     ]
 
 
 @asked("is a client that releases again charged again?", (SumChannel,), "off, or of the least")
-def counted(played: CanaryRounds) -> list[Seen]:
+def counted(played: CanaryRounds) -> list[MeasuredChance]:
     """Keep a ledger in which clients release three times, once and never."""
     assert isinstance(played.channel, SumChannel)
     plan = played.channel.plan
@@ -313,8 +319,8 @@ def counted(played: CanaryRounds) -> list[Seen]:
     least = min(float(ledger.epsilon([0])[0]), thrice)
     share = least / max(_three(plan.event.multiplier, plan.event.mechanism, once), 1e-300)
     return [
-        Seen("releases not counted", float(wrong), float(wrong == 0)),
-        Seen("epsilon of three", share, float(share > 0.99)),
+        MeasuredChance("releases not counted", float(wrong), float(wrong == 0)),
+        MeasuredChance("epsilon of three", share, float(share > 0.99)),
     ]
 
 
@@ -353,7 +359,7 @@ def _outcomes(of: Check, played: CanaryRounds, level: float) -> list[Outcome]:
     try:
         seen = of.look(played)
     except (InputError, ValueError) as error:  # what was sent is not what may be sent
-        seen = [Seen(str(error), math.inf, 0.0)]
+        seen = [MeasuredChance(str(error), math.inf, 0.0)]
     if not seen:
         return []
     worst = min(seen, key=lambda one: one.chance)

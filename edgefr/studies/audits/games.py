@@ -28,7 +28,7 @@ from privacy import keyed
 from privacy.accounting import composed
 from privacy.audits import game_bound, leak, one_run_bound
 from privacy.guarantee import Event
-from privacy.plan import Plan
+from privacy.plan import PrivacyPlan
 from privacy.progress import Progress
 
 Bools = npt.NDArray[np.bool_]
@@ -54,7 +54,7 @@ def game(target: AttackTarget, effort: Effort, progress: Progress) -> Finding:
 
 
 def play(
-    plan: Plan, bound: float, rounds: int, delta: float, trials: int, progress: Progress, seed: int = 0
+    plan: PrivacyPlan, bound: float, rounds: int, delta: float, trials: int, progress: Progress, seed: int = 0
 ) -> Finding:
     """The game of `trials` draws for a plan: a client at `bound` or absent (central), or at either end of it (local).
 
@@ -100,7 +100,7 @@ def canaries(target: AttackTarget, effort: Effort, progress: Progress) -> Findin
 
 
 def plant(
-    plan: Plan, bound: float, rounds: int, delta: float, count: int, progress: Progress, seed: int = 0
+    plan: PrivacyPlan, bound: float, rounds: int, delta: float, count: int, progress: Progress, seed: int = 0
 ) -> Finding:
     """The canaries of a plan, in all of a run's `rounds` as far as the work allows (Steinke et al. 2023)."""
     coins = keyed.integers(keyed.key(seed, purposes.COINS), np.arange(count), 2) == 1
@@ -141,7 +141,7 @@ def bound_of(target: AttackTarget) -> float:
     return target.plan.clip or target.p90 or 1.0
 
 
-def _planted(plan: Plan, bound: float, there: Bools) -> Floats:
+def _planted(plan: PrivacyPlan, bound: float, there: Bools) -> Floats:
     """Make uploads [C, C], one coordinate per client: at the bound if it is there, else at nothing or at the other end.
 
     Under a clip they are sent ten times too large, so that the bound is the clip's own doing.
@@ -152,11 +152,11 @@ def _planted(plan: Plan, bound: float, there: Bools) -> Floats:
     return out
 
 
-def _passed(plan: Plan, updates: Floats, key: int, numbers: range) -> Floats:
+def _passed(plan: PrivacyPlan, updates: Floats, key: int, numbers: range) -> Floats:
     return through(plan, updates, key, numbers).sum(axis=0)
 
 
-def _claimed(plan: Plan, releases: int, delta: float) -> float:
+def _claimed(plan: PrivacyPlan, releases: int, delta: float) -> float:
     return composed([(plan.event, releases)], delta).epsilon if plan.noise is not None else math.inf
 
 

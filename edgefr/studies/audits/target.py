@@ -35,7 +35,7 @@ from export.program import LocalProgram, Phase, read_by
 from privacy import keyed
 from privacy.example_plan import ExamplePlan
 from privacy.noise_tests import Law
-from privacy.plan import Plan
+from privacy.plan import PrivacyPlan
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -52,7 +52,7 @@ class AttackTarget:
 
     experiment: Experiment
     model: TrainedModel
-    plan: Plan
+    plan: PrivacyPlan
     rounds: int
     p90: float | None
     release: ReleaseRecord | None = None
@@ -156,7 +156,7 @@ class AttackTarget:
     def _quiet(self) -> Federation:
         return self._federation(replace(self.plan, noise=None, where="nowhere", project=None))
 
-    def _federation(self, plan: Plan) -> Federation:
+    def _federation(self, plan: PrivacyPlan) -> Federation:
         """Return a server with one client; tensors and seed are put in before each round."""
         cpu = torch.device("cpu")
         executor: Executor | None = None

@@ -28,7 +28,7 @@ FIDELITIES = ("released", "paper")
 """These say whom to follow where a paper and its released code differ."""
 
 
-class Part(NamedTuple):
+class TablePlace(NamedTuple):
     """This is where a cell stands in a table: its row, what pages call it, its backbone where rows come for each."""
 
     row: str
@@ -84,9 +84,9 @@ class Cell(ABC):
         return {"method": self.row}
 
     @property
-    def part(self) -> Part:
+    def part(self) -> TablePlace:
         """Return the row of a table that the cell is of, and the backbone where the table has some."""
-        return Part(self.row, self.title)
+        return TablePlace(self.row, self.title)
 
     @property
     def label(self) -> str:
@@ -136,11 +136,11 @@ class Chosen:
     rows: Sequence[str] = ()
     backbones: Sequence[str] = ()
 
-    def has(self, part: Part) -> bool:
+    def has(self, part: TablePlace) -> bool:
         """Say whether a cell of this place is asked for."""
         return (not self.rows or part.row in self.rows) and (not self.backbones or part.backbone in self.backbones)
 
-    def check(self, parts: Sequence[Part], what: str) -> None:
+    def check(self, parts: Sequence[TablePlace], what: str) -> None:
         """Raise `InputError`, with the nearest names, for a row or backbone that is in none of the tables."""
         for name, asked, there in (
             ("row", self.rows, [part.row for part in parts]),
@@ -181,7 +181,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Found:
+class FinishedRuns:
     """Summaries, and folders, of finished runs: {cell: {seed: ...}}."""
 
     summaries: Mapping[Any, Mapping[int, Summary]]

@@ -15,10 +15,10 @@ from edgefr.report.over_seeds import versions
 from edgefr.report.pages import Page, Record, Report
 from edgefr.simulation.runs.run import Run
 from edgefr.studies.jobs import HERE, Where
-from edgefr.studies.reproductions.cells import FIDELITIES, Ask, Cell, Chosen, Found, Values
+from edgefr.studies.reproductions.cells import FIDELITIES, Ask, Cell, Chosen, FinishedRuns, Values
 from edgefr.studies.reproductions.page import Reproduction, write_reproduction
 from edgefr.studies.reproductions.published import specification
-from edgefr.studies.reproductions.runs import Job, Setting, run_all
+from edgefr.studies.reproductions.runs import Job, JobSetting, run_all
 from edgefr.studies.reproductions.tables import Made, draw
 from privacy.errors import InputError
 from privacy.progress import Progress
@@ -37,7 +37,7 @@ class Exhibit:
     data: Sequence[str]
     notes: Sequence[str]
     cells: Callable[[Ask, str], Iterable[Cell]]
-    make: Callable[[Ask, Found, Sequence[str], Progress | None], Made]
+    make: Callable[[Ask, FinishedRuns, Sequence[str], Progress | None], Made]
     last: Callable[[Sequence[str]], Sequence[str]] = lambda data: ()
     grid: tuple[int, float, float] | None = None
 
@@ -49,7 +49,7 @@ class Exhibit:
         notes = [said["notes"][note] for note in own["notes"]]
         return cls(name, own["title"], own.get("data", data), notes, cells, make, **more)
 
-    def page(self, ask: Ask, found: Found, data: Sequence[str], progress: Progress | None = None) -> Page:
+    def page(self, ask: Ask, found: FinishedRuns, data: Sequence[str], progress: Progress | None = None) -> Page:
         """Return its page."""
         made = self.make(ask, found, data, progress)
         figure = None if self.grid is None else draw(made.panels, *self.grid)
@@ -57,7 +57,9 @@ class Exhibit:
         return Page(self.name, self.title, made.sheets, made.records, notes, figure)
 
 
-def by_data(make: Callable[[Ask, Found, str], Made]) -> Callable[[Ask, Found, Sequence[str], Progress | None], Made]:
+def by_data(
+    make: Callable[[Ask, FinishedRuns, str], Made],
+) -> Callable[[Ask, FinishedRuns, Sequence[str], Progress | None], Made]:
     """Return what makes a page data set by data set, of what makes the part of one."""
     return lambda ask, found, data, progress: sum((make(ask, found, name) for name in data), Made())
 
@@ -151,7 +153,7 @@ def reproduce(
     every = {key: [c for n in names for c in exhibits[key].cells(ask, n)] for key, names in wanted.items()}
     chosen = {key: [c for c in dict.fromkeys(cells) if ask.chosen.has(c.part)] for key, cells in every.items()}
     cells = list(dict.fromkeys(c for own in chosen.values() for c in own))
-    found, failures = _run(ask, cells, Setting(fleet, ask.data_dir, out / "bases"), out, where, progress)
+    found, failures = _run(ask, cells, JobSetting(fleet, ask.data_dir, out / "bases"), out, where, progress)
     pages, files, told = [], [], list[list[str]]()
     for key, names in wanted.items():
         if names:
@@ -182,8 +184,8 @@ def check_chosen(ask: Ask, exhibits: Mapping[str, Exhibit], wanted: Mapping[str,
 
 
 def _run(
-    ask: Ask, cells: Sequence[Cell], setting: Setting, out: Path, where: Where, progress: Progress | None
-) -> tuple[Found, dict[str, str]]:
+    ask: Ask, cells: Sequence[Cell], setting: JobSetting, out: Path, where: Where, progress: Progress | None
+) -> tuple[FinishedRuns, dict[str, str]]:
     """Run every cell with every seed; return what is finished, and what went wrong.
 
     Seeds go round by round over all cells.
@@ -202,10 +204,10 @@ def _run(
         if place in done:
             runs[cell][seed] = done[place]
     summaries = {cell: {seed: run.summary for seed, run in by_seed.items()} for cell, by_seed in runs.items()}
-    return Found(summaries, runs), failures
+    return FinishedRuns(summaries, runs), failures
 
 
-def _records(found: Found) -> list[Record]:
+def _records(found: FinishedRuns) -> list[Record]:
     """Return a row per finished run: its cell, data set, seed, test metrics, folder."""
     return [
         {"cell": cell.label, "data": cell.data, "seed": seed, **run.summary["metrics"], "folder": str(run.path)}
@@ -214,12 +216,12 @@ def _records(found: Found) -> list[Record]:
     ]
 
 
-def _unfinished(ask: Ask, found: Found, cells: Sequence[Cell]) -> list[str]:
+def _unfinished(ask: Ask, found: FinishedRuns, cells: Sequence[Cell]) -> list[str]:
     counts = {cell: len(found.runs.get(cell, {})) for cell in cells}
     return [f"{c.label}: {n} of {len(ask.seeds)} seeds are done" for c, n in counts.items() if n < len(ask.seeds)]
 
 
-def about(ask: Ask, found: Found, cells: Sequence[Cell]) -> list[str]:
+def about(ask: Ask, found: FinishedRuns, cells: Sequence[Cell]) -> list[str]:
     """Say how a page's numbers were made: seeds, fidelity, protocol, recipe values, versions."""
     if not cells:  # nothing was run: the page's notes say it all
         return [f"versions: {', '.join(f'{name} {number}' for name, number in versions().items())}"]
@@ -237,7 +239,7 @@ def about(ask: Ask, found: Found, cells: Sequence[Cell]) -> list[str]:
     return [*lines, f"versions: {', '.join(f'{name} {number}' for name, number in made_with.items())}"]
 
 
-def _protocols(found: Found, cells: Sequence[Cell]) -> list[str]:
+def _protocols(found: FinishedRuns, cells: Sequence[Cell]) -> list[str]:
     """Return a line per data set and distinct protocol; where rows of a data set differ, each line names its own."""
     told: dict[str, dict[str, dict[str, None]]] = {}  # data set, text, rows
     for cell in cells:

@@ -22,9 +22,9 @@ from edgefr.report.web.page import page
 from edgefr.report.web.section import (
     ROOMY,
     Drawn,
-    Part,
+    ReportTable,
     Section,
-    Table,
+    SectionPart,
     digests,
     folded,
     heading,
@@ -122,7 +122,7 @@ def _answers(made: Reproduction) -> list[Answer]:
 
 
 def _exhibit(one: Page, about: Sequence[str]) -> Section:
-    parts: list[Part | None] = [listed(one.notes)]
+    parts: list[SectionPart | None] = [listed(one.notes)]
     if pictures := _pictures(one.records):
         first, *others = pictures
         parts += [heading("Published numbers beside ours"), text(BESIDE, "note"), *first]
@@ -167,7 +167,7 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def _pictures(records: Sequence[Record]) -> list[list[Part | None]]:
+def _pictures(records: Sequence[Record]) -> list[list[SectionPart | None]]:
     """Return a picture of every table and metric in which the paper prints a number."""
     groups: dict[str, list[Record]] = {}
     for record in _printed(records):
@@ -178,11 +178,11 @@ def _pictures(records: Sequence[Record]) -> list[list[Part | None]]:
     return [_picture(title, own) for title, own in groups.items()]
 
 
-def _picture(title: str, records: Sequence[Record]) -> list[Part | None]:
+def _picture(title: str, records: Sequence[Record]) -> list[SectionPart | None]:
     """Return the rows of a table for one metric: ours with the deviation over seeds, and the published."""
     ends = [r["mean"] + sign * _sd(r) for r in records for sign in (-1, 1)]
     axis = Axis.over([*ends, *(r["published"] for r in records)], most=4)
-    table = Table(f"{title}, beside the paper", [_row(record, axis) for record in records], ("row",), look=ROOMY)
+    table = ReportTable(f"{title}, beside the paper", [_row(record, axis) for record in records], ("row",), look=ROOMY)
     return [text(Markup("<strong>{}</strong>").format(title), "says"), table.part]
 
 

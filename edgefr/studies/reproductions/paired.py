@@ -16,7 +16,7 @@ import numpy.typing as npt
 from edgefr.metrics.paired import Apart, apart, family
 from edgefr.report.pages import Record, number
 from edgefr.simulation.runs.run import Run
-from edgefr.studies.reproductions.cells import BySeed, Cell, Found, Pick, Summary, p_value
+from edgefr.studies.reproductions.cells import BySeed, Cell, FinishedRuns, Pick, Summary, p_value
 from edgefr.studies.reproductions.tables import Column, Line, Row
 
 ByUser = Mapping[int, Mapping[str, float]]
@@ -32,7 +32,7 @@ class Against:
 
 
 def compared(
-    found: Found,
+    found: FinishedRuns,
     cells: Mapping[str, Cell],
     base: str,
     metric: str,
@@ -59,7 +59,7 @@ def _per_user(runs: Mapping[int, Run], metric: str, where: Callable[[Summary], M
 def beside(stands: Mapping[str, Against], title: str, base: str) -> Column:
     """Return columns of how each row stands to the base, over users and over seeds."""
 
-    def column(found: Found, line: Line, records: list[Record]) -> Row:
+    def column(found: FinishedRuns, line: Line, records: list[Record]) -> Row:
         one = stands.get(line.cell.row)
         if one is None:
             return dict.fromkeys((title, "n", "p\nusers", "p\nseeds"), "")

@@ -49,7 +49,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Setting:
+class JobSetting:
     """All jobs have this in common. `bases`: folder of shared base blocks."""
 
     fleet: FleetFile
@@ -92,7 +92,7 @@ def _departing(asked: Mapping[str, Any], own: Mapping[str, Any], under: str) -> 
 
 
 def run_all(
-    jobs: Sequence[Job], setting: Setting, where: Where = HERE, progress: Progress | None = None
+    jobs: Sequence[Job], setting: JobSetting, where: Where = HERE, progress: Progress | None = None
 ) -> Iterator[tuple[Job, Run | str]]:
     """Run every job that has no summary yet, base blocks first; yields each with its run or with what went wrong.
 
@@ -114,7 +114,7 @@ def run_all(
                 yield job, Run(job.out)
 
 
-def _make_base(job: Job, setting: Setting) -> str:
+def _make_base(job: Job, setting: JobSetting) -> str:
     """Learn the base block of a job's experiment once; its state just before the block ends is kept."""
     experiment, prepared = _ready(base_of(job.experiment), setting)
     belongs_to = owner(experiment, setting.fleet, prepared)
@@ -134,7 +134,7 @@ def _make_base(job: Job, setting: Setting) -> str:
     return str(folder)
 
 
-def run_job(job: Job, setting: Setting) -> str:
+def run_job(job: Job, setting: JobSetting) -> str:
     """Run one experiment to its summary, from its base block if it has one, without figures and bundles."""
     began = time.perf_counter()
     experiment, prepared = _ready(job.experiment, setting)
@@ -150,7 +150,7 @@ def run_job(job: Job, setting: Setting) -> str:
     return str(run.path)
 
 
-def _taken_over(run: Run, experiment: Experiment, prepared: Prepared, setting: Setting) -> dict[str, Any]:
+def _taken_over(run: Run, experiment: Experiment, prepared: Prepared, setting: JobSetting) -> dict[str, Any]:
     """Return the state of the experiment's base block, whose events become the run's first."""
     belongs_to = owner(base_of(experiment), setting.fleet, prepared)
     found = checkpoint.newest(setting.bases / belongs_to[:16], belongs_to, print)
@@ -161,7 +161,7 @@ def _taken_over(run: Run, experiment: Experiment, prepared: Prepared, setting: S
     return found.state["training"]
 
 
-def _started(run: Run, experiment: Experiment, prepared: Prepared, setting: Setting) -> Training:
+def _started(run: Run, experiment: Experiment, prepared: Prepared, setting: JobSetting) -> Training:
     device = torch_device(experiment.engine.device)
     key = run.noise_key(experiment.draws_noise)
     if key is not None:
@@ -169,6 +169,6 @@ def _started(run: Run, experiment: Experiment, prepared: Prepared, setting: Sett
     return Training.start(experiment, prepared, setting.fleet, device, run.log.append, key)
 
 
-def _ready(experiment: Experiment, setting: Setting) -> tuple[Experiment, Prepared]:
+def _ready(experiment: Experiment, setting: JobSetting) -> tuple[Experiment, Prepared]:
     prepared = prepare(experiment, setting.data_dir, "cpu")
     return resolve(experiment, prepared, setting.fleet).experiment, prepared

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from edgefr.config.sheet import Sheet
 from edgefr.report.pages import Record
-from edgefr.studies.reproductions.cells import Ask, Found
+from edgefr.studies.reproductions.cells import Ask, FinishedRuns
 from edgefr.studies.reproductions.exhibits import Exhibit
 from edgefr.studies.reproductions.published import lines, parsed, specification
 from edgefr.studies.reproductions.tables import Made
@@ -28,7 +28,7 @@ def statistics(paper: str, name: str, count: Count) -> Exhibit:
     title, printed = specification(paper)["exhibits"][name]["title"], lines(paper, name)
     parts = [(label, list(own)) for label, own in groupby(printed, lambda line: line["label"])]
 
-    def make(ask: Ask, found: Found, names: Sequence[str], progress: Progress | None) -> Made:
+    def make(ask: Ask, found: FinishedRuns, names: Sequence[str], progress: Progress | None) -> Made:
         records = list[Record]()
         for number, (label, own) in enumerate(parts):
             if progress is not None:

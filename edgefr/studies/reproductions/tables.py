@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from edgefr.config.sheet import Sheet
 from edgefr.report.pages import Record, Spread, number
-from edgefr.studies.reproductions.cells import Cell, Found, Pick, change, p_value
+from edgefr.studies.reproductions.cells import Cell, FinishedRuns, Pick, change, p_value
 from edgefr.studies.reproductions.published import Numbers
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def lines(
     ]
 
 
-Column = Callable[[Found, Line, list[Record]], Row]
+Column = Callable[[FinishedRuns, Line, list[Record]], Row]
 """A column, or several, of a line. It may add to the line's records."""
 
 
@@ -55,7 +55,7 @@ def level(
     "", when records alone say that nothing is printed.
     """
 
-    def column(found: Found, line: Line, records: list[Record]) -> Row:
+    def column(found: FinishedRuns, line: Line, records: list[Record]) -> Row:
         spread, was = found.spread(line.cell, pick), line.printed.get(title.replace("\n", " "))
         if words is not None:
             records.append({**line.words, **words, **spread.record(), **({} if paper is None else {"published": was})})
@@ -71,7 +71,7 @@ def versus(base: Cell, pick: Pick, titles: tuple[str, str, str], names: tuple[st
     `names`: of the first and the last in the record before. The base's own are empty.
     """
 
-    def column(found: Found, line: Line, records: list[Record]) -> Row:
+    def column(found: FinishedRuns, line: Line, records: list[Record]) -> Row:
         if line.cell == base:
             return dict.fromkeys(titles, "")
         own, other = (found.by_seed(cell, pick) for cell in (line.cell, base))
@@ -82,7 +82,7 @@ def versus(base: Cell, pick: Pick, titles: tuple[str, str, str], names: tuple[st
     return column
 
 
-def seeds(found: Found, line: Line, records: list[Record]) -> Row:
+def seeds(found: FinishedRuns, line: Line, records: list[Record]) -> Row:
     """Return how many seeds are finished."""
     return {"seeds": str(len(found.summaries.get(line.cell, {})))}
 
@@ -118,7 +118,7 @@ class Made:
 
 
 def sheet(
-    found: Found,
+    found: FinishedRuns,
     title: str,
     lines: Sequence[Line],
     columns: Sequence[Column],

@@ -18,9 +18,9 @@ from edgefr.report.web.chart import Axis, short
 from edgefr.report.web.page import page
 from edgefr.report.web.section import (
     Drawn,
-    Part,
+    ReportTable,
     Section,
-    Table,
+    SectionPart,
     chart,
     folded,
     heading,
@@ -112,7 +112,7 @@ def _answers(compared: Sequence[Comparable], sweep: FinishedSweep) -> list[Answe
 
 
 def _points(compared: Sequence[Comparable], private: bool) -> Section:
-    parts = list[Part | None]()
+    parts = list[SectionPart | None]()
     for group in compared:
         axis, best = Axis.over([*group.ends(group.results), *group.references().values()], most=4), group.best_reference
         utility, dashed = f"{group.metric}, {group.ranking}", ""
@@ -123,7 +123,7 @@ def _points(compared: Sequence[Comparable], private: bool) -> Section:
         says = Markup("<strong>{}</strong>: {} of test items ({}), mean ± standard deviation over seeds")
         parts += [
             text(says.format(group.title, group.metric, group.ranking), "says"),
-            Table(f"{group.title}, point by point", rows, ("point", "usable?"), look="strips").part,
+            ReportTable(f"{group.title}, point by point", rows, ("point", "usable?"), look="strips").part,
             text(dashed + USABLE.format(judged), "note"),
         ]
     return Section.of("points", "Where does learning help?", parts or [text("No run ended.")])

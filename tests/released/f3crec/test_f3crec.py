@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from edge import replay as device_replay
-from edge.replay import Rule
+from edge.replay import ReplayRule
 from edge.sampling import EVERYTHING, Examples, Sampler, Selection
 from edgefr.data import datasets
 from edgefr.data.interactions import Catalogue, assemble
@@ -66,14 +66,14 @@ class Orders:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.at: tuple[Any, ...] = ()
-        drawn = Rule.chosen
+        drawn = ReplayRule.chosen
 
-        def chosen(rule: Rule, lists: Any, now: Any, clients: Any, number: int, step: Any = None) -> Any:
+        def chosen(rule: ReplayRule, lists: Any, now: Any, clients: Any, number: int, step: Any = None) -> Any:
             assert step is not None, "the released code draws in every step"
             self.at = (*divmod(number - 1, ROUNDS), clients, step.number - 1, step.phase)
             return drawn(rule, lists, now, clients, number, step)
 
-        monkeypatch.setattr(Rule, "chosen", chosen)
+        monkeypatch.setattr(ReplayRule, "chosen", chosen)
         monkeypatch.setattr(device_replay, "without_replacement", self.take)
 
     def take(self, keys: Any, lists: np.ndarray, sizes: np.ndarray, weight: Any = None) -> np.ndarray:

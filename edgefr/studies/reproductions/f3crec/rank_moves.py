@@ -11,7 +11,7 @@ import numpy as np
 from edgefr.config.sheet import Sheet
 from edgefr.metrics.continual import MASKS, degradation
 from edgefr.report.pages import Record, Spread, number
-from edgefr.studies.reproductions.cells import Ask, Found
+from edgefr.studies.reproductions.cells import Ask, FinishedRuns
 from edgefr.studies.reproductions.f3crec.recipes import LABELS
 from edgefr.studies.reproductions.f3crec.saved_models import Floats, Ints, Preparations, SavedModels, ends
 from edgefr.studies.reproductions.published import Numbers, published
@@ -42,7 +42,7 @@ Losses = dict[tuple[str, str, str], list[Loss]]
 """By (method, mask, group): one per seed."""
 
 
-def losses(ask: Ask, found: Found, data: str, progress: Progress | None = None) -> Losses:
+def losses(ask: Ask, found: FinishedRuns, data: str, progress: Progress | None = None) -> Losses:
     """Measured on kept models, seed by seed, for seeds whose F3CRec run is finished: it says who is in which group."""
     cells, preparations = ask.cells(data, METHODS, "fedmf"), Preparations(ask.data_dir)
     out: Losses = {(m, mask, g): [] for m in METHODS for mask in MASKS for g in GROUPS}
@@ -76,7 +76,7 @@ def loss(before: Floats, after: Floats, users: Ints) -> Loss:
     return Loss(float(before[own].mean()), float(after[own].mean()), len(own))
 
 
-def users(table: str, ask: Ask, found: Found, data: Sequence[str], progress: Progress | None) -> Made:
+def users(table: str, ask: Ask, found: FinishedRuns, data: Sequence[str], progress: Progress | None) -> Made:
     """Make Table 4, the degradation on D0's test items, or Table 5, NDCG@20 on them after D1."""
     what, printed = "degradation" if table == "table-4" else "after", published("f3crec", table)
     return sum((users_sheet(name, losses(ask, found, name, progress), what, printed) for name in data), Made())
@@ -100,7 +100,7 @@ def users_sheet(data: str, found: Losses, what: str, printed: Mapping[tuple[str,
     return Made([Sheet(f"{data}, FedMF, NDCG@20 on D0's test items", rows, ["users", "mask"], rules=[1])], records)
 
 
-def table_7(ask: Ask, found: Found, data: Sequence[str], progress: Progress | None) -> Made:
+def table_7(ask: Ask, found: FinishedRuns, data: Sequence[str], progress: Progress | None) -> Made:
     """Show how far static and dynamic items' ranks move for users who are away."""
     sheets, records = [], list[Record]()
     for name in data:

@@ -19,7 +19,7 @@ LABELS: Mapping[str, str] = specification("f3crec")["labels"]
 _KEYS = ("data", "backbone", "strategy", "fidelity")
 
 
-class Cell(cells.Cell):
+class F3CRecCell(cells.Cell):
     """A cell has a strategy for its row, within a backbone.
 
     >>> Cell("ml-100k", "f3crec", "fedmf", "released").label
@@ -29,9 +29,9 @@ class Cell(cells.Cell):
     LABELS = LABELS
 
     @property
-    def part(self) -> cells.Part:
+    def part(self) -> cells.TablePlace:
         """Return strategy and backbone."""
-        return cells.Part(self.row, self.title, self.within)
+        return cells.TablePlace(self.row, self.title, self.within)
 
     @property
     def values(self) -> Values:

@@ -19,7 +19,7 @@ from edgefr.data.splits.blocks import Blocks
 from edgefr.metrics.continual import MASKS
 from edgefr.metrics.significance import holm
 from edgefr.report.pages import Record, Spread, number
-from edgefr.studies.reproductions.cells import Ask, BySeed, Cell, Found, Pick, Summary, change, p_value
+from edgefr.studies.reproductions.cells import Ask, BySeed, Cell, FinishedRuns, Pick, Summary, change, p_value
 from edgefr.studies.reproductions.exhibits import Exhibit, Paper, by_data
 from edgefr.studies.reproductions.f3crec import rank_moves as moved
 from edgefr.studies.reproductions.f3crec import recipes
@@ -80,7 +80,7 @@ def kept(quantity: str, mask: str) -> Pick:
 # Table 2
 
 
-def table_2(ask: Ask, found: Found, data: str) -> Made:
+def table_2(ask: Ask, found: FinishedRuns, data: str) -> Made:
     """Make a sheet per backbone and metric, and one of what is kept."""
     made = Made()
     for backbone in backbones(ask):
@@ -96,7 +96,7 @@ def backbones(ask: Ask) -> list[str]:
     return [name for name in BACKBONES if name in (ask.chosen.backbones or BACKBONES)]
 
 
-def compared(found: Found, cells: Cells, metric: str) -> Made:
+def compared(found: FinishedRuns, cells: Cells, metric: str) -> Made:
     """Make one data set, backbone and metric: a row per method, then the references."""
     data, backbone = cells["ft"].data, cells["ft"].within
     head = {"data": data, "backbone": backbone}
@@ -134,7 +134,7 @@ def _words(metric: str, on: str = "mean", mask: str = MASKS[0], users: str = "al
     return {"metric": metric, "on": on, "mask": mask, "users": users}
 
 
-def kept_sheet(found: Found, cells: Cells) -> Made:
+def kept_sheet(found: FinishedRuns, cells: Cells) -> Made:
     """Show what the last model still knows of every block, a row per method, which the paper's table does not ask."""
     first, columns = cells["ft"], list[Column]()
     for mask in MASKS:
@@ -150,16 +150,16 @@ def kept_sheet(found: Found, cells: Cells) -> Made:
     return sheet(found, title, rows, columns, caption=caption)
 
 
-def _p_of_kept(base: Cell, mask: str, found: Found, line: Line, records: list[Record]) -> Row:
+def _p_of_kept(base: Cell, mask: str, found: FinishedRuns, line: Line, records: list[Record]) -> Row:
     own, other = (found.by_seed(cell, kept("RA", mask)) for cell in (line.cell, base))
     return {f"p of RA\n{mask}": "" if line.cell == base else number(p_value(own, other), ".3f")}
 
 
-def _rivals(found: Found, cells: Cells, metric: str) -> dict[str, BySeed]:
+def _rivals(found: FinishedRuns, cells: Cells, metric: str) -> dict[str, BySeed]:
     return {name: found.by_seed(cell, average(metric)) for name, cell in cells.items() if name != "f3crec"}
 
 
-def _caption(found: Found, cells: Cells, metric: str) -> str:
+def _caption(found: FinishedRuns, cells: Cells, metric: str) -> str:
     """Compare F3CRec with every baseline, with p-values corrected together, and say who does not beat popularity."""
     own, rivals = found.by_seed(cells["f3crec"], average(metric)), _rivals(found, cells, metric)
     pairs = {name: len(own.keys() & values.keys()) for name, values in rivals.items()}
@@ -201,7 +201,7 @@ def misprints(data: Sequence[str]) -> list[str]:
 # Tables 3, 6 and 8: FedMF
 
 
-def ablations(name: str, ask: Ask, found: Found, data: str) -> Made:
+def ablations(name: str, ask: Ask, found: FinishedRuns, data: str) -> Made:
     """Make Table 3 or 6: a row per variant, compared with F3CRec."""
     cells, columns = ask.cells(data, ABLATIONS[name], "fedmf"), list[Column]()
     for metric in METRICS:
@@ -223,7 +223,7 @@ def noisy(ask: Ask, data: str) -> dict[float, Cell]:
     }
 
 
-def table_8(ask: Ask, found: Found, data: str) -> Made:
+def table_8(ask: Ask, found: FinishedRuns, data: str) -> Made:
     """Make a row per scale of the noise."""
     columns = [
         column
@@ -244,7 +244,7 @@ def table_8(ask: Ask, found: Found, data: str) -> Made:
 # Figures 3 and 4
 
 
-def figure_3(ask: Ask, found: Found, data: Sequence[str], progress: Progress | None) -> Made:
+def figure_3(ask: Ask, found: FinishedRuns, data: Sequence[str], progress: Progress | None) -> Made:
     """Make a sheet and a panel per metric: how far F3CRec is above the second best, per data set and backbone."""
     made = Made()
     for metric in METRICS:
@@ -263,7 +263,7 @@ def figure_3(ask: Ask, found: Found, data: Sequence[str], progress: Progress | N
     return made
 
 
-def _improvement(ask: Ask, found: Found, data: str, backbone: str, metric: str) -> Record:
+def _improvement(ask: Ask, found: FinishedRuns, data: str, backbone: str, metric: str) -> Record:
     cells = ask.cells(data, METHODS, backbone)
     means = {
         name: spread.mean
@@ -326,7 +326,7 @@ def turned(ask: Ask, data: str, knob: str) -> dict[float, Cell]:
     }
 
 
-def figure_4(ask: Ask, found: Found, data: str) -> Made:
+def figure_4(ask: Ask, found: FinishedRuns, data: str) -> Made:
     """Make a sheet and a panel per knob."""
     made, columns = Made(), [level(metric, average(metric), {"metric": metric}) for metric in METRICS]
     for knob, label in KNOBS.items():
@@ -372,7 +372,7 @@ _exhibit = partial(Exhibit.of, "f3crec")
 _ablated = [_exhibit(name, _of(rows), by_data(partial(ablations, name))) for name, rows in ABLATIONS.items()]
 F3CREC = Paper(
     "f3crec",
-    recipes.Cell,
+    recipes.F3CRecCell,
     (
         statistics("f3crec", "table-1", _counted),
         _exhibit("table-2", _methods, by_data(table_2), last=misprints),

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgefr.config.sheet import Sheet
 from edgefr.report.pages import Record, Spread, number
-from edgefr.studies.reproductions.cells import Ask, Cell, Found, Summary
+from edgefr.studies.reproductions.cells import Ask, Cell, FinishedRuns, Summary
 from edgefr.studies.reproductions.fcucr.recipes import FIRST_SESSION, LABELS
 from edgefr.studies.reproductions.tables import Made, Panel
 
@@ -22,7 +22,7 @@ _SHOWN = (1, 2, 5, 10, 20, 30, 40)
 Curve = list[float]
 
 
-def curve(found: Found, cell: Cell) -> Curve:
+def curve(found: FinishedRuns, cell: Cell) -> Curve:
     """Return the mean over seeds of the first sessions' HR@10 after each round.
 
     It is as long as the shortest run; empty without one.
@@ -33,13 +33,13 @@ def curve(found: Found, cell: Cell) -> Curve:
     return [] if not length else list(np.mean([values[:length] for values in kept], axis=0))
 
 
-def shares(found: Found, cell: Cell, of: str) -> Curve:
+def shares(found: FinishedRuns, cell: Cell, of: str) -> Curve:
     """Return the mean over seeds of the share of `of` (targets, negatives) per bin; empty without a run."""
     kept = [summary["sessions"]["probabilities"][of] for summary in found.summaries.get(cell, {}).values()]
     return list(np.mean(kept, axis=0)) if kept else []
 
 
-def figure_2(ask: Ask, found: Found, data: str) -> Made:
+def figure_2(ask: Ask, found: FinishedRuns, data: str) -> Made:
     """(a) a curve per method, (b) and (c) histograms of FCUCR and of its backbone alone."""
     cells = ask.cells(data, FIRST_SESSION)
     curves = {LABELS[row]: dict(enumerate(curve(found, cell), 1)) for row, cell in cells.items()}
@@ -79,7 +79,7 @@ def _first_sessions(name: str, curves: Mapping[str, Mapping[int, float]]) -> She
     return Sheet(f"{name}: {METRIC} of first sessions after each round", rows, ["model"])
 
 
-def _probabilities(found: Found, name: str, cells: Mapping[str, Cell]) -> Sheet:
+def _probabilities(found: FinishedRuns, name: str, cells: Mapping[str, Cell]) -> Sheet:
     rows = []
     for row in HISTOGRAMS:
         by_seed = found.summaries.get(cells[row], {})

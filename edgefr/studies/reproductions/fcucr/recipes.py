@@ -45,7 +45,7 @@ FIRST_SESSION = (*SESSION_BASED, "gru4rec", "sasrec", "tisasrec", "fcucr-sasrec"
 LABELS: Mapping[str, str] = specification("fcucr")["labels"]
 
 
-class Cell(cells.Cell):
+class FCUCRCell(cells.Cell):
     """A cell is a row by a fidelity.
 
     >>> Cell("xing", "fcucr-sasrec", fidelity="released", extra=(("knowledge.window", 2),)).label

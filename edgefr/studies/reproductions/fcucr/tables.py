@@ -17,7 +17,7 @@ from edgefr.config.sheet import Sheet
 from edgefr.data.datasets import load
 from edgefr.data.splits.sessions import SessionsProtocol
 from edgefr.report.pages import Record, Spread, number
-from edgefr.studies.reproductions.cells import Ask, Cell, Found, Pick, Summary, change, p_value
+from edgefr.studies.reproductions.cells import Ask, Cell, FinishedRuns, Pick, Summary, change, p_value
 from edgefr.studies.reproductions.exhibits import Exhibit, Paper, by_data
 from edgefr.studies.reproductions.fcucr import recipes
 from edgefr.studies.reproductions.fcucr.forgetting import figure_2
@@ -102,7 +102,7 @@ def lines(ask: Ask, data: str, rows: Iterable[str]) -> dict[str, Line]:
     return {row: line("model", LABELS[row], c, printed.get((data, row))) for row, c in ask.cells(data, rows).items()}
 
 
-def levels(found: Found, title: str, of: Sequence[Line], more: Sequence[Column] = ()) -> Made:
+def levels(found: FinishedRuns, title: str, of: Sequence[Line], more: Sequence[Column] = ()) -> Made:
     """Make a row per line and, below a rule, one per reference; `more`: further columns."""
     (column,), cells = of[0].head, [each.cell for each in of]
     columns = [
@@ -125,7 +125,7 @@ def _title(name: str) -> str:
     return name.replace(", ", "\n")
 
 
-def compared(found: Found, title: str, one: Line, other: Line) -> Made:
+def compared(found: FinishedRuns, title: str, one: Line, other: Line) -> Made:
     """Compare one line with another, measure by measure, over the seeds that both have."""
     (label,), (against,) = one.head.values(), other.head.values()
     rows, records = [], list[Record]()
@@ -142,7 +142,7 @@ def compared(found: Found, title: str, one: Line, other: Line) -> Made:
     return Made([Sheet(title, rows, ["measure"])], records, [survives(found, one, other)])
 
 
-def survives(found: Found, one: Line, other: Line) -> str:
+def survives(found: FinishedRuns, one: Line, other: Line) -> str:
     """Answer in a sentence: is the gain there, and is it there on targets that are new to the user?"""
     parts = []
     for name, where in (("HR@10", "on all targets"), ("HR@10, new", "on new targets"), ("HR@10, seen", "on repeats")):
@@ -178,7 +178,7 @@ def as_p(p: float) -> str:
     return "< 0.001" if p < 0.001 else number(p, ".3f")
 
 
-def beaten(found: Found, of: Iterable[Line]) -> list[str]:
+def beaten(found: FinishedRuns, of: Iterable[Line]) -> list[str]:
     """Write a sentence per reference: which lines have a higher mean HR@10 (of those that were run), and which do not.
 
     For popularity and co-occurrence it also says so where the target is new to the user.
@@ -201,7 +201,7 @@ def beaten(found: Found, of: Iterable[Line]) -> list[str]:
 # Tables 2 and 3
 
 
-def gains(title: str, rows: Sequence[str], said: str, pairs: Pairs, ask: Ask, found: Found, data: str) -> Made:
+def gains(title: str, rows: Sequence[str], said: str, pairs: Pairs, ask: Ask, found: FinishedRuns, data: str) -> Made:
     """Make Table 2 or 3: a sheet of levels, then one per pair of rows: what the one gains over the other."""
     of = lines(ask, data, rows)
     made = levels(found, f"{data}{title}: test sessions", list(of.values()))
@@ -235,7 +235,7 @@ def turned(ask: Ask, data: str, knob: str) -> dict[Any, Cell]:
     return {v: ask.cell(data, ROW, {} if v == USUAL[knob] else {knob: v}) for v in POINTS[knob]}
 
 
-def rounds(table: str, knob: str, ask: Ask, found: Found, data: str) -> Made:
+def rounds(table: str, knob: str, ask: Ask, found: FinishedRuns, data: str) -> Made:
     """Make Table 4 or 5: a row per number of rounds."""
     printed = published("fcucr", table)
     of = [
@@ -253,7 +253,7 @@ def rounds(table: str, knob: str, ask: Ask, found: Found, data: str) -> Made:
     return made + Made(said=beaten(found, of))
 
 
-def knobs(ask: Ask, found: Found, data: str) -> Made:
+def knobs(ask: Ask, found: FinishedRuns, data: str) -> Made:
     """Make a sheet and a panel per knob."""
     made = Made()
     for knob, label in ((TOP_K, "k"), (LAMBDA, "lambda")):
@@ -288,7 +288,7 @@ def nominal(std: float) -> float:
     return round(math.sqrt(2 * math.log(1.25 / 1e-5)) / std, 2) if std else math.inf
 
 
-def noise(ask: Ask, found: Found, data: str) -> Made:
+def noise(ask: Ask, found: FinishedRuns, data: str) -> Made:
     """Make a sheet and a panel per kind of noise."""
     made = Made()
     for kind, cells in noisy(ask, data).items():
@@ -301,11 +301,11 @@ def noise(ask: Ask, found: Found, data: str) -> Made:
     return made
 
 
-def _epsilon(found: Found, one: Line, records: list[Record]) -> Row:
+def _epsilon(found: FinishedRuns, one: Line, records: list[Record]) -> Row:
     return {"epsilon\n(paper)": f"{nominal(float(one.head['noise'].removeprefix('std '))):g}"}
 
 
-def _panel(found: Found, title: str, below: str, cells: Mapping[float, Cell], scale: str) -> Panel:
+def _panel(found: FinishedRuns, title: str, below: str, cells: Mapping[float, Cell], scale: str) -> Panel:
     curves = {
         label: {at: found.spread(cell, measure(name)) for at, cell in cells.items()}
         for name, label in (("HR@10", "all targets"), ("HR@10, new", "new to the user"))
@@ -336,7 +336,7 @@ def _rows(rows: Sequence[str], ask: Ask, data: str) -> Iterable[Cell]:
 _exhibit: Any = partial(Exhibit.of, "fcucr")
 FCUCR = Paper(
     "fcucr",
-    recipes.Cell,
+    recipes.FCUCRCell,
     (
         statistics("fcucr", "table-1", lambda label, data, data_dir: _counted(data[0], data_dir)),
         _exhibit(

@@ -24,7 +24,7 @@ PROTOCOL = "experiments/fedcar/protocol.yaml"
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """This is a row of a table. `kind`: federated, central (all data in one place), released (as its public code)."""
 
     name: str
@@ -37,12 +37,12 @@ class Row:
         return self.kind != "released"
 
 
-ROWS: Table[Row] = Table("row of FedCAR's tables", Row)
+ROWS: Table[TableRow] = Table("row of FedCAR's tables", TableRow)
 for _name, _row in specification("fedcar")["rows"].items():
-    ROWS.register(Row(_name, **_row))
+    ROWS.register(TableRow(_name, **_row))
 
 
-class Cell(cells.Listed):
+class FedCARCell(cells.Listed):
     """A cell is a row on a data set.
 
     >>> Cell("ml-100k", "fedcar").label

@@ -12,7 +12,7 @@ import numpy as np
 
 from edgefr.data.datasets import load
 from edgefr.report.pages import Record, number
-from edgefr.studies.reproductions.cells import Ask, Cell, Found, Pick
+from edgefr.studies.reproductions.cells import Ask, Cell, FinishedRuns, Pick
 from edgefr.studies.reproductions.exhibits import Exhibit, Paper, by_data
 from edgefr.studies.reproductions.fedcar import recipes
 from edgefr.studies.reproductions.fedcar.recipes import ROWS, SOURCE, searched
@@ -47,7 +47,9 @@ def measure(metric: str, ranking: str, reference: str | None = None) -> Pick:
     return lambda summary: float(summary[of][summary["split"]][reference or summary["stage"]][metric])
 
 
-def family(table: str, rows: Sequence[str], ask: Ask, found: Found, data: Sequence[str], _: Progress | None) -> Made:
+def family(
+    table: str, rows: Sequence[str], ask: Ask, found: FinishedRuns, data: Sequence[str], _: Progress | None
+) -> Made:
     """Make Table 2 or 3: a sheet per data set and ranking, of federated rows, central ones, and what learns nothing."""
     made, said = Made(), [NEITHER] if table == "table-3" else []
     for name in data:
@@ -61,7 +63,7 @@ def family(table: str, rows: Sequence[str], ask: Ask, found: Found, data: Sequen
     return made + Made(said=[*said, *map(_lent, filterfalse(searched, data))])
 
 
-def standing(found: Found, cells: Mapping[str, Cell]) -> dict[str, Against]:
+def standing(found: FinishedRuns, cells: Mapping[str, Cell]) -> dict[str, Against]:
     """Compare the finished rows with FedCAR: federated ones are one family of tests, central ones another."""
     families = [[name for name in cells if name in names] for names in KINDS.values()]
     return compared(found, cells, BASE, MAIN, measure(MAIN, "full"), _users, families)
@@ -71,13 +73,13 @@ def _users(summary: Mapping[str, str]) -> dict[str, str]:
     return {"ranking": "full", "stage": summary["stage"]}
 
 
-def best(found: Found, cells: Mapping[str, Cell]) -> list[str]:
+def best(found: FinishedRuns, cells: Mapping[str, Cell]) -> list[str]:
     """Return the highest federated row, none where nothing is finished."""
     names = [name for name in cells if name in KINDS["federated"]]
     return [names[at] for at in highest([found.spread(cells[name], measure(MAIN, "full")).mean for name in names])]
 
 
-def verdict(data: str, found: Found, cells: Mapping[str, Cell], stands: Mapping[str, Against]) -> str:
+def verdict(data: str, found: FinishedRuns, cells: Mapping[str, Cell], stands: Mapping[str, Against]) -> str:
     """Say plainly which federated row is highest, and which of them FedCAR is above, below, or not told apart."""
     first = best(found, cells)
     if not first:
@@ -100,7 +102,7 @@ def _lent(data: str) -> str:
 
 
 def _sheet(
-    table: str, found: Found, cells: Mapping[str, Cell], stands: Mapping[str, Against], data: str, ranking: str
+    table: str, found: FinishedRuns, cells: Mapping[str, Cell], stands: Mapping[str, Against], data: str, ranking: str
 ) -> Made:
     printed = published("fedcar", table) if ranking == "sampled" else {}
     columns = [
@@ -131,7 +133,7 @@ def noisy(ask: Ask, data: str, row: str) -> dict[float, Cell]:
     return {scale: ask.cell(data, row, {**law, "privacy.scale": scale} if scale else {}) for scale in NOISE}
 
 
-def figure_5(ask: Ask, found: Found, data: str) -> Made:
+def figure_5(ask: Ask, found: FinishedRuns, data: str) -> Made:
     """Make a sheet and two panels: rows by scale, each with the four kinds of epsilon, never mixed."""
     picks = {f"{metric}\n{ranking}": measure(metric, ranking) for ranking in RANKINGS for metric in METRICS}
     rows = [
@@ -140,7 +142,7 @@ def figure_5(ask: Ask, found: Found, data: str) -> Made:
         for scale, cell in noisy(ask, data, row).items()
     ]
 
-    def columns(found: Found, line: Line, records: list[Record]) -> Row:
+    def columns(found: FinishedRuns, line: Line, records: list[Record]) -> Row:
         spreads, kinds = (
             {title: found.spread(line.cell, pick) for title, pick in picks.items()},
             epsilons(found, line.cell),
@@ -161,7 +163,7 @@ def figure_5(ask: Ask, found: Found, data: str) -> Made:
     return sheet(found, f"{data}, noise on uploads", rows, [columns]) + Made(panels=panels)
 
 
-def epsilons(found: Found, cell: Cell) -> Mapping[str, float | None]:
+def epsilons(found: FinishedRuns, cell: Cell) -> Mapping[str, float | None]:
     """Return the four kinds of a cell: the largest over its seeds, None where nobody knows."""
     summaries = list(found.summaries.get(cell, {}).values())
     out: dict[str, float | None] = {}
@@ -188,7 +190,7 @@ def _noise(ask: Ask, data: str) -> list[Cell]:
 _exhibit = partial(Exhibit.of, "fedcar")
 FEDCAR = Paper(
     "fedcar",
-    recipes.Cell,
+    recipes.FedCARCell,
     (
         statistics("fedcar", "table-1", _counted),
         *(

@@ -25,7 +25,7 @@ DOMAINS: Mapping[str, tuple[str, str]] = {
 """Data sets of two domains, which stand for the paper's tasks. Those that are generated show that a command works."""
 
 
-class Task(NamedTuple):
+class DomainPair(NamedTuple):
     """A task learns in one domain of a data set and recommends in the other."""
 
     data: str
@@ -45,7 +45,7 @@ class Task(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """This is a row of a table. `kind`: central (all data in one place), federated, or TransFR.
 
     `recipe`: its file, where that is not named as the row.
@@ -62,12 +62,12 @@ class Row:
         return Path(self.recipe) if self.recipe else RECIPES / f"{self.name}.yaml"
 
 
-ROWS: Table[Row] = Table("row of TransFR's tables", Row)
+ROWS: Table[TableRow] = Table("row of TransFR's tables", TableRow)
 for _name, _row in specification("transfr")["rows"].items():
-    ROWS.register(Row(_name, **_row))
+    ROWS.register(TableRow(_name, **_row))
 
 
-class Cell(cells.Listed):
+class TransFRCell(cells.Listed):
     """A cell is a row on a task, within its two domains.
 
     >>> Cell("demo", "pmf", "books-films").label
@@ -95,7 +95,7 @@ class Cell(cells.Listed):
         return load_experiment(ROWS[self.row].path, [*changes, Change("name", self.row, "name")], seed=seed)
 
 
-def tasks(data: str) -> tuple[Task, Task]:
+def tasks(data: str) -> tuple[DomainPair, DomainPair]:
     """Return both directions between a data set's domains. Raises `InputError` for a set that has not two.
 
     >>> [str(task) for task in tasks("amazon-arts-office")]
@@ -104,4 +104,4 @@ def tasks(data: str) -> tuple[Task, Task]:
     if data not in DOMAINS:
         raise unknown("data set of two domains", data, DOMAINS)
     one, other = DOMAINS[data]
-    return Task(data, one, other), Task(data, other, one)
+    return DomainPair(data, one, other), DomainPair(data, other, one)

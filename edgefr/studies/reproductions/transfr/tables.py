@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from edgefr.config.sheet import Sheet
 from edgefr.report.pages import Record, Spread, number
-from edgefr.studies.reproductions.cells import Ask, Cell, Found, Pick, Summary, Values
+from edgefr.studies.reproductions.cells import Ask, Cell, FinishedRuns, Pick, Summary, Values
 from edgefr.studies.reproductions.exhibits import Exhibit, Paper, by_data
 from edgefr.studies.reproductions.paired import beside, compared, sides
 from edgefr.studies.reproductions.published import published, specification
@@ -17,7 +17,7 @@ from edgefr.studies.reproductions.statistics import statistics
 from edgefr.studies.reproductions.tables import Line, Made, Panel, level, lines, seeds, sheet
 from edgefr.studies.reproductions.transfr import recipes
 from edgefr.studies.reproductions.transfr.counts import overlaps, sizes
-from edgefr.studies.reproductions.transfr.recipes import ROWS, Task, tasks
+from edgefr.studies.reproductions.transfr.recipes import ROWS, DomainPair, tasks
 from privacy.progress import Progress
 
 Side = Literal["source", "target"]
@@ -91,7 +91,7 @@ def lost(metric: str) -> Pick:
 # Tables 4 to 6
 
 
-def table_4(ask: Ask, found: Found, data: Sequence[str], progress: Progress | None) -> Made:
+def table_4(ask: Ask, found: FinishedRuns, data: Sequence[str], progress: Progress | None) -> Made:
     """Make a sheet of cold start per task, and one of what the paper prints."""
     made = sum((_cold(found, task.cells(ask, ROWS), task) for name in data for task in tasks(name)), Made())
     return made + Made([_printed("table-4", "as the paper prints it: cold start")])
@@ -101,7 +101,7 @@ def _users(summary: Summary) -> dict[str, str]:
     return {"on": "target", "stage": cold_stage(summary), "ranking": "sampled"}
 
 
-def _cold(found: Found, cells: Mapping[str, Cell], task: Task) -> Made:
+def _cold(found: FinishedRuns, cells: Mapping[str, Cell], task: DomainPair) -> Made:
     stands = compared(found, cells, BASE, MAIN, cold("target", MAIN), _users, [list(cells)])
     columns = [level(metric, cold("target", metric), {"metric": metric}) for metric in METRICS]
     columns += [beside(stands, "against ours", BASE), seeds]
@@ -121,7 +121,9 @@ def _cold(found: Found, cells: Mapping[str, Cell], task: Task) -> Made:
     ) + Made(said=said)
 
 
-def transfer(table: str, metric: str, ask: Ask, found: Found, data: Sequence[str], progress: Progress | None) -> Made:
+def transfer(
+    table: str, metric: str, ask: Ask, found: FinishedRuns, data: Sequence[str], progress: Progress | None
+) -> Made:
     """Make Table 5 or 6: source, target and what is lost, a sheet per task, and one of what the paper prints."""
     columns = [
         level("source", shown("source", metric), {"metric": metric, "what": "source"}),
@@ -180,7 +182,7 @@ STAGES: Mapping[str, str] = {
 """The paper's four stages; with context (ours) the target's items are known and nothing is trained on them."""
 
 
-def by_stage(metric: str, ask: Ask, found: Found, data: str) -> Made:
+def by_stage(metric: str, ask: Ask, found: FinishedRuns, data: str) -> Made:
     """Make a sheet and a panel per task: what the target's users get after each stage (TransFR 4.2.2)."""
     made = Made()
     for task in tasks(data):
@@ -221,12 +223,12 @@ LOCAL_EPOCHS: Mapping[str, Values] = {
 """Six are Table 4's run."""
 
 
-def turned(ask: Ask, task: Task, points: Mapping[str, Values]) -> dict[str, Cell]:
+def turned(ask: Ask, task: DomainPair, points: Mapping[str, Values]) -> dict[str, Cell]:
     """Return TransFR, by cross-entropy with Adam on devices, at every point of a knob."""
     return {point: task.cell(ask, "transfr", values) for point, values in points.items()}
 
 
-def knob(axis: str, title: str, points: Mapping[str, Values], ask: Ask, found: Found, data: str) -> Made:
+def knob(axis: str, title: str, points: Mapping[str, Values], ask: Ask, found: FinishedRuns, data: str) -> Made:
     """Make a sheet and a panel per task: the target before and after local training."""
     columns = [
         level(f"{metric}\n{when}", pick, {"stage": when, "metric": metric})
@@ -261,7 +263,7 @@ _KNOBS = {
 }
 TRANSFR = Paper(
     "transfr",
-    recipes.Cell,
+    recipes.TransFRCell,
     (
         statistics("transfr", "table-2", sizes),
         statistics("transfr", "table-3", overlaps),
