@@ -43,7 +43,7 @@ HOOKS = {
     "edgefr.simulation.participation.Participation": ("meet",),
     "edgefr.engine.federation.Federation": ("round", "state", "restore"),
     "edgefr.simulation.loop.Training": ("engage", "personal"),
-    "edgefr.simulation.stages.blocks.Learned": ("_carry", "end"),
+    "edgefr.simulation.stages.blocks.BlockStage": ("_carry", "end"),
     "edgefr.simulation.stages.leave_one_out.Local": ("end",),
     "edgefr.methods.f3crec.block_strategy.Keeping": ("end",),
     "edgefr.simulation.evaluation.measure.Measurements": ("lists",),
