@@ -150,7 +150,7 @@ FAULTS = (
         "if self._task is not None and not self._task.done and self._number > after:",
         "if self._task is not None and not self._task.done:",
         f"{CLOCKS}::test_a_device_that_asks_for_the_round_it_is_at_work_in_keeps_its_place",
-        ("AssertionError", "Refused"),
+        ("AssertionError", "RequestRefused"),
     ),
     Fault(
         "a server waits for who has answered",

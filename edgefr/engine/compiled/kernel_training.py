@@ -1,6 +1,6 @@
 """A client takes its steps: scores, their derivatives by the loss, and plain SGD on what a phase trains.
 
-score(u, i) = w_u · q_i + v_u · p_u + b_u        (`export.program.Form` says which tensors these are)
+score(u, i) = w_u · q_i + v_u · p_u + b_u        (`export.program.ScoreForm` says which tensors these are)
 """
 
 from __future__ import annotations

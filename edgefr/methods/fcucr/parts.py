@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Backbone:
-    """A backbone has a name; `make(settings)` is its encoder (`edgefr.methods.fcucr.layers.Encoder`)."""
+    """A backbone has a name; `make(settings)` is its encoder (`edgefr.methods.fcucr.layers.SequenceEncoder`)."""
 
     name: str
     make: Callable[[Any], Any]
