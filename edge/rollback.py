@@ -35,7 +35,7 @@ MOST_AHEAD = 10_000
 class NewestSeen(Record):
     """This is the newest that a device has seen; all of it only ever grows, rounds within one bundle.
 
-    >>> Seen(schema_=SCHEMA).after(serial=7, seconds=60).after(serial=3).serial
+    >>> NewestSeen(schema_=SCHEMA).after(serial=7, seconds=60).after(serial=3).serial
     7
     """
 

@@ -1,4 +1,4 @@
-"""What ships with edgefr: its version, and files for those of the same name that the working folder does not have."""
+"""The package ships its version, and files for those of the same name that the working folder does not have."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ TABLES = (
     "edgefr.data.files.formats:FORMATS",
     "privacy.mechanism:MECHANISMS",
     "cloud.rule:RULES",
-    "cloud.rules.mean:OPTIMISERS",
+    "cloud.optimisers:OPTIMISERS",
     "cloud.similarities:SIMILARITIES",
     "edgefr.fleet.policies:POLICIES",
     "edgefr.experiment.text_encoder:ENCODERS",

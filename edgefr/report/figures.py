@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from edgefr.report.verdict import ranked, ranking_of
 from edgefr.report.web.chart import Chart
-from edgefr.report.web.curve import charts
 from edgefr.report.web.facts import Facts
 from privacy.files import write_atomic
 
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 def draw(folder: Path, rows: list[dict[str, Any]], summary: dict[str, Any]) -> None:
     """Write `learning-curve` and `fleet` as .png and .svg into `folder`: the same bytes for the same numbers."""
+    from edgefr.report.web.curve import charts
+
     figures = {} if "central" in summary else {"fleet": fleet(summary["fleet"], ranking_of(summary))}
     if curves := charts(Facts(folder, summary, rows)):
         figures["learning-curve"] = drawn(curves, len(curves))

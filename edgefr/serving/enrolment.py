@@ -7,8 +7,9 @@ from pathlib import Path
 
 from edgefr.serving.keys import Keys
 from edgefr.serving.server import own_certificate, pin_of
+from edgefr.simulation.runs.device_users import users_by_class
 from edgefr.simulation.runs.run import Run
-from edgefr.simulation.runs.saved_model import open_model, users_by_class
+from edgefr.simulation.runs.saved_model import open_model
 from edgefr.simulation.runs.served_tensors import published
 from privacy.errors import unknown
 

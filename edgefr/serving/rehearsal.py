@@ -32,10 +32,11 @@ from edgefr.serving.serve import Served, fewest_answers, ledger_of, origins_of, 
 from edgefr.serving.shadow import Twin
 from edgefr.simulation.bundle_checks import check_federated
 from edgefr.simulation.bundles import export_run
+from edgefr.simulation.runs.device_users import fleet_of, users_of_class
 from edgefr.simulation.runs.folder import free_folder
 from edgefr.simulation.runs.lineage import Journal
 from edgefr.simulation.runs.run import Run
-from edgefr.simulation.runs.saved_model import fleet_of, open_model, users_of_class
+from edgefr.simulation.runs.saved_model import open_model
 from privacy.errors import InputError, unknown
 from privacy.files import write_json
 from privacy.progress import Progress

@@ -32,11 +32,12 @@ from edgefr.serving.training import plan_of, training_of
 from edgefr.simulation.bundle_checks import check_federated
 from edgefr.simulation.bundles import SIGNING_KEY, signing_key
 from edgefr.simulation.loop import Training
+from edgefr.simulation.runs.device_users import users_of_class
 from edgefr.simulation.runs.folder import free_folder
 from edgefr.simulation.runs.layout import PRIVATE
 from edgefr.simulation.runs.lineage import Journal
 from edgefr.simulation.runs.run import Run
-from edgefr.simulation.runs.saved_model import open_model, users_of_class
+from edgefr.simulation.runs.saved_model import open_model
 from edgefr.simulation.runs.served_tensors import published
 from edgefr.simulation.runs.upload_trust import SEEN, Collecting
 from privacy.errors import InputError, unknown

@@ -21,9 +21,9 @@ from edgefr.experiment.sections import ExportSection
 from edgefr.fleet import FleetFile, cost
 from edgefr.simulation.bundle_checks import check_shippable, counted, only_recommends
 from edgefr.simulation.encoders.encoder import encoder_of
+from edgefr.simulation.runs.device_users import fleet_of, users_by_class
 from edgefr.simulation.runs.layout import PRIVATE
 from edgefr.simulation.runs.run import Run
-from edgefr.simulation.runs.saved_model import fleet_of, users_by_class
 from privacy.errors import InputError
 from privacy.files import write_atomic
 from privacy.plan import PrivacyPlan

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from edgefr.config.plugins import MODULES
-from edgefr.engine.backends.ray import connect
 from edgefr.studies.jobs import Common, Failed, Job, Result, Where, in_processes, said
 from privacy.errors import InputError
 
@@ -61,6 +60,8 @@ def on_ray(
     All that jobs write must be below `folder`. Raises `InputError` where a machine of the cluster does not share it,
     before any job.
     """
+    from edgefr.engine.backends.ray import connect
+
     connection = connect(address, workers)
     ray, running = connection.ray, dict[Any, Job]()
     try:

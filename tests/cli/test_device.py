@@ -46,7 +46,7 @@ def test_a_device_from_the_shell(tmp_path: Path, cache: Path, own: Path) -> None
     assert "optimiser steps" in learned
     opened = open_bundle(path)
     assert opened.config.learning is not None
-    release = read_update(out, opened.config.learning, opened.manifest.bundle_id)
+    release = read_update(out.read_bytes(), opened.config.learning, opened.manifest.bundle_id)
     assert release.round == bundles.ROUND
     assert release.rows["item"][1].any()
 

@@ -56,7 +56,7 @@ def test_bundles_of_a_run_over_sessions_recommend_and_learn(cli: Cli, tmp_path: 
     assert "4 of 4" in out
     learning = made.bundle.config.learning
     assert learning is not None
-    sent = read_update(release, learning, made.bundle.manifest.bundle_id)
+    sent = read_update(release.read_bytes(), learning, made.bundle.manifest.bundle_id)
     assert sent.round == 3, "the round after those of the run"
     assert sent.prototype is None, "asked for before training, not sent with the update"
     assert learning.sessions is not None

@@ -7,9 +7,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from cloud.optimisers import BETA_1, BETA_2, Moments, RunningSum
+from cloud.optimisers import BETA_1, BETA_2, OPTIMISERS, Moments, RunningSum
 from cloud.rule import AggregationSettings
-from cloud.rules.mean import OPTIMISERS
 
 
 def means(rounds: int) -> list[torch.Tensor]:

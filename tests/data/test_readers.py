@@ -213,7 +213,9 @@ def test_truncated_zip(tmp_path):
     archive(tmp_path, "ml-100k", ML_100K)
     path = tmp_path / "ml-100k.zip"
     path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(InputError, match=r"ml-100k\.zip: File is not a zip file; get a whole copy from https://"):
+    with pytest.raises(
+        InputError, match=r"ml-100k\.zip: not a whole zip: File is not a zip file; get a whole copy from https://"
+    ):
         load("ml-100k", tmp_path)
 
 

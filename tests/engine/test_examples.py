@@ -30,6 +30,7 @@ from edgefr.methods.fedmf.settings import FedMFSettings
 from export.batches import One
 from export.program import LocalProgram, Phase, Tensors
 from privacy.errors import InputError
+from privacy.noise_key import NoiseKey
 from tests.closeness import after_training, assert_all_same, assert_same
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, program, work
 from tests.noises import KEY
@@ -274,6 +275,16 @@ def test_a_clients_noise_is_its_own_and_the_same_again_whoever_is_in_the_call(va
     assert not all(torch.equal(v, of(other, 0)[n]) for n, v in of(alone, 0).items())
     of_nobodys_key = trained(DPSGD(0.5, 1.0), local, np.array([3]))
     assert not any(torch.equal(v, of(of_nobodys_key, 0)[n]) for n, v in of(alone, 0).items()), "the seed is not enough"
+
+
+def test_clients_whose_keys_begin_alike_have_different_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All digests share their first 32 bits; a generator that takes no more of them draws alike for everybody."""
+    right = NoiseKey._digest
+    monkeypatch.setattr(NoiseKey, "_digest", lambda self, *parts: bytes(4) + right(self, *parts)[4:])
+    local = program("fedmf", local_epochs=1)
+    found = trained(DPSGD(1e-6, 1e6, KEY), local, np.array([1, 3]))
+    one, other = (of(found, slot)["item"].double().flatten() for slot in (0, 1))
+    assert abs(float(torch.corrcoef(torch.stack([one, other]))[0, 1])) < 5 / math.sqrt(len(one))
 
 
 def test_every_row_of_a_table_has_changed_and_the_broadcast_has_not() -> None:

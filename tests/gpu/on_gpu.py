@@ -4,9 +4,10 @@ It is in force in the command's main thread, and in the processes that a sweep o
 """
 
 from edgefr.config.plugins import MODULES
-from edgefr.simulation import simulate as pipeline
+from edgefr.engine import device
+from edgefr.simulation import resolve
 from tests.gpu.pretended import GPU, Pretended
 
 MODULES.append(__name__)  # a worker imports what its parent had
-pipeline.torch_device = lambda name: GPU
+device.torch_device = resolve.torch_device = lambda name: GPU
 Pretended().__enter__()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefr.simulation import simulate as pipeline
+from edgefr.engine import device
+from edgefr.simulation import resolve
 from tests.cli.commands import TINY, edgefr
 from tests.export.worlds import student
 from tests.golden.cases import cases
@@ -39,7 +40,8 @@ def test_a_whole_run_comes_to_what_it_comes_to_on_the_host(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The values are those that the golden runs keep."""
-    monkeypatch.setattr(pipeline, "torch_device", lambda name: GPU)
+    for place in (device, resolve):
+        monkeypatch.setattr(place, "torch_device", lambda name: GPU)
     monkeypatch.setenv("EDGEFR_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("EDGEFR_DATA", raising=False)
     with Pretended():

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from cloud.aggregate import Accumulator, SealedSum
 from cloud.fusion import FUSIONS, KnowledgeSettings
+from cloud.optimisers import OPTIMISERS
 from cloud.prototypes import KnowledgeBase
 from cloud.rule import RULES, AggregationSettings, Answer, Received
 from cloud.rules.gram import GRAM
-from cloud.rules.mean import OPTIMISERS
 from cloud.similarities import SIMILARITIES
 from cloud.uploads import Uploads
 from privacy import keyed

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from privacy import keyed
 from privacy.errors import InputError
 from privacy.noise_key import BYTES, NoiseKey
 
@@ -107,6 +108,35 @@ def test_a_clients_words_depend_on_nobody_else_and_on_no_size() -> None:
     together = base.words([3, 11, 8], 6)
     np.testing.assert_array_equal(base.words([8], 4)[0], together[2, :4])
     assert len({tuple(pair) for pair in together.reshape(-1, 2).tolist()}) == 18
+
+
+def unmixed(word: int) -> int:
+    """What SplitMix64 makes a word of: its finaliser, backwards."""
+    mask = 2**64 - 1
+    for shift, factor in ((31, 0x94D049BB133111EB), (27, 0xBF58476D1CE4E5B9), (30, 1)):
+        word ^= word >> shift ^ word >> 2 * shift
+        word = word * pow(factor, -1, 2**64) & mask
+    return word
+
+
+def round_key_by(word: int, client: int, index: int) -> int:
+    """The key of a round that gives a client this word, if words are SplitMix64's of SplitMix64's."""
+    weyl, mask = 0x9E3779B97F4A7C15, 2**64 - 1
+    own = (unmixed(word) - (index + 1) * weyl) & mask
+    return (unmixed(own) - (client + 1) * weyl) & mask
+
+
+def test_a_word_that_is_known_gives_no_key() -> None:
+    """Of draws by a generator that can be run backwards one word is enough: here each tells of another key, and none
+    gives anybody's words."""
+    secret = 0x0123456789ABCDEF
+    public = keyed.bits(keyed.fold(secret, [7, 9])[:, None], np.arange(4))
+    assert {round_key_by(int(word), 7, index) for index, word in enumerate(public[0])} == {secret}, "it would work"
+    words = KEY.base(3, "noise", 5).words([7, 9], 4)
+    found = {round_key_by(int(word), 7, index) for index in range(4) for word in words[0, index]}
+    assert len(found) == 8
+    for key in found:
+        assert not np.isin(keyed.bits(keyed.fold(key, [9])[:, None], np.arange(8)), words[1]).any()
 
 
 def test_a_key_is_not_shown() -> None:

@@ -20,7 +20,7 @@ from edge.remote import join
 from edgefr.serving.origin import Origins, together
 from edgefr.serving.rehearsal import rehearse
 from edgefr.serving.serve import origins_of, serve
-from edgefr.simulation.runs.saved_model import users_of_class
+from edgefr.simulation.runs.device_users import users_of_class
 from edgefr.simulation.runs.upload_trust import Collecting
 from edgefr.studies.reproductions.runs import IDEAL_FLEET
 from privacy.errors import InputError

@@ -36,8 +36,9 @@ from edgefr.simulation.bundles import learning_of, signing_key
 from edgefr.simulation.evaluation.ranking import evaluate
 from edgefr.simulation.prepare import prepare
 from edgefr.simulation.resolve import Releases
+from edgefr.simulation.runs.device_users import users_of_class
 from edgefr.simulation.runs.run import Run
-from edgefr.simulation.runs.saved_model import open_model, users_of_class
+from edgefr.simulation.runs.saved_model import open_model
 from edgefr.simulation.runs.upload_trust import SEEN, Collecting
 from edgefr.studies.reproductions.runs import IDEAL_FLEET
 from export.program import read_by

@@ -16,7 +16,7 @@ from edgefr.data.splits.split import Split
 from edgefr.experiment.experiment import load_experiment
 from edgefr.metrics.settings import NOTHING, EvaluationSection
 from edgefr.report.sessions import group_table
-from edgefr.simulation.evaluation.measure import MeasurementPlace, Measurements
+from edgefr.simulation.evaluation.measure import MeasurementPlace, Measurements, _head
 from edgefr.simulation.evaluation.ranking import Ranking
 from edgefr.simulation.loop import Training
 from edgefr.simulation.stages.sessions import Met
@@ -39,7 +39,7 @@ def summary(*seen: bool, few: int = 0) -> dict[str, Any]:
     measured = Measurements(EvaluationSection(k=[10]), seed=0)
     asked, users = MeasurementPlace("federated", "main"), np.arange(20)
     found = Ranking(users, np.repeat([1, 30], 10)).per_user([10])
-    measured._add(asked, "main", "test", "sampled", NOTHING, users, found)
+    measured._add(_head(asked, "main", "test", "sampled", NOTHING), users, found)
     had = np.repeat(seen, 10)
     had[:few] = False
     measured.groups(asked, cast(Split, TASK), {"seen": had, "new": ~had})

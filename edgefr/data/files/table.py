@@ -217,7 +217,9 @@ def _zip(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, KeyError) as error:
+    except zipfile.BadZipFile as error:
+        raise InputError(f"{path}: not a whole zip: {printable(str(error), 200)}") from error
+    except (zlib.error, NotImplementedError, RuntimeError, KeyError) as error:
         raise InputError(f"{path}: {printable(str(error), 200)}") from error
 
 

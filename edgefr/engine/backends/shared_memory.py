@@ -41,7 +41,8 @@ class Shelf:
     (`end_named`).
 
     >>> shelf = Shelf()
-    >>> Reader().get(shelf.put({"rows": np.arange(3)}))["rows"].tolist()
+    >>> import numpy as np
+    >>> SegmentReader().get(shelf.put({"rows": np.arange(3)}))["rows"].tolist()
     [0, 1, 2]
     >>> shelf.clear()
     """

@@ -66,7 +66,7 @@ class ByLeavingOneOut(RunProtocol):
 
 
 class AcrossDomains(ByLeavingOneOut):
-    """TransFR's cross-domain task: clients learn in one domain; those who are in another too are tested there."""
+    """TransFR's cross-domain task has clients learn in one domain and tests in the other those who are in both."""
 
     name = "cross-domain"
     settings = CrossDomain

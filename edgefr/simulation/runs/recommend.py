@@ -33,7 +33,8 @@ def recommend(run: RunFolder, user: str | None, k: int) -> Recommendations:
 
 
 def _recommended(run: RunFolder, user: str | None, k: int) -> Recommendations:
-    from edgefr.simulation.runs.saved_model import open_model, users_by_class
+    from edgefr.simulation.runs.device_users import users_by_class
+    from edgefr.simulation.runs.saved_model import open_model
     from export.clients import Users
 
     bundles = sorted(path.parent for path in (run.path / "bundles").glob("*/manifest.json"))

@@ -24,7 +24,6 @@ from edge.ragged import Ragged, joined
 from edgefr.engine.aggregate import restricted
 from edgefr.engine.model import Model
 from edgefr.experiment.experiment import Experiment
-from edgefr.fleet import Fleet, load_fleet
 from edgefr.methods.transfr.parts import CLIENTS
 from edgefr.methods.transfr.settings import TransFRSettings
 from edgefr.simulation.runs.folder import RunFolder
@@ -218,23 +217,3 @@ def reader_of(run: RunFolder, experiment: Experiment, tensors: dict[str, torch.T
     from edgefr.methods.transfr.bert import Bert, TitleReader
 
     return TitleReader(tensors["frozen.tokens"], Bert.open(run.path / "encoder", experiment.encoder.encode.pooling))
-
-
-def fleet_of(run: RunFolder, saved: Saved) -> Fleet:
-    """Return the fleet of a finished run, each of its users on the device that it had there."""
-    return Fleet(load_fleet(run.path / "devices.yaml"), saved.activity, run.experiment.seed)
-
-
-def users_by_class(run: RunFolder, saved: Saved) -> dict[str, Ints]:
-    """Return the numbers, ascending, of the users who learned on devices of each class of the run's fleet."""
-    fleet, users = fleet_of(run, saved), saved.learners
-    return {name: users[fleet.device_of[users] == n] for n, name in enumerate(fleet.classes)}
-
-
-def users_of_class(run: RunFolder, bundle_class: str) -> dict[int, str]:
-    """Return the names of the users who learned on devices of a class, by their number in the run.
-
-    Bundles do not say it: who is in a run is the run's own. Nobody has a device of a class that the fleet lacks.
-    """
-    saved = open_model(run)
-    return {int(user): saved.model.names.users[user] for user in users_by_class(run, saved).get(bundle_class, ())}

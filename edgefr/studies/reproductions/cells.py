@@ -128,7 +128,7 @@ class Listed(Cell):
 class Chosen:
     """These are the rows and backbones of tables that are asked for; nothing stands for all of them.
 
-    >>> part = Part("ft", "FT", "fedmf")
+    >>> part = TablePlace("ft", "FT", "fedmf")
     >>> Chosen(rows=("ft",)).has(part), Chosen(backbones=("fedncf",)).has(part)
     (True, False)
     """

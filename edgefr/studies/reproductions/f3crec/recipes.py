@@ -22,7 +22,7 @@ _KEYS = ("data", "backbone", "strategy", "fidelity")
 class F3CRecCell(cells.Cell):
     """A cell has a strategy for its row, within a backbone.
 
-    >>> Cell("ml-100k", "f3crec", "fedmf", "released").label
+    >>> F3CRecCell("ml-100k", "f3crec", "fedmf", "released").label
     'ml-100k_released_fedmf_f3crec'
     """
 

@@ -48,7 +48,7 @@ LABELS: Mapping[str, str] = specification("fcucr")["labels"]
 class FCUCRCell(cells.Cell):
     """A cell is a row by a fidelity.
 
-    >>> Cell("xing", "fcucr-sasrec", fidelity="released", extra=(("knowledge.window", 2),)).label
+    >>> FCUCRCell("xing", "fcucr-sasrec", fidelity="released", extra=(("knowledge.window", 2),)).label
     'xing_released_fcucr-sasrec_window=2'
     """
 

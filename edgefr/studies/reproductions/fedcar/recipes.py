@@ -45,7 +45,7 @@ for _name, _row in specification("fedcar")["rows"].items():
 class FedCARCell(cells.Listed):
     """A cell is a row on a data set.
 
-    >>> Cell("ml-100k", "fedcar").label
+    >>> FedCARCell("ml-100k", "fedcar").label
     'ml-100k_fedcar'
     """
 

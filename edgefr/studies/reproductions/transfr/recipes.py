@@ -70,7 +70,7 @@ for _name, _row in specification("transfr")["rows"].items():
 class TransFRCell(cells.Listed):
     """A cell is a row on a task, within its two domains.
 
-    >>> Cell("demo", "pmf", "books-films").label
+    >>> TransFRCell("demo", "pmf", "books-films").label
     'demo_books-films_pmf'
     """
 
