@@ -18,9 +18,6 @@ from privacy.errors import InputError
 if TYPE_CHECKING:
     from edge.manifest import File
 
-if TYPE_CHECKING:
-    from edge.manifest import File
-
 
 def read(path: Path, entry: File | None = None, most: int | None = None) -> bytes:
     """Return a file's bytes: those of its `entry` in a manifest, where it has one, and at most so many.
