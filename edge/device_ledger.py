@@ -98,6 +98,8 @@ class Spending:
 
     def after(self, number: int, event: Event, clip: float | None, now: int) -> Spending:
         """Return the ledger with a release of round `number` added; write it down before the update leaves."""
+        if event.sampling < 1:
+            raise ValueError("a device knows that it took part, so nothing is amplified by sampling")
         made = Release(
             number,
             min(max(now, self.newest), LATEST),

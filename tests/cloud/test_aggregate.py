@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from cloud.aggregate import Accumulator, RowSum, SealedSum
 from cloud.rule import AggregationSettings
@@ -256,3 +257,44 @@ def test_what_was_added_after_the_last_block_is_in_the_sum():
     opened = total.open()
     assert opened.sums["w"].tolist() == [2 * 12345.5 + 4, 6.0]
     assert (opened.weight, opened.clients) == (6.0, 6)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_same_order_gives_the_same_bits(device):
+    generator = keyed.generator(0, "many")
+    rows = torch.from_numpy(generator.integers(0, 50, 20_000)).to(device)
+    values = torch.from_numpy(generator.normal(size=(20_000, 16))).to(device)
+    sums = []
+    for _ in range(3):
+        total = Accumulator({"table": torch.zeros(50, 16)}, device)
+        total.add_rows("table", rows, values)
+        sums.append(total.sums["table"])
+    assert torch.equal(sums[0], sums[1])
+    assert torch.equal(sums[0], sums[2])
+    literal = np.zeros((50, 16))
+    np.add.at(literal, rows.cpu().numpy(), values.cpu().numpy())
+    np.testing.assert_allclose(sums[0].cpu().numpy(), literal, rtol=1e-12, atol=1e-12)
+
+
+def test_noise_joins_the_sum_before_the_mean():
+    shared = {"w": torch.zeros(2, 2)}
+    total = Accumulator(shared)
+    total.add_dense("w", torch.full((2, 2), 3.0))
+    total.noise("w", np.array([[1.0, 0.0], [0.0, -3.0]]))
+    total.add_weight(2.0, 2)
+    assert total.apply(shared, 1.0)["w"].tolist() == [[2.0, 1.5], [1.5, 0.0]]
+
+
+def test_the_broadcast_itself_is_left_alone():
+    shared = {"w": torch.zeros(2)}
+    total = Accumulator(shared)
+    total.add_dense("w", torch.ones(2))
+    total.add_weight(1.0, 1)
+    total.apply(shared, 1.0)
+    assert shared["w"].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("values", [{"server_lr": 0.0}, {"server_lr": float("nan")}, {"weights": "sizes"}, {"lr": 1.0}])
+def test_settings_refuse(values):
+    with pytest.raises(ValidationError):
+        AggregationSettings(**values)

@@ -10,7 +10,7 @@ from hypothesis import settings as limits
 from hypothesis import strategies as st
 
 import cloud.uploads
-from cloud.rule import AggregationSettings
+from cloud.rule import RULES, AggregationSettings
 from cloud.rules.temporal_mean import temporal_mean
 from cloud.uploads import Uploads, joined
 from privacy import keyed
@@ -221,3 +221,28 @@ def test_temporal_mean_row_by_row(itemwise: bool) -> None:
         gamma = 0.7 / (1 + shift) if itemwise else 0.7  # Eq. 9
         np.testing.assert_allclose(found[row].numpy(), (1 - gamma) * now[row] + gamma * before[row], atol=1e-6)
     assert found.dtype == torch.float32
+
+
+def test_updates_of_nothing_are_no_trouble_for_a_norm_bound() -> None:
+    dense, tables, touched = (0 * part for part in drawn(5, 3))
+    for bound in (None, 1.0):
+        chosen = AggregationSettings(rule="norm-bounded", norm_bound=bound)
+        assert (flat(combine(uploads(dense, tables, touched > 0), SHARED, chosen)) == 0).all()
+
+
+@given(st.integers(0, 2**31), st.floats(0.01, 0.99))
+@limits(max_examples=30, deadline=None)
+def test_the_temporal_mean_lies_between_and_keeps_less_of_rows_that_moved_more(seed: int, beta: float) -> None:
+    generator = keyed.generator(seed, "tables")
+    before = torch.from_numpy(generator.normal(size=(4, 3)))
+    step = torch.from_numpy(generator.normal(size=3))
+    now = before + step * torch.tensor([[0.5], [1.0], [2.0], [4.0]])
+    found = temporal_mean(now, before, torch.ones(4, dtype=torch.bool), beta, True)
+    kept = ((now - found).norm(dim=1) / (now - before).norm(dim=1)).tolist()
+    assert sorted(kept, reverse=True) == kept
+    assert all(0 < share <= beta + 1e-12 for share in kept)
+
+
+def test_which_rules_are_sums() -> None:
+    assert {rule for rule in RULES if AggregationSettings(rule=rule).is_sum} == {"mean", "temporal-mean", "gram"}
+    assert set(RULES) >= {"median", "trimmed-mean", "norm-bounded", "krum", "graph"}

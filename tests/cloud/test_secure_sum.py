@@ -395,3 +395,21 @@ def test_the_key_of_masks_opens_no_sealed_shares() -> None:
             key = ChaCha20Poly1305(agreed(opened, public, SESSION, use, (1, 2)))
             with pytest.raises(InvalidTag):
                 key.decrypt(shares[2][:NONCE], shares[2][NONCE:], world.devices[1]._between(1, 2))
+
+
+def test_too_few_that_are_left_open_nothing() -> None:
+    world = World(vectors(6))
+    world.paired()
+    world.shared()
+    world.masked()
+    world.agreed()
+    world.revealed({1, 2, 3})
+    with pytest.raises(InputError, match="cannot be opened"):
+        world.server.opened()
+
+
+def test_a_total_that_would_wrap_around_is_refused() -> None:
+    world = World(vectors(4))
+    world.server.largest = 1 << 29
+    with pytest.raises(InputError, match="does not fit 32 bits"):
+        world.paired()

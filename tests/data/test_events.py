@@ -204,6 +204,9 @@ def test_xing_release_layout(tmp_path):
     ("change", "message"),
     [
         ([("split", 1, "valid")], "'xing': a session of user '4' has rows of two parts of the split"),
+        ([("user_id", 1, 2)], "xing-sessions.parquet: session 8 is of two users"),
+        ([("split", 0, "valid"), ("split", 1, "valid")], "xing-sessions.parquet: user 4 has two sessions of valid or"),
+        ([("session_id", at, "s") for at in range(6)], "xing-sessions.parquet: a session_id is no whole number"),
         ([("split", 3, "best")], r"sessions\.parquet: row 4, column split: 'best'; a part is train, valid or test"),
         ([("interaction_type", 5, 9)], r"sessions\.parquet: row 6, column interaction_type: '9'; a kind is one of"),
         ([("created_at", 1, -1)], r"sessions\.parquet: row 2, column created_at: '-1'; a time is from 1970"),

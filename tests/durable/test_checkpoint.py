@@ -330,3 +330,11 @@ def test_a_ledger_is_written_before_the_checkpoint_that_knows_its_releases(monke
     run = SimpleNamespace(log=SimpleNamespace(flush=lambda: 0), closed=lambda name: name)
     Keeper(run, "a run", 1)(SimpleNamespace(rounds=1, state=dict))  # type: ignore[arg-type]
     assert written == ["ledger", "checkpoint"]
+
+
+def test_the_same_round_may_be_written_again(three: Path) -> None:
+    checkpoint.write(three, 3, {"n": "again"}, OWNER)
+    found = checkpoint.newest(three, OWNER, pytest.fail)
+    assert found is not None
+    assert found.state == {"n": "again"}
+    assert len(list(three.iterdir())) == 2

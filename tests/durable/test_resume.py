@@ -257,3 +257,24 @@ def test_who_interrupts_a_run_is_told_the_line_that_goes_on_with_it(
     code, _, err = cli("simulate", *line.split()[5:])
     assert (code, err) == (0, "")
     assert not (out / "bundles").exists()
+
+
+def test_a_finished_run_is_left_alone(whole: Path, cli: Cli) -> None:
+    before = tree(whole)
+    line = refused(*cli("simulate", "--resume", whole))
+    assert line == f"error: the run in {whole} is finished; nothing is left to be done"
+    assert tree(whole) == before
+
+
+def test_without_a_whole_checkpoint_it_starts_from_the_beginning(broken: Path, whole: Path, cli: Cli) -> None:
+    damage(broken / "checkpoint" / "round-00000003" / "state.json")
+    code, _, err = cli("simulate", "--no-bundles", "--resume", broken)
+    assert code == 0
+    assert err.splitlines()[-1].endswith("is whole; starting from the beginning")
+    assert runs.differences(broken, runs.result(whole)) == []
+
+
+def test_data_that_cannot_be_read_leave_no_trace_of_a_new_run(place: Path, cli: Cli, tmp_path: Path) -> None:
+    options: list[Any] = ["--experiment", place / "fedmf.yaml", "--set", "protocol.min_interactions=9999"]
+    assert "no user" in refused(*cli("simulate", *options, "--out", tmp_path / "run"))
+    assert list(tmp_path.iterdir()) == []

@@ -1,12 +1,14 @@
 """Bundles as zip files: the same bundle gives the same bytes, and no zip reaches beyond its own new folder."""
 
 import io
+import os
 import shutil
 import stat
 import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -304,3 +306,99 @@ def test_a_folder_that_is_no_bundle_is_not_packed(bundle: Path, tmp_path: Path) 
     with pytest.raises(InputError, match=r"MODEL_CARD\.md is missing"):
         pack(bundle, tmp_path / "a.zip")
     assert not (tmp_path / "a.zip").exists()
+
+
+def renamed(parts: dict[str, Member], name: str, to: str) -> dict[str, Member]:
+    parts[name][0].filename = to
+    return parts
+
+
+ODD_NAMES = [
+    "../x",
+    "a/../../x",
+    "/etc/x",
+    "//x",
+    "..",
+    ".",
+    "a//b",
+    "folder/",
+    "..\\x",
+    "a\\b",
+    "C:/x",
+    "c:x",
+    "x\x00.npy",
+    "x\ny",
+    "x.",
+    "x ",
+    "a?",
+    "Manifest.json",
+    "MANIFEST.SIG.JSON",
+]
+
+
+def test_the_same_bundle_gives_the_same_bytes(bundle: Path, tmp_path: Path) -> None:
+    first = pack(bundle, tmp_path / "a.zip").read_bytes()
+    for path in [bundle, *bundle.rglob("*")]:
+        os.utime(path, (1e9, 1e9))
+        os.chmod(path, 0o755 if path.is_dir() else 0o600)
+    assert pack(bundle, tmp_path / "b.zip").read_bytes() == first
+
+
+def test_stored_members_are_taken_too(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_bytes(zipped(members(source)))
+    with opened(tmp_path / "a.zip") as bundle:
+        assert tree(bundle.root) == tree(source)
+
+
+def test_rollback_and_expiry_are_asked_of_zips(bundle: Path, tmp_path: Path) -> None:
+    resign(bundle, lambda r: r.update(expires="2126-01-01T00:00:00+00:00"))
+    archive = pack(bundle, tmp_path / "a.zip")
+    with opened(archive, newest=1795255200) as found:
+        assert found.manifest.serial == 1795255200
+    with pytest.raises(InputError, match="older than one before it"), opened(archive, newest=1795255201):
+        pass
+    with pytest.raises(InputError, match="expired on 2126"), opened(archive, now=datetime(2126, 1, 1)):
+        pass
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+@pytest.mark.parametrize("listed", [False, True])
+def test_odd_names_are_refused(name: str, listed: bool, source: Path, alone: Path, tmp_path: Path) -> None:
+    """Whether as a member too many, or in place of one that the manifest lists."""
+    parts = members(source)
+    if listed:
+        parts = renamed(parts, "MODEL_CARD.md", name)
+    else:
+        info = zipfile.ZipInfo("x")
+        info.filename = name
+        parts["more"] = info, b"boo"
+    (tmp_path / "a.zip").write_bytes(zipped(parts))
+    with pytest.raises(InputError) as caught:
+        unpack(tmp_path / "a.zip", alone / "new")
+    assert "plain relative path" in str(caught.value) or "twice" in str(caught.value), caught.value
+    assert "\n" not in str(caught.value)
+
+
+def test_a_manifest_that_lists_too_much_is_refused_before_anything_is_inflated(
+    bundle: Path, alone: Path, tmp_path: Path
+) -> None:
+    resign(bundle, lambda r: r["files"][0].update(size=5 << 30))
+    (tmp_path / "a.zip").write_bytes(zipped(members(bundle)))
+    with pytest.raises(InputError, match=r"lists .* bytes, more than 4,294,967,296 allowed"):
+        unpack(tmp_path / "a.zip", alone / "new")
+
+
+def test_a_disk_that_is_full(source: Path, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = pack(source, tmp_path / "a.zip")
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match="No space left on device; nothing was changed"):
+        unpack(archive, alone / "new")
+    before = archive.read_bytes()
+    with pytest.raises(InputError, match="No space left on device; nothing was changed"):
+        pack(source, archive)
+    assert archive.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["a.zip"]

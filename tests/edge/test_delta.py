@@ -2,6 +2,7 @@
 
 import json
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from safetensors.numpy import load, save
 
 from edge.delta import HEADER_LIMIT, Delta, read_delta, write_delta
 from edge.learning import Learning
+from export.sign import generate, sign_delta
 from privacy.errors import InputError
 
 BASE = "ab" * 32
@@ -247,3 +249,52 @@ def test_a_place_without_a_file(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nothing"):
         with pytest.raises(InputError, match="is not there"):
             read_delta(path)
+
+
+def test_tensors_that_are_views_are_written_as_they_look(tmp_path: Path) -> None:
+    whole = np.arange(12, dtype=np.float32).reshape(3, 4)
+    items = np.array([9, 7, 5, 3, 1])[::-2]
+    delta = Delta(BASE, 0, 1, {"x": whole.T[1:]}, {"item": (items, whole[:, ::2])})
+    found = read_delta(write_delta(tmp_path / "update", delta))
+    assert found.dense["x"].tolist() == [[1, 5, 9], [2, 6, 10], [3, 7, 11]]
+    assert found.rows["item"][0].tolist() == [1, 5, 9]
+    assert found.rows["item"][1].tolist() == [[0, 2], [4, 6], [8, 10]]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_damaged_bytes_never_do_anything_else(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    content = bytearray(file(DENSE | ROWS))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(content) - 1))
+        content[at] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(content)) | st.just(len(content)))
+    path = tmp_path_factory.mktemp("damaged") / "update"
+    path.write_bytes(content[:cut])
+    with suppress(InputError):  # anything else fails; what is read is within the rules still
+        found = read_delta(path, learning())
+        assert np.isfinite(found.dense.get("adapter.weight", np.zeros(1))).all()
+        assert all(len(items) == len(values) for items, values in found.rows.values())
+
+
+def test_signatures(tmp_path: Path) -> None:
+    path = write_delta(tmp_path / "update.safetensors", Delta(BASE, 0, 1, {"x": np.ones(2, np.float32)}))
+    key, other = (generate(tmp_path / name) for name in ("mine", "other"))
+    mine = [tmp_path / "mine" / "public.pem"]
+    with pytest.raises(InputError, match="is not signed"):
+        read_delta(path, trusted=mine)
+    assert sign_delta(path, tmp_path / "mine" / "private.pem") == key
+    assert path.with_name("update.safetensors.sig.json").is_file()
+    assert read_delta(path, trusted=mine).signed_by == key
+    assert read_delta(path).signed_by == key, "whoever it was"
+    assert other != key
+    with pytest.raises(InputError, match=f"signed by key {key[:16]}.*not trusted"):
+        read_delta(path, trusted=[tmp_path / "other" / "public.pem"])
+    raw = bytearray(path.read_bytes())
+    raw[-1] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(InputError, match="the signature is wrong"):
+        read_delta(path, trusted=mine)
+    path.with_name("update.safetensors.sig.json").write_text("{}")
+    with pytest.raises(InputError, match=r"its signature is not an edgefr\.signature/3 file"):
+        read_delta(path)

@@ -190,3 +190,13 @@ def test_a_new_device_asks_for_the_key_that_it_is_told_of(keys: Path, tmp_path: 
         assert NewestSeen.of(tmp_path / "new").keys is None
     assert follow(tmp_path / "new", path, [keys / "b" / "public.pem"]).ids == ids(keys, "bc")
     assert follow(tmp_path / "newer", path).version == 2
+
+
+def test_one_key_that_signs_twice_counts_once(keys: Path, tmp_path: Path) -> None:
+    path = chain(keys, tmp_path / "keys.json", ("abc", 2, "ab"), ("cd", 1, "ad"))
+    record = json.loads(path.read_text())
+    record["links"][1]["signatures"] *= 2
+    path.write_text(json.dumps(record))
+    found = KeyChain.read(path)
+    with pytest.raises(InputError, match="signed by 1 of set 1, not by 2"):
+        found.newest(found.links[0].set, None)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,26 @@ def test_a_device_writes_nothing_outside_its_state_and_opens_no_socket(tmp_path:
     assert list(home.rglob("*")) == []
     assert sorted(bundle.rglob("*")) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "state"]
+
+
+def test_recommend_and_encode_in_an_environment_without_torch(tmp_path: Path) -> None:
+    bundle, home = worlds.exported("transfr")[0] / "laptop", tmp_path / "device"
+    venv.create(home, with_pip=True)
+    python = home / "bin" / "python"
+    base = ["numpy", "onnxruntime", "tokenizers", "safetensors", "pydantic", "cryptography", "pyyaml", "typer", "rich"]
+    command = [str(python), "-m", "pip", "install", "-q", *base]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode != 0:
+        offline = (
+            "No matching distribution",
+            "ConnectionError",
+            "Connection",
+            "Temporary failure",
+            "SSLError",
+        )
+        if any(word in done.stderr for word in offline):
+            pytest.skip(f"packages cannot be fetched here: {done.stderr.splitlines()[-1]}")
+        pytest.fail(done.stderr)
+    missing = subprocess.run([str(python), "-c", "import torch"], capture_output=True, check=False)
+    assert missing.returncode != 0
+    assert answer(python, bundle, []) == expected(bundle)

@@ -1,5 +1,8 @@
 """A device's policy: each refusal is a line that names its key, and bundles that promise too much are refused."""
 
+import math
+import random
+
 import pytest
 
 from edge.device_ledger import Spending
@@ -8,6 +11,7 @@ from edge.manifest import Promise
 from edge.policy import Policy, event_of
 from edgefr.simulation.bundles import NOISED, promise_of
 from privacy.errors import InputError
+from privacy.guarantee import Event
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
 
@@ -281,3 +285,47 @@ def test_a_refusal_names_all_keys_that_refuse_and_the_file_to_change(tmp_path):
 def test_all_tensors_that_would_leave_are_named(tmp_path):
     found = refused(Policy(tensors=["bias"]), says=promise(), released=["item", "bias", "adapter"])
     assert found.endswith("allow it with tensors with adapter, item in it")
+
+
+def test_a_promise_of_less_than_is_done_is_believed():
+    assert refused(terms=release(scale=80.0), says=promise()) is None
+    assert refused(terms=release(clip=0.5, step=2.0**-11), says=promise(multiplier=8.0)) is None
+
+
+def test_an_event_is_what_is_promised():
+    assert event_of(promise()) == Event("discrete-laplace", "l1", 4.0, 2048)
+    assert event_of(None).pure == math.inf
+
+
+def test_the_defaults_are_strict_and_every_key_says_what_it_is():
+    policy = Policy()
+    assert (policy.trust, policy.unprotected, policy.signed) == ("local", False, True)
+    assert (policy.epsilon, policy.delta, policy.least_noise) == (10.0, 1e-5, 0.1)
+    assert Event("laplace", "l1", policy.least_noise).pure == policy.epsilon  # one release alone
+    assert all(field.description for field in Policy.model_fields.values())
+
+
+def test_1000_damaged_files_are_read_or_refused_in_one_line(tmp_path):
+    path, draw = tmp_path / "policy.yaml", random.Random(0)
+    whole = b"trust: central\nepsilon: 4\ndelta: 1e-6\nsigned: no\ntensors: [item, bias]\nleast_cohort: 3\n"
+    odd, refusals = b"\0\n:[]{}&*!|>-#'\" %@`,?\xff0ea", []
+    for _ in range(1000):
+        content = bytearray(whole)
+        for _ in range(draw.randint(1, 4)):
+            at = draw.randrange(len(content))
+            content[at : at + draw.randint(0, 3)] = bytes(draw.choices(odd, k=draw.randint(0, 3)))
+        path.write_bytes(content)
+        try:
+            Policy.read(path)
+        except InputError as error:
+            refusals.append(str(error))
+    assert len(refusals) > 500
+    assert all(line.isprintable() for line in refusals)
+
+
+def test_a_broken_promise_is_not_to_be_allowed(tmp_path):
+    found = refused(
+        Policy.of(tmp_path), release(noised="server"), promise(**CENTRAL | {"multiplier": 80.0, "cohort": 1})
+    )
+    assert "do not use it" in found
+    assert "allow it" not in found

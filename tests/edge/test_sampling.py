@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 import edge.sampling as sampling
 from edge.ragged import Ragged
 from edge.round_init import Normal, seed_of
-from edge.sampling import EVERYTHING, Sampler, Selection
+from edge.sampling import EVERYTHING, Sampler, Selection, before
 from edge.steps import Packing, steps_of
+from privacy.errors import InputError
 
 
 def sampler(batch_size: int = 1000, negatives: int = 4, seed: int = 0) -> Sampler:
@@ -146,3 +147,43 @@ def test_values_are_normal_of_its_scale() -> None:
     assert abs(values.mean()) < 4 * 0.5 / len(values) ** 0.5
     assert abs(values.std() / 0.5 - 1) < 4 / (2 * len(values)) ** 0.5
     assert abs((np.abs(values) < 0.5).mean() - 0.6827) < 4 * (0.6827 * 0.3173 / len(values)) ** 0.5
+
+
+def test_draws_change_with_round_epoch_purpose_and_seed() -> None:
+    base = sampler().epoch(np.array([2]), "federated", 1, 0).items
+    others = [
+        sampler().epoch(np.array([2]), "federated", 2, 0),
+        sampler().epoch(np.array([2]), "federated", 1, 1),
+        sampler().epoch(np.array([2]), "local", 1, 0),
+        sampler(seed=1).epoch(np.array([2]), "federated", 1, 0),
+    ]
+    assert all((base != other.items).any() for other in others)
+
+
+def test_a_client_that_has_everything_is_refused() -> None:
+    with pytest.raises(InputError, match=r"client 0 has 3 positives of 3 items.*negatives=0"):
+        Sampler(Ragged.from_lists([[0, 1, 2]]), np.arange(3), 3, 1, 8, 0)
+
+
+def test_epochs_follow_each_other_and_share_their_pairs() -> None:
+    counts = np.array([5, 2])
+    epochs = [sampling.Examples(np.array(i, np.int32), np.zeros(7, np.float32), counts) for i in (range(7), [1] * 7)]
+    steps = steps_of(epochs, 3, 10)
+    assert steps.bounds.tolist() == [0, 5, 7, 9, 10]  # batches of 3 and 2, then of 2; with one item: 1 and 1, then 1
+    assert steps.items.tolist() == [0, 1, 2, 5, 6, 3, 4, 1, 1, 1]
+    assert steps.weight.tolist() == pytest.approx([1 / 3] * 3 + [1 / 2] * 4 + [1.0] * 3)
+    assert list(zip(steps.slots, steps.touched, strict=True)) == [*((0, i) for i in range(5)), (1, 1), (1, 5), (1, 6)]
+
+
+@given(st.lists(st.lists(st.integers(0, 99), max_size=8), min_size=1, max_size=5), st.integers(1, 6))
+@settings(max_examples=60, deadline=None)
+def test_what_was_before_stays_in_its_own_row(own: list[list[int]], length: int) -> None:
+    found = before(Ragged.from_lists(own), np.arange(sum(map(len, own))), length).tolist()
+    expected = [([-1] * length + row[:at])[-length:] for row in own for at in range(len(row))]
+    assert found == expected
+
+
+def test_a_client_that_avoids_all_that_is_left_is_told() -> None:
+    train, avoid = Ragged.from_lists([[0, 1]]), Ragged.from_lists([[2, 3]])
+    with pytest.raises(InputError, match="client 0 has 4 positives of 4 items"):
+        Sampler(train, np.arange(4), 4, 1, 16, seed=1, avoid=avoid)

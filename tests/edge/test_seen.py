@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,14 +14,17 @@ import numpy as np
 import pytest
 
 from edge import rollback as seen
+from edge.bundle import open_on
 from edge.delta import Delta, read_delta, write_delta
 from edge.device import Device
-from edge.rollback import MOST_AHEAD, NAME, NewestSeen, note
+from edge.manifest_check import AdmissionTerms
+from edge.rollback import LOCK, MOST_AHEAD, NAME, NewestSeen, note
 from edge.signature import KeySet
 from edge.state import EARLIER, STATE, Store
 from export.sign import generate, sign_delta
 from privacy.errors import InputError
 from privacy.files import write_atomic
+from privacy.machine import hold
 from tests.contract import bundles
 from tests.contract.programs import ITEMS
 from tests.devices import open_device
@@ -194,3 +198,27 @@ def test_opening_a_device_drops_nothing_that_another_process_sets_aside_meanwhil
     monkeypatch.setattr(Store, "settled", property(then_updated))
     open_device(bundle, tmp_path / "s")
     assert (tmp_path / "s" / EARLIER).exists()
+
+
+def test_the_second_of_expiry_is_too_late_by_what_was_seen_as_by_the_clock(bundle: Path) -> None:
+    early = datetime(2026, 1, 1, tzinfo=UTC)
+    assert open_on(bundle, AdmissionTerms(now=early, since=ENDS - timedelta(seconds=1))).manifest.serial == SERIAL
+    with pytest.raises(InputError, match="the clock has been set back"):
+        open_on(bundle, AdmissionTerms(now=early, since=ENDS))
+
+
+def test_a_process_that_holds_the_file_is_waited_for_and_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seen, "WAIT_S", 0.05)
+    handle = hold(tmp_path / LOCK)
+    with pytest.raises(InputError, match=r"seen\.lock is in use by another process"):
+        note(tmp_path, serial=1)
+    os.close(handle)
+    assert note(tmp_path, serial=1).serial == 1
+
+
+def test_rounds_under_an_older_bundle_do_not_take_the_place_of_the_newest_ones(tmp_path: Path) -> None:
+    note(tmp_path, serial=7, reached=("b" * 64, 5))
+    note(tmp_path, serial=6, reached=("a" * 64, 0))
+    assert NewestSeen.of(tmp_path).round_of("b" * 64) == 5

@@ -13,7 +13,7 @@ from edge.exchange import reply_of
 from edge.learning import Learning
 from edge.ragged import Ragged
 from edge.session_state import extend, moments, window
-from edge.sessions import SessionSampler, windows
+from edge.sessions import SessionSampler, Windows, windows
 from edge.state import State
 from privacy import keyed
 from privacy.errors import InputError
@@ -243,3 +243,62 @@ def test_noise_on_replies_is_the_simulators() -> None:
     assert got.dtype == np.float32
     np.testing.assert_allclose(got, reply + (0.5 * draws).astype(np.float32), atol=0)
     assert np.abs(got - reply).max() > 0.01
+
+
+def test_windows_by_hand() -> None:
+    items = Ragged.from_lists([[5, 6, 7, 8], [9], [], [3, 3]])
+    times = Ragged.from_lists([[100, 130, 130, 190], [50], [], [7, 9]], np.int64)
+    found = windows(items, times, np.array([3, 0, 2, -1, 1, 0]), 3)
+    assert found.items.tolist() == [[0, 3, 3], [6, 7, 8], [0, 0, 0], [0, 0, 0], [0, 0, 9], [6, 7, 8]]
+    assert found.real.tolist() == [[0, 1, 1], [1, 1, 1], [0, 0, 0], [0, 0, 0], [0, 0, 1], [1, 1, 1]]
+    assert found.times.tolist() == [[0, 0, 2], [0, 0, 60], [0, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 60]]
+    asked = windows(items, times, np.array([0, 1]), 3, skip=1)
+    assert asked.items.tolist() == [[5, 6, 7], [0, 0, 0]]
+    assert asked.times.tolist() == [[0, 30, 30], [0, 0, 0]]
+    assert (found.items.dtype, found.real.dtype, found.times.dtype) == (np.int64, np.float32, np.float32)
+
+
+def test_a_device_draws_with_its_number_among_all() -> None:
+    fleet = sampler_of(LONG, [0, 1, 2])
+    device = sampler_of([LONG[2]], [0], ids=np.array([2]))
+    assert (negatives(device, [0], "round", 5, 3) == negatives(fleet, [2], "round", 5, 3)).all()
+    stranger = sampler_of([LONG[2]], [0], ids=np.array([1]))
+    assert (negatives(stranger, [0], "round", 5, 3) != negatives(fleet, [2], "round", 5, 3)).any()
+
+
+def test_every_part_of_the_key_changes_the_negatives() -> None:
+    base = negatives(sampler_of(LONG, [0, 2]), [0, 1], "round", 1, 2)
+    others = [
+        negatives(sampler_of(LONG, [0, 2]), [0, 1], "round", 2, 2),
+        negatives(sampler_of(LONG, [0, 2]), [0, 1], "first", 1, 2),
+        negatives(sampler_of(LONG, [0, 2], seed=8), [0, 1], "round", 1, 2),
+    ]
+    assert all((base != other).mean() > 0.5 for other in others)
+    assert (base[0] != base[1]).mean() > 0.5, "epochs"
+    assert (base[:, 0] != base[:, 1]).mean() > 0.5, "clients"
+    assert (base[..., 0] != base[..., 1]).mean() > 0.5, "the negatives of a position"
+    assert (negatives(sampler_of(LONG, [0, 2]), [0, 1], "round", 1, 3)[:2] == base).all(), "more epochs"
+
+
+def test_negatives_are_uniform_over_the_pool_without_what_was_had() -> None:
+    items, had, pool = Ragged.from_lists([[1, 2, 3, 1, 2]]), Ragged.from_lists([[1, 2, 3, 8]]), np.arange(0, 24, 2)
+    draws = SessionSampler(items, clocks([[1, 2, 3, 1, 2]]), np.array([0]), had, pool, 24, 4, 5, 0)
+    found = np.concatenate([negatives(draws, [0], "x", number, 1).ravel() for number in range(500)])
+    allowed = [item for item in pool if item not in (2, 8)]
+    counts = np.bincount(found, minlength=24)
+    assert counts.sum() == counts[allowed].sum() == 500 * 4 * 5
+    expected = counts.sum() / len(allowed)
+    assert ((counts[allowed] - expected) ** 2 / expected).sum() < 27.9  # chi-squared, 9 degrees of freedom, p = 0.001
+
+
+def test_the_last_item_that_was_not_had_is_found() -> None:
+    had, pool = Ragged.from_lists([list(range(39))]), np.arange(40)
+    draws = SessionSampler(Ragged.from_lists([[0, 1, 2]]), clocks([[0, 0, 0]]), np.array([0]), had, pool, 40, 3, 8, 0)
+    assert (negatives(draws, [0], "x", 1, 2)[:, :, 1:] == 39).all()
+
+
+def test_windows_of_no_session_at_all() -> None:
+    nothing = windows(Ragged.empty(0), Ragged.empty(0, np.int64), np.array([-1, -1]), 3)
+    assert isinstance(nothing, Windows)
+    assert not nothing.real.any()
+    assert nothing.items.shape == nothing.times.shape == (2, 3)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import edge.signature
 from edge import Recommender, open_bundle
 from edge.signature import END, NAMES, TRAILER, Signature, check, load_public, opened_seal, statement, verify
 from export.sign import generate, load_private, sealed, sign_bundle, signature_of
@@ -234,3 +235,69 @@ def test_what_a_device_would_refuse_is_not_signed(bundle: Path, keys: Path) -> N
     with pytest.raises(InputError, match=r"MODEL_CARD\.md has"):
         sign_bundle(bundle, keys / "mine" / "private.pem")
     assert not (bundle / "manifest.sig.json").exists()
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two key pairs: mine/ and other/."""
+    folder = tmp_path_factory.mktemp("keys")
+    for name in ("mine", "other"):
+        generate(folder / name)
+    return folder
+
+
+def test_a_key_pair(tmp_path: Path) -> None:
+    name = generate(tmp_path / "keys")
+    private, public = tmp_path / "keys" / "private.pem", tmp_path / "keys" / "public.pem"
+    assert private.stat().st_mode & 0o777 == 0o600
+    assert private.read_text().startswith("-----BEGIN PRIVATE KEY-----\n")
+    assert public.read_text().startswith("-----BEGIN PUBLIC KEY-----\n")
+    assert name == hashlib.sha256(load_public(public).public_bytes_raw()).hexdigest()
+    assert load_private(private).public_key() == load_public(public)
+    before = private.read_bytes()
+    with pytest.raises(InputError, match=r"private\.pem exists; choose another folder"):
+        generate(tmp_path / "keys")
+    private.unlink()
+    with pytest.raises(InputError, match=r"public\.pem exists"):
+        generate(tmp_path / "keys")
+    assert generate(tmp_path / "more") != name
+    assert (tmp_path / "more" / "private.pem").read_bytes() != before
+
+
+def test_signing_again_replaces_the_signature(bundle: Path, keys: Path) -> None:
+    first = sign_bundle(bundle, keys / "mine" / "private.pem")
+    content = (bundle / "manifest.sig.json").read_bytes()
+    assert sign_bundle(bundle, keys / "mine" / "private.pem") == first
+    assert (bundle / "manifest.sig.json").read_bytes() == content
+    second = sign_bundle(bundle, keys / "other" / "private.pem")
+    assert open_bundle(bundle, trusted=[keys / "other" / "public.pem"]).signed_by == second != first
+
+
+def test_a_signature_with_somebody_elses_key_in_it_is_refused(bundle: Path, keys: Path) -> None:
+    sign_bundle(bundle, keys / "mine" / "private.pem")
+    path = bundle / "manifest.sig.json"
+    other = load_public(keys / "other" / "public.pem").public_bytes_raw().hex()
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"public": other}))
+    for trusted in (None, [keys / "mine" / "public.pem"], [keys / "other" / "public.pem"]):
+        with pytest.raises(InputError, match="the signature is wrong"):
+            open_bundle(bundle, trusted=trusted)
+
+
+def test_a_signature_of_another_bundle_is_refused(keys: Path, tmp_path: Path) -> None:
+    source = worlds.exported("fedmf")[0]
+    one, two = (shutil.copytree(source / name, tmp_path / name) for name in ("speaker", "stick"))
+    sign_bundle(one, keys / "mine" / "private.pem")
+    shutil.copy(one / "manifest.sig.json", two)
+    with pytest.raises(InputError, match="the signature is wrong"):
+        open_bundle(two, trusted=[keys / "mine" / "public.pem"])
+
+
+def test_a_signature_that_is_large_or_a_link_is_refused(bundle: Path, tmp_path: Path) -> None:
+    path = bundle / "manifest.sig.json"
+    path.write_bytes(json.dumps(GOOD).encode() + b" " * edge.signature.LIMIT)
+    with pytest.raises(InputError, match=r"manifest\.sig\.json has more than 4,096 bytes"):
+        open_bundle(bundle)
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=r"manifest\.sig\.json is a symbolic link"):
+        open_bundle(bundle)

@@ -135,3 +135,10 @@ def test_a_child_process_has_a_watch_of_its_own(tmp_path: Path) -> None:
     if child == 0:
         os._exit(0 if WATCH._thread is None and threading.active_count() == 1 else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_graph_without_end_is_ended_where_nobody_set_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "LONGEST_S", 0.2)
+    monkeypatch.setattr(graphs, "LONGEST_S", 0.2)
+    with pytest.raises(Stopped, match=r"was ended: time above 0\.2 s"):
+        Graph(slow(tmp_path / "m.onnx")).run({"x": np.ones((300, 300), np.float32)})

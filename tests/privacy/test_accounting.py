@@ -3,6 +3,7 @@
 import math
 
 import dp_accounting as dp
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from privacy.accounting import (
     composed,
     gaussian_epsilon,
     noise_for,
+    nominal_epsilon,
     pld_epsilon,
     rdp_epsilon,
 )
@@ -191,3 +193,78 @@ def test_no_chance_is_said_where_the_loss_is_not_known():
     assert chance_above([(discrete, 3)], 2.0) is None
     assert chance_above([(Event("none"), 3)], math.inf) is None
     assert chance_above([], 0.0) is None
+
+
+@pytest.mark.parametrize("z", [1.0, 4.0])
+@pytest.mark.parametrize("rounds", [1, 40])
+def test_gaussian_agrees_with_privacy_loss_distributions(z, rounds):
+    # the library works with the sensitivity-1 relation: no doubling for replace-one, which edgefr does itself
+    numeric = pld_epsilon(dp.GaussianDpEvent(z), rounds, DELTA)
+    exact = gaussian_epsilon(z, rounds, DELTA)
+    assert exact - 1e-6 <= numeric <= exact + 1e-3 * math.sqrt(rounds)
+
+
+@pytest.mark.parametrize("multiplier", [0.1, 0.5, 2.0, 20.0])
+def test_zcdp_is_between_its_gaussian_limit_and_the_plain_conversion(multiplier):
+    rho = 40 * 0.5 / multiplier**2
+    plain = rho + 2 * math.sqrt(rho * math.log(1 / DELTA))
+    found = compose("laplace", "l2", multiplier, 40, DELTA).epsilon
+    assert gaussian_epsilon(multiplier, 40, DELTA) < found < plain
+
+
+@pytest.mark.parametrize("rho", [1e-3, 0.5, 8.0, 2000.0])
+def test_renyi_orders_are_fine_enough(rho):
+    """Against the same conversion with the order found by a continuous search."""
+
+    def at(log_order):
+        order = 1 + math.exp(log_order)
+        return rho * order + math.log1p(-1 / order) - math.log(DELTA * order) / (order - 1)
+
+    best = optimize.minimize_scalar(at, bounds=(-9, 7), method="bounded").fun
+    assert rdp_epsilon(dp.ZCDpEvent(rho), 1, DELTA) == pytest.approx(best, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("q", "z", "rounds", "rdp", "pld"), [(0.01, 1, 1000, 2.101, 1.829), (0.1, 2, 40, 1.663, 1.484)]
+)
+def test_library_accountants_on_poisson_sampling(q, z, rounds, rdp, pld):
+    """edgefr claims no amplification; this pins that events, grid and orders reach the library as meant."""
+    event = dp.PoissonSampledDpEvent(q, dp.GaussianDpEvent(z))
+    assert rdp_epsilon(event, rounds, DELTA) == pytest.approx(rdp, abs=3e-3)
+    assert pld_epsilon(event, rounds, DELTA) == pytest.approx(pld, abs=3e-3)
+
+
+def test_fcucr_nominal():
+    found = [round(nominal_epsilon(std, DELTA), 2) for std in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
+    assert found == [48.45, 24.22, 16.15, 12.11, 9.69, 8.07]
+
+
+@pytest.mark.parametrize(
+    ("std", "gaussian", "laplace", "local", "forty"),
+    [
+        (0.1, 91.8, 165.6, 532.9, (4426, 16859)),
+        (0.2, 33.1, 57.3, 165.6, (1211, 4426)),
+        (0.3, 19.1, 32.3, 87.8, (585, 2060)),
+        (0.4, 13.2, 22.0, 57.3, (355, 1211)),
+        (0.5, 10.0, 16.5, 41.6, (243, 809)),
+        (0.6, 8.0, 13.1, 32.3, (180, 585)),
+    ],
+)
+def test_fcucr_noise_had_it_been_clipped_to_one(std, gaussian, laplace, local, forty):
+    b = std / math.sqrt(2)
+    assert gaussian_epsilon(std, 1, DELTA) == pytest.approx(gaussian, abs=0.06)
+    assert compose("laplace", "l2", b, 1, DELTA).epsilon == pytest.approx(laplace, rel=6e-3)
+    assert compose("laplace", "l2", b / 2, 1, DELTA).epsilon == pytest.approx(local, rel=6e-3)
+    for sensitivity, golden in zip((1, 2), forty, strict=True):
+        assert compose("laplace", "l2", b / sensitivity, 40, DELTA).epsilon == pytest.approx(golden, rel=6e-3)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_laplace_is_monotone(norm):
+    table = np.array([[compose("laplace", norm, m, t, DELTA).epsilon for t in (1, 7, 40)] for m in (0.3, 1, 6)])
+    assert (np.diff(table, axis=0) < 0).all()
+    assert (np.diff(table, axis=1) > 0).all()
+
+
+def test_n_releases_are_one_release_of_the_same_mu():
+    assert gaussian_epsilon(8.0, 4, DELTA) == pytest.approx(gaussian_epsilon(4.0, 1, DELTA), rel=1e-9)

@@ -133,3 +133,18 @@ def test_bounds_err_no_more_often_than_they_say() -> None:
         noise = keyed.generator(game, "many games").laplace(0.0, 2.0, 4000)
         above += game_bound(1.0 + noise[:2000], noise[2000:] - 1.0)[0] > 1.0
     assert above <= 11
+
+
+def test_one_run_bound_refuses_what_cannot_be() -> None:
+    with pytest.raises(ValueError, match="cannot be right"):
+        one_run_bound(10, 5, 6)
+
+
+def test_the_wrong_sign_shows_only_beside_somebody_who_knows_it() -> None:
+    member = np.arange(60) % 3 == 0
+    found = leak([(-1.0 * member, member)] * 4, keyed.generator(0, "deals"), deals=20)
+    assert (found.auc, found.best_auc) == (0.0, 1.0)
+
+
+def test_groups_of_one_kind_say_nothing() -> None:
+    assert all(math.isnan(v) for v in leak([(np.zeros(3), np.ones(3, bool))], keyed.generator(0, "x"), deals=2))

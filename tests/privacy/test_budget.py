@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privacy import budget
-from privacy.accounting import composed
+from privacy.accounting import composed, gaussian_epsilon
 from privacy.budget import Budget, distinct
 from privacy.guarantee import Event
 
@@ -96,3 +96,31 @@ def test_a_row_below_a_known_one_in_one_count_alone_is_not_known():
     assert kept._known(np.array([[5, 1], [3, 1], [5, 2], [1, 9]])).tolist() == [1, 1, -1, -1]
     kept._beyond = np.array([[9, 9]])
     assert kept._known(np.array([[9, 9], [9, 8], [12, 2]])).tolist() == [0, -1, -1]
+
+
+@pytest.mark.parametrize("limit", [0.7, 1.5])
+def test_along_the_whole_edge_of_two_laws(limit):
+    """Every pair of counts around the line where the budget ends, asked from below, from above and one by one."""
+    events = [GAUSSIAN, L1]
+    grid = np.stack(np.meshgrid(np.arange(0, 160, 25), np.arange(0, 40, 5)), axis=-1).reshape(-1, 2)
+    expected = np.array([literal(events, row.tolist(), limit) for row in grid])
+    assert 0 < expected.sum() < len(grid)
+    for order in (slice(None), slice(None, None, -1)):
+        np.testing.assert_array_equal(Budget(limit, DELTA).keeps(events, grid[order].T), expected[order])
+    alone = Budget(limit, DELTA)
+    np.testing.assert_array_equal([alone.keeps(events, row[:, None])[0] for row in grid], expected)
+
+
+@pytest.mark.parametrize("event", [GAUSSIAN, EVENTS[2], EVENTS[3]], ids=lambda event: event.mechanism)
+def test_where_no_distribution_is_known_comparisons_decide(event, asked):
+    counts = np.arange(1, 3000)
+    yes = Budget(2.0, DELTA).keeps([event], counts[None])
+    assert 0 < yes.sum() < len(counts)
+    assert asked == []
+
+
+def test_two_recipients_of_one_law_are_releases_of_one_kind(asked):
+    limit = gaussian_epsilon(12.0, 10, DELTA) * (1 + 1e-4)
+    events, counts = [GAUSSIAN, EVENTS[4]], np.array([[4, 5, 10, 0, 11], [6, 6, 0, 10, 0]])
+    assert Budget(limit, DELTA).keeps(events, counts).tolist() == [True, False, True, True, False]
+    assert asked == []

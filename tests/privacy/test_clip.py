@@ -104,3 +104,9 @@ def test_a_diverged_update_is_dropped_rather_than_scaled_by_a_factor_without_dig
     assert clip_factors([2.0**125], 1.0)[0] == (1 - 2.0**-20) * 2.0**-125
     values = np.full(3, 1.7e38, dtype=np.float32)
     assert not clip(values, 1e-6, "l2").any()
+
+
+def test_margin():
+    assert clip_factors([2.0], 1.0)[0] == (1 - 2.0**-20) / 2
+    assert clip_factors([1.0], 1.0)[0] < 1.0
+    assert clip_factors([0.999999], 1.0)[0] == 1.0

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from edgefr.cli.app import app
 from privacy.errors import InputError
 from privacy.files import sha256_of
+from privacy.guarantee import Event
 from privacy.ledger import Ledger
 from privacy.plan import plan
 from privacy.report import report
@@ -161,3 +162,50 @@ def test_refuses_the_ledger_of_another_run(run):
 def test_refuses_a_file_that_is_no_ledger(run, content):
     (run / "ledger.parquet").write_bytes(content)
     assert "is not a whole ledger" in refused(str(run))
+
+
+def test_without_a_sampler_the_answer_is_for_what_devices_draw():
+    out = asked(*GRID, "--sigma", "4")
+    assert (out["eps_guaranteed"], out["method"]) == (pytest.approx(14.1308, abs=6e-5), "zCDP->RDP")
+    [row] = out["composed"]
+    assert (row["mechanism"], row["multiplier"], row["releases"]) == ("discrete-gaussian", 4.0, 100)
+
+
+def test_nothing_is_amplified_that_no_run_can_do():
+    """A server knows who is in a cohort, so a smaller one buys nothing, and no other sampling can be claimed."""
+    everyone, some = ([*ASKED, "--sigma", "4", *cohort] for cohort in ((), ("--clients-per-round", "94")))
+    assert asked(*some)["eps_guaranteed"] == asked(*everyone)["eps_guaranteed"]
+    assert asked(*some)["amplification"] == "none"
+    done = CliRunner().invoke(app, ["privacy", *some, "--sampling", "poisson"])
+    assert done.exit_code == 2
+    assert "No such option" in done.output
+
+
+def test_paper_noise_is_infinite_and_has_its_hypothetical():
+    rest = ("--rounds", "40", "--clients", "943", "--trust", "local", "--scale", "0.5")
+    out = asked("--mechanism", "paper-laplace", *rest, "--p90-norm", "1")
+    assert (out["eps_guaranteed"], out["method"]) == ("inf", "no clip")
+    assert out["eps_hypothetical"] == pytest.approx(439, rel=6e-3)
+
+
+def test_a_grid_costs_laplace_noise_nothing_but_whole_steps():
+    laplace = ["--mechanism", "laplace", "--norm", "l1", "--clip", "1", "--sigma", "4", "--rounds", "1"]
+    plain = asked(*laplace, "--clients", "10", "--sampler", "float")["eps_guaranteed"]
+    grid = asked(*laplace, "--clients", "10", "--sampler", "grid", "--grid-exponent", "-8")["eps_guaranteed"]
+    assert plain == pytest.approx(2**0.5 / 4, abs=1e-3)
+    assert grid == pytest.approx(256 / 725, rel=1e-9)  # b of 724.08 steps is 725
+    assert asked(*laplace, "--clients", "10")["eps_guaranteed"] == pytest.approx(2**0.5 / 4, rel=1e-4)
+
+
+def test_refuses_papers_noise_on_clipped_updates():
+    assert "drop clip, or use laplace" in refused(*GRID, "--mechanism", "paper-laplace", "--scale", "0.5")
+
+
+def test_refuses_a_table_with_other_columns_or_values(run):
+    pq.write_table(pa.table({"client": [1]}), run / "ledger.parquet")
+    assert "is not a whole ledger" in refused(str(run))
+    ledger = Ledger(3, delta=1e-5, adjacency="zero-out", run=sha256_of(run / "experiment.yaml"))
+    ledger.spend([0], Event("gaussian", multiplier=4.0))
+    table = pa.table({**ledger.columns(), "releases": [-1]}).replace_schema_metadata(ledger.facts())
+    pq.write_table(table, run / "ledger.parquet")
+    assert "not a whole ledger: its counts are not whole numbers" in refused(str(run))

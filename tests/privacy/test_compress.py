@@ -68,3 +68,21 @@ def test_refuses_other_shapes():
         Projection(0, 20, 3).forth(np.zeros(19))
     with pytest.raises(ValueError, match="20 values instead of 3"):
         Projection(0, 20, 3).back(np.zeros(20))
+
+
+def test_sum_of_projections_is_the_projection_of_the_sum():
+    projection = Projection(3, 50, 16)
+    updates = np.random.default_rng(0).normal(size=(7, 50))
+    np.testing.assert_allclose(projection.forth(updates).sum(axis=0), projection.forth(updates.sum(axis=0)), atol=1e-12)
+
+
+def test_keeping_every_value_loses_nothing():
+    projection = Projection(5, 33, 33)
+    vector = np.random.default_rng(1).normal(size=33)
+    np.testing.assert_allclose(projection.back(projection.forth(vector)), vector, atol=1e-12)
+
+
+def test_same_key_same_map_other_key_other_map():
+    one, same, other = (matrix(Projection(key, 20, 6)) for key in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, other)

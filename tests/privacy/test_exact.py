@@ -4,6 +4,8 @@ import ast
 import math
 import random
 import secrets
+import time
+import tracemalloc
 from decimal import Decimal, localcontext
 from pathlib import Path
 from types import ModuleType
@@ -269,3 +271,48 @@ def test_no_code_of_the_product_feeds_bits():
                 if name in ("discrete_gaussian", "discrete_laplace") and "exact" in ast.unparse(call.func):
                     assert len(call.args) == 2, path
                     assert not call.keywords, path
+
+
+@BOTH
+def test_draws_have_their_law_number_by_number(law):
+    """At scale 50 every single value from -60 to 60, which coarser ranges would blur."""
+    found = draws(law, 50, 1_000_000, seed=2)
+    edges = np.arange(-60, 62)
+    inside = found[(found >= -60) & (found <= 60)]
+    expected = masses(law, 50, np.concatenate([[-10_000], edges, [10_000]]))[1:-1]
+    counts = np.histogram(inside, edges)[0]
+    assert stats.chisquare(counts, expected * len(inside) / expected.sum()).pvalue > ALPHA
+
+
+@BOTH
+def test_last_digits_of_a_wide_law_are_uniform(law):
+    found = np.abs(draws(law, 1 << 20, 400_000, seed=3))
+    for modulus in (3, 256, 1000):
+        assert stats.chisquare(np.bincount(found % modulus, minlength=modulus)).pvalue > ALPHA
+
+
+@BOTH
+def test_opendp_draws_the_same_law(law):
+    opendp = pytest.importorskip("opendp.prelude", reason="opendp is 265 MB, an extra of its own")
+    opendp.enable_features("contrib")
+    distance = opendp.l2_distance(T="i64") if law == "gaussian" else opendp.l1_distance(T="i64")
+    make = opendp.m.make_gaussian if law == "gaussian" else opendp.m.make_laplace
+    other = np.array(make(opendp.vector_domain(opendp.atom_domain(T="i64")), distance, scale=5.0)([0] * 30_000))
+    own = draws(law, 5, 30_000, seed=5)
+    counts = np.stack([np.bincount(np.clip(found + 12, 0, 24), minlength=25) for found in (own, other)])
+    assert stats.chi2_contingency(counts[:, counts.sum(axis=0) > 20]).pvalue > ALPHA
+
+
+def test_a_value_takes_less_than_a_microsecond_and_memory_is_bounded():
+    for draw in (discrete_gaussian, discrete_laplace):
+        seconds = []
+        for _ in range(3):
+            started = time.process_time()
+            draw(LARGEST, 200_000)
+            seconds.append(time.process_time() - started)
+        assert min(seconds) < 0.2
+        tracemalloc.start()
+        draw(50, 1_000_000)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 8_000_000 + 4_000_000

@@ -1,3 +1,5 @@
+import errno
+import hashlib
 import json
 import os
 import signal
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 
 from privacy.errors import InputError, unknown
-from privacy.files import packed, write_atomic, write_json
+from privacy.files import packed, sha256_of, write_atomic, write_json
 
 
 @pytest.mark.parametrize("content", [b"abc\n", "abc\n", lambda file: file.write(b"abc\n")])
@@ -145,3 +147,20 @@ def test_arrays_are_packed_as_they_look_not_as_they_lie() -> None:
     for name, found in load(packed(views, {"one": "fact"})).items():
         np.testing.assert_array_equal(found, views[name])
         assert found.shape == views[name].shape
+
+
+def test_full_disk_on_flush_keeps_the_old_file(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("old")
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match=r"cannot write .*file: No space left on device; nothing was changed"):
+        write_atomic(tmp_path / "file", "new")
+    assert kept(tmp_path)
+
+
+def test_sha256(tmp_path):
+    content = b"x" * 300_000
+    assert sha256_of(write_atomic(tmp_path / "a", content)) == hashlib.sha256(content).hexdigest()

@@ -1,10 +1,12 @@
 """What single releases guarantee: against dp-accounting, against sums and integrals written out, and in order."""
 
+import itertools
 import math
 
 import dp_accounting as dp
 import numpy as np
 import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -197,3 +199,43 @@ def test_the_pure_epsilon_of_laplace_noise_is_one_over_its_multiplier(mechanism)
         once = Event(mechanism, "l1", multiplier, steps)
         assert once.pure == pytest.approx(1 / multiplier)
         assert composed([(once, 7)], 1e-12).epsilon == pytest.approx(7 / multiplier, rel=1e-3)
+
+
+@pytest.mark.parametrize("multiplier", [0.3, 2.0])
+def test_discrete_laplace_lies_between_laplace_and_randomised_response(multiplier):
+    kept = -math.log1p(math.exp(-1 / multiplier))  # log of the probability of the truth
+    worst = np.logaddexp(kept + (ORDERS - 1) / multiplier, kept - ORDERS / multiplier) / (ORDERS - 1)
+    finest = Event("laplace", "l1", multiplier).curve
+    curves = [Event("discrete-laplace", "l1", multiplier, steps).curve for steps in (1, 2, 10, 10**6)]
+    np.testing.assert_allclose(curves[0], worst, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(curves[-1], finest, rtol=1e-4, atol=1e-9)
+    for coarse, fine in itertools.pairwise(curves):
+        assert (coarse >= fine * (1 - 1e-9)).all()
+
+
+def test_a_laplace_shift_in_one_coordinate_dominates_two_in_privacy_loss_too():
+    """The hockey-stick divergence of a product of two halves is below that of the whole, numerically."""
+    for whole in (0.5, 2.0):
+        half = pld.from_laplace_mechanism(2.0 / whole, value_discretization_interval=1e-3)
+        one = pld.from_laplace_mechanism(1.0 / whole, value_discretization_interval=1e-3)
+        two = half.compose(half)
+        for eps in (0.01, whole / 4, whole / 2, whole * 0.9):
+            assert two.get_delta_for_epsilon(eps) <= one.get_delta_for_epsilon(eps) + 2e-3
+
+
+def test_the_old_conversion_of_a_renyi_curve_golden():
+    """2.92, as papers before 2020 print it; the conversion used here gives 2.52 from the same curve."""
+    orders = np.arange(2, 64)
+    event = dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(256 / 60000, dp.GaussianDpEvent(1.12)), 14062)
+    curve = RdpAccountant(orders=orders).compose(event)._rdp
+    assert (curve - math.log(DELTA) / (orders - 1)).min() == pytest.approx(2.92, abs=6e-3)
+    assert RdpAccountant(orders=orders).compose(event).get_epsilon(DELTA) == pytest.approx(2.52, abs=6e-3)
+
+
+def test_the_event_of_settings_normalises_the_adjacency():
+    local = PrivacySettings(mechanism="gaussian", trust="local", clip=0.5, sigma=4.0)
+    assert event_of(local, 2.0).multiplier == 2.0
+    assert event_of(local.model_copy(update={"trust": "central"}), 2.0).multiplier == 4.0
+    assert event_of(PrivacySettings(clip=1.0), None).mechanism == "none"
+    assert event_of(PrivacySettings(mechanism="paper-laplace", scale=1.0), 1.0).mechanism == "paper-laplace"
+    assert event_of(PrivacySettings(mechanism="gaussian", scale=1.0), 1.0).mechanism == "unclipped"

@@ -117,3 +117,34 @@ def test_choose_of_a_large_population_takes_the_smallest_draws(count: int) -> No
     base, members = keyed.key(0, "large"), np.arange(150_000)[::-1] * 3
     smallest = members[np.argsort(keyed.fold(base, members), kind="stable")[:count]]
     assert keyed.choose(base, members, count).tolist() == sorted(smallest.tolist())
+
+
+def test_every_part_of_a_key_matters():
+    seeds, purposes, paths = range(4), ("a", "b"), ((), (1,), (1, 1), (11,), (1, 2))
+    keys = {keyed.key(seed, purpose, *path) for seed in seeds for purpose in purposes for path in paths}
+    assert len(keys) == len(seeds) * len(purposes) * len(paths)
+
+
+def test_integers_are_uniform_across_clients_too():
+    keys = keyed.fold(keyed.key(0, "chi"), np.arange(200_000))
+    assert stats.chisquare(np.bincount(keyed.integers(keys, 0, 50), minlength=50)).pvalue > ALPHA
+
+
+@given(SEEDS, st.integers(1, 2**31 - 1))
+def test_integers_stay_below_their_bound(seed, bound):
+    draws = keyed.integers(keyed.key(seed, "b"), np.arange(50), bound)
+    assert ((draws >= 0) & (draws < bound)).all()
+
+
+def test_choose_takes_every_pair_alike():
+    counts = np.zeros((6, 6))
+    for number in range(6000):
+        first, second = keyed.choose(keyed.key(0, "pairs", number), np.arange(6), 2)
+        counts[first, second] += 1
+    assert stats.chisquare(counts[np.triu_indices(6, 1)]).pvalue > ALPHA
+
+
+def test_generators_of_other_purposes_differ():
+    one, same, other = (keyed.generator(0, p, 1).random(20) for p in ("a", "a", "b"))
+    np.testing.assert_array_equal(one, same)
+    assert not (one == other).any()

@@ -213,3 +213,41 @@ def test_to_be_admitted_costs_nothing_and_to_be_refused_is_counted():
     assert ledger.refused().tolist() == [1, 0, 0, 0, 0]
     with pytest.raises(ValueError, match="named twice"):
         ledger.admit([1, 1], G4)
+
+
+def test_a_state_is_arrays_and_json():
+    ledger = made()
+    ledger.spend([0, 2], G4)
+    state = ledger.state_dict()
+    arrays = {name for name, value in state.items() if isinstance(value, np.ndarray)}
+    assert arrays == {"released", "refused"}
+    json.dumps({name: value for name, value in state.items() if name not in arrays}, allow_nan=False)
+    state["released"][:] = 0  # a state is a copy
+    assert ledger.releases().tolist() == [1, 0, 1, 0, 0]
+
+
+def test_two_recipients_are_two_entries():
+    ledger = made()
+    ledger.spend([1], G8)
+    ledger.spend([1], OTHER)
+    assert ledger.epsilon([1])[0] == composed([(G8, 2)], DELTA).epsilon
+    assert ledger.columns()["recipient"] == ["server", "another client"]
+    guaranteed, made_of = ledger.worst()
+    assert made_of == [(G8, 1), (OTHER, 1)]
+    assert guaranteed.method == "GDP closed form"
+
+
+def test_release_without_a_guarantee_is_infinite_and_never_within_a_budget():
+    ledger = made(budget=100.0)
+    assert not ledger.try_spend([0], Event("paper-laplace"))[0]
+    ledger.spend([0], Event("paper-laplace"))
+    ledger.spend([0], G4)
+    assert ledger.epsilon().tolist() == [math.inf, 0, 0, 0, 0]
+    assert not ledger.try_spend([0], G4)[0]
+
+
+def test_refused_clients_are_not_charged_and_others_are():
+    ledger = made(budget=1.0)
+    assert ledger.try_spend([4, 1], G4).tolist() == [True, True]
+    assert ledger.try_spend([1, 2, 4], G4).tolist() == [False, True, False]
+    assert ledger.releases().tolist() == [0, 1, 1, 0, 1]

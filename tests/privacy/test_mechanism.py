@@ -56,3 +56,38 @@ def test_unknown_kind_and_impossible_count():
         noise_per_client("none", 1.0, [1], 2)
     with pytest.raises(ValueError, match="cannot have -1 terms"):
         noise_of_sum("gaussian", 1.0, -1, (2,), 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_clients_noise_has_its_law(kind):
+    draws = noise_per_client(kind, 0.3, np.arange(500), 200, seed=1)
+    assert stats.kstest(draws.ravel(), LAWS[kind](scale=0.3).cdf).pvalue > ALPHA
+    assert stats.kstest(draws[:, 0], LAWS[kind](scale=0.3).cdf).pvalue > ALPHA
+    assert stats.kstest(draws[0], LAWS[kind](scale=0.3).cdf).pvalue > ALPHA
+
+
+def test_the_sum_of_laplace_is_not_a_laplace():
+    at_once = noise_of_sum("laplace", 1.0, 3, (50_000,), 2)
+    assert stats.kstest(at_once, stats.laplace(scale=np.sqrt(3)).cdf).pvalue < ALPHA
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_count_per_coordinate(kind):
+    counts = np.array([[0], [1], [400]])
+    draws = noise_of_sum(kind, 2.0, counts, (3, 20_000), 3)
+    assert not draws[0].any()
+    for row, count in ((1, 1), (2, 400)):
+        assert np.std(draws[row]) == pytest.approx(Noise(kind, 2.0).std * count**0.5, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_clients_noise_does_not_depend_on_the_others(kind):
+    together = noise_per_client(kind, 1.0, [3, 11, 8], 6)
+    np.testing.assert_array_equal(noise_per_client(kind, 1.0, [8], 6)[0], together[2])
+    np.testing.assert_array_equal(noise_per_client(kind, 1.0, [3, 11, 8], 4), together[:, :4])
+
+
+def test_same_seed_same_noise():
+    one, same, other = (noise_of_sum("laplace", 1.0, 5, (9,), s) for s in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert not (one == other).any()

@@ -95,3 +95,26 @@ def test_a_seal_needs_a_sum_and_a_cohort():
     with pytest.raises(InputError, match="at_least 5 is more than the 4 clients of a round"):
         plan(sealed, 5, 4, 943)
     assert plan(sealed, 5, 5, 943).at_least == 5
+
+
+def test_no_noise():
+    resolved = plan(PrivacySettings(), 10, 5, 20)
+    assert (resolved.noise, resolved.where, resolved.guarantees) == (None, "nowhere", False)
+    assert resolved.promised == (math.inf, "no noise")
+    assert resolved.std_on_mean == 0.0
+
+
+def test_published_noise_guarantees_nothing_until_it_is_clipped():
+    bare = plan(PrivacySettings(mechanism="laplace", trust="local", scale=0.5), 100, 5, 20)
+    assert (bare.noise.scale, bare.guarantees, bare.promised.method) == (0.5, False, "no clip")
+    clipped = plan(PrivacySettings(mechanism="laplace", trust="local", scale=0.5, clip=1.0), 100, 5, 20)
+    assert (clipped.noise.kind, clipped.noise.scale) == ("discrete-laplace", 0.5)
+    on_floats = PrivacySettings(mechanism="laplace", trust="local", scale=0.5, clip=1.0, sampler="float")
+    assert plan(on_floats, 100, 5, 20).noise == bare.noise
+    assert plan(on_floats, 100, 5, 20).promised == clipped.promised
+    assert clipped.promised == pytest.approx((988.8, "zCDP->RDP"), abs=0.1)
+
+
+def test_infinite_epsilon_clips_without_noise():
+    resolved = plan(PrivacySettings(mechanism="gaussian", clip=1.0, epsilon=math.inf), 10, 5, 20)
+    assert (resolved.noise, resolved.clip, resolved.guarantees) == (None, 1.0, False)

@@ -177,3 +177,24 @@ def test_noise_on_what_is_received_protects_nothing_that_was_sent():
     words = "what was sent, by noise on received prototypes: that protects nothing of it"
     assert words in found["not_covered"]
     assert "std 0.1 on received ones protects nobody" in dict(render(found))["Prototypes"]
+
+
+def test_a_grid_is_chosen_for_the_prototypes_own_clip():
+    sent = under(16, **{**GAUSSIAN, "sampler": None}, prototype_clip=0.3)
+    assert sent.noise is not None
+    assert (sent.noise.step, sent.noise.steps) == (2.0**-17, math.ceil(4.0 * 0.3 * 2**17))
+    assert 2.0 <= sent.event.multiplier < 2.0 + 1e-4
+
+
+def test_hypothetical_counts_the_prototypes_too():
+    settings, made = planned(Prototypes(50, 4), **GAUSSIAN)
+    found = report(settings, made, 10, 10.0, 20, p90_norm=1.0)["eps_hypothetical"]
+    assert found == pytest.approx(gaussian_epsilon(2.0, 14, DELTA), rel=1e-9)
+
+
+@pytest.mark.parametrize("clip", [0.0, -1.0, math.nan, math.inf])
+def test_an_impossible_clip_is_refused(clip):
+    with pytest.raises(ValueError, match="prototype_clip"):
+        PrivacySettings(clip=1.0, prototype_clip=clip)
+    with pytest.raises(ValueError, match="set clip"):
+        PrivacySettings(prototype_clip=1.0)

@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
 from edgefr.config.faces import Later
@@ -51,6 +52,7 @@ KINDS = ("impression", "click", "bookmark", "reply", "delete", "recruiter intere
 _DROPPED = ("impression", "delete", "recruiter interest")  # FCUCR names delete; the others are not the user's doing
 _XING = {"user": "user_id", "item": "item_id", "kind": "interaction_type", "time": "created_at"}
 _XING_FILE = "xing-sessions.parquet"
+_WHOLE = f"get a whole copy from {XING.url}"
 _PLAYS = "userid-timestamp-artid-artname-traid-traname.tsv"
 _LONGEST_NAME = 200  # characters that are kept
 
@@ -77,10 +79,36 @@ def read_xing(data_dir: Path, *_: Any) -> Dataset:
     archive = Archive(data_dir, XING, {_XING_FILE: path})
     roles = {**_XING, "session": "session_id", "split": "split"}
     rows = interactions(PARQUET.open(path, FileOptions()), roles, "s", Published(KINDS))
-    rows.session = np.array(rows.sessions.to_pylist())[rows.session]
+    rows.session = cast(Any, _numbers(rows.sessions)[rows.session])
     dataset = _dataset("xing", rows, "jobs", (KINDS, _DROPPED), archive.source([_XING_FILE]))
     check_sessions(dataset)
+    _check_people(dataset)
     return dataset
+
+
+def _numbers(sessions: pa.Array) -> npt.NDArray[np.int64]:
+    try:
+        return sessions.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{_XING_FILE}: a session_id is no whole number; {_WHOLE}") from error
+
+
+def _check_people(dataset: Dataset) -> None:
+    """Refuse a session of two users, and a user with two sessions of valid or test, whose tests would not be theirs."""
+    session, part = cast("npt.NDArray[np.int64]", dataset.session), cast("npt.NDArray[np.int8]", dataset.part)
+    _, first, of = np.unique(session, return_index=True, return_inverse=True)
+    shared = dataset.user != dataset.user[first][of]
+    if shared.any():
+        raise InputError(
+            f"{_XING_FILE}: session {session[shared][0]} is of two users; get a whole copy from {XING.url}"
+        )
+    held = first[part[first] > 0]
+    pairs, counts = np.unique(np.stack([dataset.user[held], part[held]]), axis=1, return_counts=True)
+    if (counts > 1).any():
+        user = dataset.users[pairs[0, counts > 1][0]]
+        raise InputError(
+            f"{_XING_FILE}: user {user} has two sessions of valid or test; get a whole copy from {XING.url}"
+        )
 
 
 def read_xing_2017(data_dir: Path, options: ChallengeOptions, *_: Any) -> Dataset:
