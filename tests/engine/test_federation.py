@@ -16,6 +16,7 @@ from cloud.aggregate import SealedSum
 from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
+from edgefr.engine.backends.backend import blocks
 from edgefr.engine.cohort import Group, Norms
 from edgefr.engine.executors import inline
 from edgefr.engine.federation import Federation
@@ -469,3 +470,88 @@ def test_shards_are_summed_block_by_block_and_no_block_holds_two_groups(
     made.round(1, groups, sampler(), interactions())
     of_three = [*["add"] * 3, "end"]
     assert asked == [*of_three, *of_three, *of_three, "add", "end", "add", "end", "add", "end"]
+
+
+def test_cohorts_differ_by_round_and_are_fair() -> None:
+    made = federation(UPLOADS)
+    cohorts = [made.cohort(number, np.arange(20), 5) for number in range(1, 801)]
+    assert len({tuple(cohort) for cohort in cohorts}) > 700
+    counts = np.bincount(np.concatenate(cohorts), minlength=20)
+    assert abs(counts - 200).max() < 5 * np.sqrt(800 * 0.25 * 0.75)
+
+
+def test_small_updates_are_left_alone() -> None:
+    made = federation(UPLOADS, clip=1e6)
+    for name, mean in literal_mean(UPLOADS, EVERYONE, np.ones(CLIENTS), None).items():
+        assert_same(moved(federation(UPLOADS, clip=1e6))[name], mean, size=1.0, inputs=torch.float32, name=name)
+    moved(made)
+    assert made.counters.clipped == 0
+    assert made.counters.norms.count == len(made.counters.norms.values) == CLIENTS
+
+
+def test_the_servers_adam_moves_by_the_mean_and_not_by_the_sum() -> None:
+    """The size of a step hangs on that of the mean where the floor is large: the first is lr x mean / (|mean| + 1)."""
+    made = federation(UPLOADS)
+    settings = AggregationSettings.model_validate(
+        {"rule": "mean", "optimiser": "adam", "optimiser_lr": 0.1, "floor": 1.0}
+    )
+    plain = plan(PrivacySettings(), 5, CLIENTS, CLIENTS, "uniform")
+    device = torch.device("cpu")
+    adam = Federation(
+        made.program,
+        clients=CLIENTS,
+        seed=0,
+        executor=UPLOADS,  # type: ignore[arg-type]
+        shard_size=5,
+        aggregation=settings,
+        plan=plain,
+        device=device,
+    )
+    found = moved(adam)
+    for name, mean in literal_mean(UPLOADS, EVERYONE, np.ones(CLIENTS), None).items():
+        mean = np.asarray(mean)
+        np.testing.assert_allclose(found[name].numpy(), 0.1 * mean / (np.abs(mean) + 1.0), atol=1e-6)
+
+
+def test_everybody_diverging_changes_nothing() -> None:
+    made = federation(Sent(np.full(CLIENTS, np.nan), np.full(CLIENTS, np.nan)))
+    assert all(bool((value == 0).all()) for value in moved(made).values())
+    assert made.counters.dropped == CLIENTS
+
+
+def test_rows_that_nobody_touched_have_noise_of_the_same_deviation() -> None:
+    """Sums are held over touched rows alone until the noise comes, and that is on all of them."""
+    made = federation(UPLOADS, mechanism="gaussian", clip=1.0, sigma=1.0)
+    untouched = torch.cat([moved(made, number)["item"][CLIENTS:].flatten() for number in range(1, 60)])
+    assert made.plan.std_on_mean is not None
+    assert float(untouched.std()) == pytest.approx(made.plan.std_on_mean, rel=0.05)
+    assert abs(float(untouched.mean())) < 5 * float(untouched.std()) / np.sqrt(len(untouched))
+
+
+def test_the_seed_without_the_key_draws_other_noise() -> None:
+    still = Sent(np.zeros(CLIENTS), np.zeros(CLIENTS))
+    mine, other = (federation(still, mechanism="gaussian", clip=1.0, sigma=1.0) for _ in range(2))
+    other.noise = SimulatedNoise(NoiseKey.new(), 0)
+    first, second = moved(mine, 3), moved(other, 3)
+    assert all(not bool((first[name] == second[name]).all()) for name in first)
+
+
+def test_a_real_round_does_not_depend_on_shards_beyond_rounding_and_repeats_to_the_bit() -> None:
+    whole, again, parts = (moved(federation(inline.run, shard_size=size)) for size in (100, 100, 3))
+    assert float(whole["item"].abs().max()) > 1e-3
+    assert torch.equal(whole["item"], again["item"])
+    assert_same(parts["item"], whole["item"], size=0.1, inputs=torch.float32)
+
+
+def test_no_weighted_client_moves_the_sum_by_more_than_the_clip() -> None:
+    for weight in (1.0, 0.7, 0.1):
+        made = federation(UPLOADS, clip=0.7)
+        change = moved(made, 2, [Group(np.array([4]), 1, made.shared, weight)])  # type: ignore[arg-type]
+        size = float(torch.cat([value.flatten() for value in change.values()]).norm())
+        assert size == pytest.approx(0.7 * weight, rel=1e-4)
+
+
+def test_blocks_have_as_many_shards_as_results_were_made_with() -> None:
+    assert [len(blocks(count)) for count in (0, 1, 16, 17, 32, 33, 256, 1000)] == [0, 1, 16, 9, 16, 11, 16, 63]
+    assert max(len(block) for block in blocks(1000)) == 16
+    assert [at for block in blocks(45) for at in block] == list(range(45))

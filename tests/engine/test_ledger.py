@@ -17,10 +17,11 @@ from edgefr.fleet.devices import REFUSALS
 from edgefr.simulation.prepare import prepare
 from edgefr.simulation.summary.summary import summarise
 from privacy.accounting import composed
+from privacy.errors import InputError
 from privacy.guarantee import Event
 from tests.cli.commands import refused
 from tests.cli.conftest import Cli, cache, cli, inside, place
-from tests.durable.test_state import begun
+from tests.durable.test_state import BLOCKS, begun
 
 __all__ = ["cache", "cli", "inside", "place"]  # fixtures that are used here too
 
@@ -239,3 +240,49 @@ def test_budgets_that_cannot_be_kept_are_refused_in_one_line(
 ) -> None:
     options = [part for change in (*SMALL, f"privacy={privacy}") for part in ("--set", change)]
     assert message in refused(*cli("simulate", *options, "--no-bundles", "--out", tmp_path / "run"))
+
+
+def test_without_a_budget_everybody_is_charged_and_nobody_sits_out() -> None:
+    simulation, _ = ran(*SMALL, NOISE % "", CALM)
+    ledger = simulation.participation.ledger
+    assert (int(ledger.releases().sum()), int(ledger.refused().sum())) == (6 * 30, 0)
+
+
+def test_blocks_have_one_budget() -> None:
+    """Three blocks of three rounds: a client that is in the first has nothing left for the others."""
+    blocks = [*BLOCKS, "method=f3crec", "strategy=f3crec", "clients_per_round=1.0", "continual.patience=3", CALM]
+    simulation, _ = ran(*blocks, NOISE % ", budget: 1.9")  # three releases
+    asked = np.zeros(40, int)
+    for block in simulation.prepared.blocks:
+        asked[block.users("train")] += 3
+    assert len(simulation.prepared.blocks) == 3
+    assert len(np.unique(asked)) > 1
+    assert simulation.participation.ledger.releases().tolist() == np.minimum(asked, 3).tolist()
+    assert simulation.participation.ledger.refused().tolist() == np.maximum(asked - 3, 0).tolist()
+
+
+@pytest.mark.usefixtures("inside")
+def test_a_run_without_rounds_has_an_empty_ledger(tmp_path: Path, cli: Cli) -> None:
+    experiment = load_experiment(overrides=[*SMALL, "rounds=0", BUDGET])
+    run = edgefr.simulate(experiment, out=tmp_path / "run", bundles=False, figures=False)
+    assert (run.path / "ledger.parquet").is_file()
+    assert run.summary["privacy"]["eps_guaranteed"] == 0
+    code, out, err = cli("privacy", run.path, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["ledger"]["eps_guaranteed"] == 0
+
+
+def test_who_does_the_work_does_not_matter() -> None:
+    columns = []
+    for executor in ("inline", "debug"):
+        simulation, _ = ran(*SMALL, "rounds=3", BUDGET, SYNC, f"engine.executor={executor}")
+        columns.append(simulation.participation.ledger.columns())
+    assert columns[0].keys() == columns[1].keys()
+    assert all(np.array_equal(columns[0][name], columns[1][name]) for name in columns[0])
+
+
+def test_a_ledger_of_other_settings_is_refused() -> None:
+    simulation, _ = ran(*SMALL, "rounds=1", BUDGET, CALM)
+    other, _ = ran(*SMALL, "rounds=1", NOISE % ", budget: 1.5", CALM)
+    with pytest.raises(InputError, match=r"its budget is '1\.6', here '1\.5'"):
+        other.participation.restore(simulation.participation.state())

@@ -131,3 +131,17 @@ def test_clipped_prototypes_are_not_asked_with() -> None:
     assert found.transfer is not None
     with pytest.raises(ValueError, match="unclipped beside clipped"):
         found.transfer.asked(found.program, 2, found.shared, EVERYONE, sampler().window(EVERYONE), torch.device("cpu"))
+
+
+@pytest.mark.parametrize("order", list(ORDERS))
+def test_noise_is_new_every_round(order: str) -> None:
+    quiet: Any = {"mechanism": "gaussian", "sigma": 500.0, "prototype_clip": 1e-3}  # what is sent is nearly all noise
+    first, second, third = ran(order, rounds=3, **quiet)
+    for one, other in ((first, second), (second, third), (first, third)):
+        assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 0.5
+
+
+def test_without_a_clip_prototypes_leave_as_they_are() -> None:
+    plain, noisy = ran("received", clip=None), ran("received", clip=None, mechanism="paper-laplace", scale=1.0)
+    assert (plain == noisy).all(), "the paper's noise is on parameters"
+    assert (np.linalg.norm(plain[0], axis=1) > CLIP).all()

@@ -250,3 +250,14 @@ def test_pairs_follow_the_draws_alone() -> None:
     order = np.random.default_rng(1).permutation(30)
     whose, shuffled = senders(draws), senders(draws[order])
     assert (order[shuffled] == whose[order]).all()
+
+
+def test_a_cohort_of_one_keeps_what_it_had() -> None:
+    assert not relayed(sent(np.array([3])), clients=np.array([3])).any()
+
+
+def test_a_contrast_whose_encoder_no_round_trains_is_refused() -> None:
+    with pytest.raises(InputError, match=r"privacy\.tensors: .* or model\.negative=none"):
+        load_experiment(overrides=["method=fedcar", "privacy.tensors=[item]"])
+    for fine in ("model.negative=none", "privacy.tensors=[item, encoder.wide]"):
+        load_experiment(overrides=["method=fedcar", "privacy.tensors=[item]", fine])

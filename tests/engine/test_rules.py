@@ -171,3 +171,20 @@ def test_temporal_mean_follows_every_round_once_there_is_a_previous_block(itemwi
     assert torch.equal(mixed.shared["item"], expected)
     assert torch.equal(mixed.shared["item"][40:], mean.shared["item"][40:])
     assert not torch.equal(mixed.shared["item"][:40], mean.shared["item"][:40])
+
+
+def test_the_clean_run_learns() -> None:
+    assert quality(federation(None)) < 0.6
+    assert clean() > 0.95
+
+
+@pytest.mark.parametrize(("attack", "ceiling"), [("flip", 0.8), ("random", 0.75)])
+def test_a_plain_mean_does_not_survive_hostile_clients(attack: str, ceiling: float) -> None:
+    """Whose own training diverges by it has what it had before, so a little is left."""
+    assert quality(trained(federation(attack))) < ceiling
+
+
+def test_why_a_median_is_taken_among_those_who_changed_a_row() -> None:
+    """Most clients leave most rows alone, so the whole cohort's median hardly moves them."""
+    changed, cohort = (quality(trained(federation("flip", rule="median", among=a))) for a in ("changed", "cohort"))
+    assert cohort < changed - 0.15

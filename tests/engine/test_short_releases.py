@@ -15,6 +15,7 @@ from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr.engine.aggregate import SHORT, JointVector, ReleaseTerms, release, released_values, restricted
+from edgefr.engine.backends.processes import Workers
 from edgefr.engine.executors import inline
 from edgefr.engine.federation import Federation
 from edgefr.engine.footprint import round_work
@@ -250,3 +251,52 @@ def test_a_round_of_too_few_clients_moves_nothing_and_is_counted() -> None:
 def test_refuses_what_would_not_mean_what_it_says(rule: str, privacy: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         federation(rule=rule, **privacy)
+
+
+def test_a_bad_client_changes_no_other() -> None:
+    updates, made = np.random.default_rng(2).normal(size=(3, 8)).astype(np.float32), Projection(1, 8, 4)
+    before = short(updates, made, 1.0, "l2")
+    assert np.abs(before).sum(1).min() > 0.1
+    updates[1, 3] = np.nan
+    after = short(updates, made, 1.0, "l2")
+    np.testing.assert_allclose(after[[0, 2]], before[[0, 2]], atol=1e-12)
+    assert not after[1].any()
+
+
+def test_every_round_has_a_projection_of_its_own() -> None:
+    changes = [flat(made, moved(made, number)) for number in (1, 2) for made in [federation(project=K, clip=0.3)]]
+    maps = [Projection.of_round(0, number, len(changes[0]), K) for number in (1, 2)]
+    for change, mine, other in zip(changes, maps, maps[::-1], strict=True):
+        spread = [np.ptp(change[p.buckets == 3] * p.signs[p.buckets == 3]) for p in (mine, other)]
+        assert spread[0] < 1e-6  # all values of a bucket are one number and its sign
+        assert spread[1] > 1e-4
+
+
+@pytest.mark.parametrize("shard_size", [1, 12])
+def test_shards_do_not_matter_to_a_projection(shard_size: int) -> None:
+    one = federation(project=K, clip=0.3)
+    other = federation(shard_size, project=K, clip=0.3)
+    assert_same(flat(other, moved(other)), flat(one, moved(one)), size=largest(one), inputs=torch.float32)
+
+
+def test_workers_project_like_this_process() -> None:
+    backend = Workers(1)
+    try:
+        one, other = (federation(project=K, clip=0.3, backend=backend), federation(project=K, clip=0.3))
+        np.testing.assert_array_equal(flat(one, moved(one)), flat(other, moved(other)))
+    finally:
+        backend.close()
+
+
+def test_rounding_keeps_each_client_within_the_stated_sensitivity() -> None:
+    """A client of the central sum moves it by at most the clip, though every value of it is rounded."""
+    made, without = (federation(**GRID, mechanism="gaussian", sigma=1e-9) for _ in range(2))
+    fewer = EVERYONE[:-1]
+    change = flat(made, moved(made)) * CLIENTS - flat(without, moved(without, cohort=fewer)) * len(fewer)
+    assert 0.2 < np.linalg.norm(change) <= made.plan.sensitivity + 1e-4
+    assert made.plan.sensitivity == 0.3
+
+
+def test_enough_clients_make_the_same_round_as_without_a_seal() -> None:
+    one, other = federation(at_least=CLIENTS, clip=0.3), federation(clip=0.3)
+    np.testing.assert_array_equal(flat(one, moved(one)), flat(other, moved(other)))

@@ -314,3 +314,24 @@ def test_titles_of_a_bundle_have_nothing_that_a_terminal_acts_on(tmp_path: Path)
     made = worlds.export(**arguments | {"titles": titles})
     bundle = open_bundle(tmp_path / "out" / made[0]["class"])
     assert Catalogue(bundle).titles[:5] == ["Heat (1995)", "]0;hereHeat", "Heat", "taeH", titles[4]]
+
+
+def test_the_int8_encoder_stays_close_to_torch() -> None:
+    _, rows = worlds.exported("transfr")
+    assert rows["laptop"]["encoder_cosine"] == pytest.approx(1.0, abs=1e-5)
+    assert 0.97 < rows["phone"]["encoder_cosine"] < 0.99999
+    assert rows["stick"]["encoder_cosine"] is None
+
+
+def test_a_variant_that_loses_too_much_is_refused_and_said_so(tmp_path: Path) -> None:
+    arguments = worlds.arguments("transfr", tmp_path) | {"users_of": {}, "held_out": HELD}
+    arguments |= {"classes": {"phone": ClassLimits(8000, 20, storage_mb=0.075), "laptop": ClassLimits(8000, 20)}}
+    found = {row["class"]: row for row in worlds.export(**arguments, rules=Rules(max_loss=0.99, min_overlap=0.0))}
+    assert found["phone"]["variant"] == "f16+encoder-i4"
+    assert found["phone"]["overlap"] < 1
+    shutil.rmtree(tmp_path)
+    strict = Rules(max_loss=0.99, min_overlap=(1 + found["phone"]["overlap"]) / 2)
+    found = {row["class"]: row for row in worlds.export(**arguments, rules=strict)}
+    assert found["phone"]["variant"] in ("f32", "f16", "i8")
+    why = {passed["variant"]: passed["why"] for passed in found["phone"]["passed_over"]}
+    assert "of the top 10, less than" in why["f16+encoder-i4"]

@@ -237,3 +237,10 @@ def test_a_program_of_others_is_traced_each_time(traced: list[str], tmp_path: Pa
     assert graphs.score_graph(local) == graphs.score_graph(local)
     assert len(traced) == 2
     assert not (tmp_path / "checked").exists()
+
+
+def test_what_refers_to_itself_is_told() -> None:
+    one, other = list[Any]([1]), list[Any]([1])
+    one.append(one)
+    other.append(other)
+    assert identity_of(one) == identity_of(other) != identity_of([1, [1]])

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from edge.bundle import open_bundle
+from edge.device import Device
 from edge.manifest import Promise
 from edgefr.report.bundles import promise_of as in_one_line
 from edgefr.report.bundles import sheets
-from edgefr.simulation.bundles import promise_of
+from edgefr.simulation.bundles import export_run, promise_of
 from export.bundle import Provenance, Targets, export_bundles
 from export.model import Names, TrainedModel
 from privacy.accounting import composed
@@ -17,6 +18,7 @@ from privacy.guarantee import Event
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
 from tests.export import worlds
+from tests.remote import worlds as remote
 
 
 def promise(**settings: object) -> Promise | None:
@@ -77,3 +79,32 @@ def test_a_card_says_that_nothing_is_promised(tmp_path: Path) -> None:
     folder = bundle(tmp_path, None)
     assert open_bundle(folder).manifest.privacy is None
     assert "Nothing is promised of a client's data" in (folder / "MODEL_CARD.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"epsilon": math.inf}, {"epsilon": math.nan}, {"multiplier": 0.0}, {"clip": -1.0}, {"delta": 1.0}, {"rounds": 0}],
+)
+def test_no_promise_has_impossible_figures(change: dict[str, float]) -> None:
+    promised = promise()
+    assert promised is not None
+    with pytest.raises(ValueError, match="Input should be"):
+        Promise.model_validate(promised.model_dump() | change)
+
+
+def test_a_strict_device_takes_what_a_run_promises_and_counts_no_more(tmp_path: Path) -> None:
+    """From the settings of a run to its signed bundle, and by the defaults of a new device's policy."""
+    settings = {**remote.FEDMF, "privacy.mechanism": "laplace", "privacy.epsilon": 4.0}
+    run = remote.simulate(settings, 0, tmp_path / "run")
+    promised = open_bundle(run.path / "bundles" / remote.CLASS, trusted=[run.path / "publisher.pem"]).manifest.privacy
+    assert promised is not None
+    assert (promised.trust, promised.norm, promised.clip, promised.rounds) == ("local", "l1", 1.0, 1)
+    assert promised.epsilon == pytest.approx(4.0, rel=1e-3)
+    (row,) = export_run(run, with_users=True)
+    assert row["policy_needs"] == []
+    card = (run.path / "bundles" / remote.CLASS / "MODEL_CARD.md").read_text()
+    assert f"({promised.epsilon:.6g}, 1e-05)" in card
+    assert "seed" not in card
+    device = Device(run.path / "bundles" / remote.CLASS, tmp_path / "state")
+    device.learn(device.catalogue.ids[:3])
+    assert device.status()["epsilon"] <= promised.epsilon * (1 + 1e-9)

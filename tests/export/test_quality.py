@@ -8,6 +8,7 @@ from export.clients import Users
 from export.quality import HeldOut, Judge, Quality
 from export.shared_files import item_tables
 from privacy import keyed
+from tests.contract.programs import program
 from tests.export import worlds
 
 SEED = 3
@@ -91,3 +92,31 @@ def test_the_least_of_both_shares_counts_and_luck_does_not() -> None:
     assert Quality(9, 0.9, 0.5, 1.2).least == 0.9
     assert Quality(9, 0.99, 0.5, 0.7).least == 0.7
     assert Quality(9, 1.0, 0.5, 1.1).least == 1.0
+
+
+@pytest.mark.parametrize(("kind", "table"), [("fedmf", "item"), ("mean", "text"), ("transfr", "text")])
+def test_the_same_table_keeps_everything(kind: str, table: str) -> None:
+    made, shared, _ = worlds.trained(kind)
+    whole = shared[table] if table in shared else made.frozen[table]
+    same = judge(kind).measure({table: whole.numpy()})
+    assert (same.overlap, same.kept, same.least) == (1.0, 1.0, 1.0)
+    assert judge(kind).measure({}) == same
+
+
+def test_a_table_turned_round_keeps_next_to_nothing() -> None:
+    _, shared, _ = worlds.trained("fedmf")
+    assert judge("fedmf").measure({"item": -shared["item"].numpy()}).overlap < 0.1
+
+
+def test_clients_that_read_texts_are_judged_by_their_finished_vectors() -> None:
+    made = program("transfr lora")
+    shared, private = made.init_shared(0), made.init_private(0, torch.arange(worlds.USERS))
+    tables = item_tables(made, shared, len(made.frozen["tokens"]))
+    assert set(tables) == {"tokens", "vectors"}
+    nobody = worlds.Column(np.empty(0, np.int32), np.zeros(worlds.USERS + 1, np.int64))
+    everyone = Users([f"u{n}" for n in range(worlds.USERS)], private, nobody, nobody)
+    held_out = HeldOut(np.arange(4), np.arange(4))
+    looked = Judge(made, shared, everyone, tables, held_out, None, SEED)
+    assert looked.measure({}).overlap == 1.0
+    turned = -tables["vectors"]
+    assert looked.measure({"vectors": turned}).overlap < 1.0

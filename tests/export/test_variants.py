@@ -19,6 +19,7 @@ from export.variants import (
     excess,
     latency_s,
     memory_mb,
+    variants_of,
 )
 from privacy.errors import InputError
 
@@ -147,3 +148,30 @@ def test_deadline_and_energy_are_those_of_the_class() -> None:
     assert excess(one, ROOMY, Rules(deadline_s=1e-9, budget_j=1e-9)) is None
     choice = choose([one, *USUAL[4:]], "watch", slow, Rules(deadline_s=0.05))
     assert (name(choice), choice.passed_over[0]) == ("f16", ("f16+encoder-f16", "needs 70 ms, has 50"))
+
+
+def test_when_all_that_fits_loses_too_much_the_export_fails_naming_class_and_figures() -> None:
+    only_i8 = ClassLimits(8000, 46, storage_mb=0.6)
+    with pytest.raises(InputError, match=r"device class watch: .*\(i8 keeps 0\.980 of the top 10, less than 0\.990\)"):
+        choose(USUAL, "watch", only_i8, Rules(min_overlap=0.99))
+    with pytest.raises(InputError, match=r"i8 keeps 0\.980"):
+        choose([USUAL[-1]], "watch", ClassLimits(1, 46), Rules(min_overlap=0.99))
+
+
+def test_without_measurements_the_larger_is_the_better() -> None:
+    unknown = [replace(c, quality=None) for c in USUAL]
+    assert name(choose(unknown, "phone", ROOMY, Rules())) == "f32+encoder-f32"
+    assert name(choose(unknown, "phone", ClassLimits(8000, 46, storage_mb=10), Rules())) == "f16+encoder-i8"
+
+
+def test_every_encoder_is_paired_once() -> None:
+    names = [variant.name for variant in variants_of(["f32", "i4", "1x84-f32", "1x84-i8"])]
+    assert names == [
+        "f32+encoder-f32",
+        "f16+encoder-i4",
+        "f32+encoder-1x84-f32",
+        "f16+encoder-1x84-i8",
+        "f32",
+        "f16",
+        "i8",
+    ]

@@ -193,3 +193,28 @@ def test_faults_of_the_caller():
 
 def test_the_same_item_may_be_held_out_for_two_users():
     assert ask([[5], [5]], leave_out=[[], [1, 2]], users=(0, 1))["HR@1"].tolist() == [0, 1]
+
+
+def test_a_constant_scorer_ranks_a_list_last_not_first():
+    everyone = np.arange(3)
+    targets, nothing = Ragged.from_lists([[0, 5], [2], []]), Ragged.empty(3)
+    found = rank_lists(lambda u, i: np.zeros((len(u), 6)), np.arange(6), everyone, targets, nothing, [4, 5, 6])
+    assert found["Recall@4"][:2].tolist() == [0, 0]
+    assert found["Recall@5"][:2].tolist() == [0.5, 0]
+    assert found["Recall@6"][:2].tolist() == [1, 1]
+    assert np.isnan(found["Recall@6"][2])
+
+
+def test_progress_is_told_per_chunk():
+    told: list[tuple] = []
+    rank_lists(
+        lambda u, i: np.zeros((len(u), 4)),
+        np.arange(4),
+        np.arange(5),
+        Ragged.from_lists([[0]] * 5),
+        Ragged.empty(5),
+        [1],
+        chunk=2,
+        progress=lambda *event: told.append(event),
+    )
+    assert told == [("evaluate", n, 5, "users") for n in (2, 4, 5)]

@@ -31,7 +31,7 @@ from edgefr.data.files.table import stream
 from edgefr.data.interactions import Catalogue, Dataset, assemble, item_text, k_core
 from edgefr.data.readers import amazon_ratings
 from edgefr.data.readers.amazon_ratings import Layout, Order
-from edgefr.data.readers.archive import Archive, Public, interactions, open_archive
+from edgefr.data.readers.archive import Archive, Public, interactions, open_archive, without_file_options
 from privacy.errors import InputError
 from privacy.plain_text import plain
 from privacy.progress import Progress
@@ -136,14 +136,17 @@ def _read(archive: Archive, options: AmazonOptions, progress: Progress | None, n
 
 def _rows(archive: Archive, table: str, order: Order, layouts: list[tuple[str, Layout]]) -> Rows:
     """Return the rows of a table of ratings, whose layout is added to `layouts`, or of a file of reviews."""
-    if table.endswith((".csv", ".csv.gz")):
-        rows, layout = amazon_ratings.read_ratings(archive[table], order)
-        layouts.append((table, layout))
-        return rows
-    if order != "auto":
-        raise InputError(f"{archive.path}: {table} has named fields, so nothing reads data_options.order; drop it")
-    roles = {"user": "reviewerID", "item": "asin", "time": "unixReviewTime"}
-    return interactions(JSONL.open(archive[table], FileOptions()), roles, "s")
+    try:
+        if table.endswith((".csv", ".csv.gz")):
+            rows, layout = amazon_ratings.read_ratings(archive[table], order)
+            layouts.append((table, layout))
+            return rows
+        if order != "auto":
+            raise InputError(f"{archive.path}: {table} has named fields, so nothing reads data_options.order; drop it")
+        roles = {"user": "reviewerID", "item": "asin", "time": "unixReviewTime"}
+        return interactions(JSONL.open(archive[table], FileOptions()), roles, "s")
+    except InputError as error:
+        raise InputError(without_file_options(str(error))) from error
 
 
 def _in_folder(data_dir: Path) -> Archive:

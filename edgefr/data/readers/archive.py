@@ -101,9 +101,17 @@ def open_archive(data_dir: Path, stem: str, public: Public) -> Iterator[Archive]
                 raise InputError(f"{path} has {twice} twice")
         yield Archive(path, public, files)
     except InputError as error:
-        said = re.sub(r" \(data_options\.\w+\)", "", str(error))
-        said = re.sub(r"; [^;]*data_options\.[^;]*", "", said)  # an archive's reader has none of these
-        raise InputError(f"{said}; get a whole copy from {public.url}") from error
+        raise InputError(f"{without_file_options(str(error))}; get a whole copy from {public.url}") from error
+
+
+def without_file_options(said: str) -> str:
+    """Return what an error says without the options of people's own files, which an archive's reader does not have.
+
+    >>> without_file_options("u.data: row 2: Expected 4 columns; data_options.errors=drop leaves such rows out")
+    'u.data: row 2: Expected 4 columns'
+    """
+    own = rf"data_options\.(?:{'|'.join(FileOptions.model_fields)})\b"
+    return re.sub(rf"; [^;]*{own}[^;]*", "", re.sub(rf" \({own}\)", "", said))
 
 
 def interactions(table: OpenTable, roles: Mapping[str, str], time: str, known: Published | None = None) -> Rows:
