@@ -134,7 +134,7 @@ FAULTS = (
         "an older bundle than was seen is fetched",
         "edge/fetch.py",
         "terms = seen.terms(store, trusted, now)",
-        "terms = Terms(trusted, now)",
+        "terms = AdmissionTerms(trusted, now)",
         f"{FETCHED}::test_a_device_that_trusts_a_key_fetches_of_no_other_and_nothing_older",
     ),
     # --- sums that nobody can open
