@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from edgefr.cli.help_texts import Group
+from edgefr.cli.commands import Group
 from edgefr.cli.options import DEVICES, DataDir, RayAddress, Workers, split
 from edgefr.cli.output import end, show_line, show_page, warn
 from edgefr.config.progress import shown
