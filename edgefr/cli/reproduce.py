@@ -23,11 +23,6 @@ reproduce = typer.Typer(
 )
 
 
-@reproduce.callback()
-def papers() -> None:
-    """Run the tables and figures of a paper again and print them beside the published numbers."""
-
-
 class Fidelity(StrEnum):
     """This says whom to follow where a paper and its released code differ."""
 

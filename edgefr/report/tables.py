@@ -127,7 +127,12 @@ def group_table(summary: dict[str, Any]) -> Sheet:
     either = {name: None for values in next(iter(found.values())).values() for name in values}
     names = [name for name in either if name.startswith(("HR", "NDCG"))]
     rows = [
-        {"targets": stage} | {f"{name}\n{group}": _of_group(groups[group], name) for group in groups for name in names}
+        {"targets": stage}
+        | {
+            f"{name}\n{group}": f"{values[name]:.4f}" if name in values else values["users"] or "-"
+            for group, values in groups.items()
+            for name in names
+        }
         for stage, groups in found.items()
     ]
     counts = {group: values["users"] for group, values in next(iter(found.values())).items()}
@@ -139,10 +144,6 @@ def group_table(summary: dict[str, Any]) -> Sheet:
         rules=[0],
         bold=[0],
     )
-
-
-def _of_group(values: dict[str, Any], metric: str) -> str:
-    return f"{values[metric]:.4f}" if metric in values else values["users"] or "-"
 
 
 def privacy_table(report: dict[str, Any]) -> Table:
