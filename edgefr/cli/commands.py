@@ -1,4 +1,4 @@
-"""The commands of `edgefr` by name, each imported when it is asked for, and their help, which says all defaults."""
+"""A command of `edgefr` is imported when it is asked for; its help says what holds where no option is given."""
 
 from __future__ import annotations
 
