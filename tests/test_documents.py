@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
 from edgefr.config.documents import MAX_BYTES, MAX_DEPTH, Document
-from edgefr.config.validation import describe
 from privacy.errors import InputError
 
 
@@ -153,11 +152,3 @@ def test_a_missing_key_is_blamed_on_what_stands_beside_it() -> None:
     document.put("needy.a", 1, "--set needy.a=1")
     with pytest.raises(InputError, match=r"^--set needy.a=1: needy.b: is missing; add it$"):
         document.validate(Holder)
-
-
-def test_describe_without_a_place() -> None:
-    from pydantic import ValidationError
-
-    with pytest.raises(ValidationError) as caught:
-        Inner.model_validate({"size": -1})
-    assert describe(caught.value, Inner) == "size: it should be greater than or equal to 1; got -1"

@@ -1,7 +1,4 @@
-"""Every command that is shown anywhere is one that the command line takes; which of them are run, and where, is listed.
-
-python -m tests.test_shown_commands      the list: where a command is shown, and how it is held to work
-"""
+"""Every command that is shown anywhere is one that the command line takes."""
 
 from __future__ import annotations
 
@@ -31,14 +28,6 @@ PAGES = sorted(
 SOURCES = sorted(
     path for room in ("edgefr", "edge", "export", "cloud", "privacy") for path in (ROOT / room).rglob("*.py")
 )
-RUN_BY = {
-    "README.md": "tests/cli/test_simulate.py and tests/smoke run the main job small",
-    "docs/commands.md": "tests/test_commands_page.py runs what is shipped; the rest is parsed",
-    "docs/strangers-hour.md": "tests/test_strangers_hour.py",
-    "notebooks": "tests/test_notebooks.py",
-    "docs": "tests/test_howto.py runs its sh blocks",
-}
-"""Which test runs the commands of a page, small; all others are parsed, and their settings resolved."""
 OPEN = re.compile(r"[<>…$]|\.\.\.|\b[A-Z]{3,}\b|\{|\[[A-Z]")
 """What stands for something: a name in capitals, an ellipsis, a bracket."""
 
@@ -140,16 +129,3 @@ def test_every_command_that_is_shown_is_taken(place: str) -> None:
 
 def test_what_is_refused_is_still_shown() -> None:
     assert REFUSED.keys() <= {command.text for command in shown()}
-
-
-def held(command: Shown) -> str:
-    """Return how a command is held to work."""
-    for place, test in RUN_BY.items():
-        if command.where.startswith(place):
-            return test
-    return "parsed, and its settings resolved: a run of it takes minutes or needs an archive"
-
-
-if __name__ == "__main__":
-    for one in shown():
-        print(f"{one.where}: {one.text}  [{held(one)}]")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from edgefr.cli.help_texts import Group
+from edgefr.cli.commands import Group
 from edgefr.cli.output import printable, say, show
 
 bundle = typer.Typer(

@@ -1,17 +1,18 @@
-"""The commands of `edgefr` by name; the module of one is imported when it is asked for: most serve one command."""
+"""A command of `edgefr` is imported when it is asked for; its help says what holds where no option is given."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
-from edgefr.cli.help_texts import Group
 from privacy.extras import check_extras
 
 HOMES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -29,8 +30,8 @@ HOMES: dict[str, tuple[str, tuple[str, ...]]] = {
     "privacy": ("privacy", ("cloud",)),
     "report": ("compare", ("cloud",)),
     "sweep": ("sweep", ("cloud",)),
-    "tune": ("tune", ("cloud",)),
-    "audit": ("audit", ("cloud",)),
+    "tune": ("sweep", ("cloud",)),
+    "audit": ("privacy", ("cloud",)),
     "compare": ("compare", ("cloud",)),
     "cost": ("cost", ()),
     "devices": ("devices", ()),
@@ -42,6 +43,45 @@ HOMES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 A command that needs an extra for some of its input only has none here: what it imports says so itself.
 """
+
+
+SAYS_SO = re.compile(r"default|none[:;]", re.IGNORECASE)
+"""A help text that says itself what holds where an option is not given."""
+
+
+class Group(TyperGroup):
+    """This is a group of commands whose help is whole."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, its help texts made whole; None for a name that is none."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            command.help = unmarked(command.help)
+            for parameter in command.params:
+                _complete(parameter)
+        return command
+
+
+def _complete(parameter: Any) -> None:
+    """Mark an option that has no default as such, and keep what stands in angle brackets."""
+    if parameter.param_type_name != "option":
+        return
+    if parameter.default is None and not parameter.required and not SAYS_SO.search(parameter.help or ""):
+        parameter.show_default = "none"
+    parameter.help = unmarked(parameter.help)
+
+
+def unmarked(text: str | None) -> str | None:
+    r"""Return a text of Markdown in which angle brackets stand for themselves.
+
+    >>> unmarked("a folder, runs/<name>, or `<run>`")
+    'a folder, runs/\\<name>, or `<run>`'
+    """
+    if text is None:
+        return None
+    parts = text.split("`")  # every other part is code, in which brackets are themselves already
+    parts[::2] = [re.sub(r"(?<!\\)<", r"\\<", part) for part in parts[::2]]
+    return "`".join(parts)
 
 
 class Commands(Group):

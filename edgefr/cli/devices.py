@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from edgefr.cli.commands import with_plugins
-from edgefr.cli.help_texts import Group
+from edgefr.cli.commands import Group, with_plugins
 from edgefr.cli.options import DEVICES
 from edgefr.cli.output import say
 from edgefr.cli.output import show as print_table

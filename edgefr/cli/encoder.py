@@ -36,7 +36,7 @@ def distill(
     from edgefr.data.datasets import load
     from edgefr.engine.device import torch_device
     from edgefr.experiment.experiment import load_experiment
-    from edgefr.report.tables import key_values
+    from edgefr.report.tables import pairs
     from edgefr.simulation.encoders.standalone import copy_folder, read_lines, settings_of
     from privacy.files import cache_dir
 
@@ -47,7 +47,8 @@ def distill(
     with shown() as progress:
         student = learn(lines, settings, cache_dir(), str(torch_device(device)), progress)
     copy_folder(student.path, out)
-    show(key_values("student", student.report))
+    kept = student.report.items()
+    show(pairs("student", [(name, f"{v:.4g}" if isinstance(v, float) else str(v)) for name, v in kept]))
     say(f"student: {out}")
 
 

@@ -7,13 +7,12 @@ from typing import Annotated
 
 from typer import Option
 
-from edgefr.cli.options import FinishedRun
 from edgefr.cli.output import say, show
 from edgefr.config.progress import shown
 
 
 def export(
-    run: FinishedRun,
+    run: Annotated[Path, Option(help="Folder of a finished run.")],
     out: Annotated[
         Path | None, Option(help="Folder for the bundles, one per device class. Default: in the run.")
     ] = None,

@@ -8,8 +8,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from edgefr.cli import options
-from edgefr.cli.bundle_limits import confined
-from edgefr.cli.device import adopt, device, pair
+from edgefr.cli.device import adopt, confined, device, pair
 from edgefr.cli.output import say
 from edgefr.config.progress import shown
 

@@ -39,7 +39,6 @@ class Ranked(StrEnum):
     sampled = "sampled"
 
 
-FinishedRun = Annotated[Path, Option(help="Folder of a finished run.")]
 Bundle = Annotated[Path, Argument(help="A bundle that simulate or export wrote: a folder or a zip.")]
 SignedBy = Annotated[list[Path] | None, Option(help="Public key that must have signed the bundle; may be repeated.")]
 Count = Annotated[int, Option("-k", "--k", min=1, help="How many items.")]

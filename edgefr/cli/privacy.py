@@ -1,16 +1,15 @@
-"""`edgefr privacy` says what noise is worth, for settings or for a run that was made."""
+"""`edgefr privacy` says what noise is worth, for settings or for a run; `edgefr audit` attacks a run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any
 
-from rich.table import Table
-from rich.text import Text
 from typer import Argument, Option
 
-from edgefr.cli.options import Json, validated
+from edgefr.cli.options import Json, split, validated
 from edgefr.cli.output import say, show, show_json, show_line
+from edgefr.config.progress import shown
 from privacy.errors import InputError
 
 
@@ -93,15 +92,15 @@ def _print_run(folder: Path, as_json: bool) -> None:
 
 def _print(parts: dict[str, Any], as_json: bool, values: dict[str, Any]) -> None:
     """Print the report as JSON, or as tables: that of the settings, and that of the ledger where there is one."""
+    from edgefr.report.tables import pairs, privacy_table
     from edgefr.simulation.runs.layout import LEDGER
-    from privacy.example_plan import render_examples
-    from privacy.report_rows import render, render_ledger
+    from privacy.report_rows import render_ledger
 
     if as_json:
         show_json(values)
         return
     report = parts["privacy"]
-    show(_table("privacy", [*render(report), *render_examples(report.get("examples"))]))
+    show(privacy_table(report))
     if "ledger" not in parts:
         return
     if parts["ledger"] is None:
@@ -113,13 +112,39 @@ def _print(parts: dict[str, Any], as_json: bool, values: dict[str, Any]) -> None
     titles = {"ledger": "ledger, simulated and served" if "served" in parts else "ledger"}
     for name, title in (titles | {"simulated": "of that simulated", "served": "of that served"}).items():
         if parts.get(name) is not None:
-            show(_table(title, render_ledger(parts[name])))
+            show(pairs(title, render_ledger(parts[name])))
 
 
-def _table(title: str, rows: list[tuple[str, str]]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", show_header=False)
-    table.add_column()
-    table.add_column(overflow="fold")
-    for name, value in rows:
-        table.add_row(Text(name), Text(value))
-    return table
+def audit(
+    run: Annotated[Path, Argument(help="Folder of a finished run.")],
+    attacks: Annotated[
+        str,
+        Option(
+            help="Some of sign-split, membership, gradient-matching, game, canaries, game-rows, game-bytes, "
+            "game-steps, by commas. Default: all."
+        ),
+    ] = "",
+    users: Annotated[int, Option(help="Clients that are attacked.")] = 50,
+    trials: Annotated[int, Option(help="Draws of a game.")] = 10_000,
+    seed: Annotated[int, Option(help="Keys the draws of checks and games.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Check and attack what leaves the devices of a run: is noise what it is said to be, and what do uploads give away?
+
+    First a line with the verdict: a check that is violated, or a bound above the guarantee, is a finding, and the exit
+    code is 0 as for a run without one. Rounds are played through the run's own training, clip and noise. Epsilon is a
+    lower bound with 95 % confidence. audit.json in the run keeps the strongest finding of every attack.
+
+    Example: `edgefr audit runs/demo`
+
+    Example: `edgefr audit runs/demo --attacks game,canaries --trials 1000 --json`
+    """
+    from edgefr.studies.audits.audit import audit as attack
+
+    with shown() as progress:
+        found = attack(run, split(attacks), users=users, trials=trials, seed=seed, progress=progress)
+    if as_json:
+        show_json(found.report)
+        return
+    say(found.verdict, style="bold")
+    show(found.checks_sheet, found.sheet)

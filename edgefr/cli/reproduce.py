@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from edgefr.cli.help_texts import Group
+from edgefr.cli.commands import Group
 from edgefr.cli.options import DEVICES, DataDir, RayAddress, Workers, split
 from edgefr.cli.output import end, show_line, show_page, warn
 from edgefr.config.progress import shown
@@ -21,11 +21,6 @@ reproduce = typer.Typer(
     rich_markup_mode="markdown",
     help="Run the tables and figures of a paper again and print them beside the published numbers.",
 )
-
-
-@reproduce.callback()
-def papers() -> None:
-    """Run the tables and figures of a paper again and print them beside the published numbers."""
 
 
 class Fidelity(StrEnum):

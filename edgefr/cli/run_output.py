@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
+from edgefr.cli.output import say, show
 from edgefr.config.progress import shown
 from privacy.errors import InputError
 
@@ -52,12 +53,11 @@ class Ending(StrEnum):
 
 
 def _tables(runs: Sequence[Run], place: Path) -> None:
-    from edgefr.cli.run_tables import print_run, print_seeds
+    from edgefr.report.tables import of_run, of_seeds
 
-    if len(runs) == 1:
-        print_run(runs[0], Console())
-    else:
-        print_seeds(runs, place, Console())
+    summaries = [run.summary for run in runs]
+    show(*(of_run(summaries[0]) if len(runs) == 1 else of_seeds(summaries)))
+    say(f"{'run' if len(runs) == 1 else 'runs'}: {place}")
 
 
 def _screen(runs: Sequence[Run], place: Path) -> None:

@@ -1,15 +1,17 @@
-"""`edgefr sweep` runs an experiment many times."""
+"""`edgefr sweep` runs an experiment many times, `edgefr tune` searches the settings of methods with one budget."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from typer import Option
+from typer import Argument, Option
 
 from edgefr.cli import options
-from edgefr.cli.options import DEVICES, check_data
+from edgefr.cli.options import DEVICES, Ranked, check_data
 from edgefr.cli.output import end, say, show_page
+from edgefr.config.progress import shown
+from privacy.errors import InputError
 
 
 def sweep(
@@ -95,5 +97,61 @@ def sweep(
         say(f"go on with the same command and --resume {folder}", err=True)
         raise
     for page in found.pages:
+        show_page(page)
+    end(found)
+
+
+def tune(
+    names: Annotated[list[str], Argument(help="Search spaces: files NAME.yaml in the folder --spaces.")],
+    experiment: Annotated[Path | None, Option(help="Experiment file: what all methods share.")] = None,
+    spaces: Annotated[Path, Option(help="Folder of search spaces.")] = Path("experiments/spaces"),
+    data: options.DataSet = None,
+    data_dir: options.DataDir = None,
+    trials: Annotated[int, Option(min=1, max=10_000, help="Trials of every method.")] = 20,
+    metric: Annotated[str, Option(help="Validation metric that is searched by.")] = "NDCG@10",
+    ranking: Annotated[Ranked, Option(help="What a validation item is ranked against.")] = Ranked.full,
+    seed: Annotated[int, Option(min=0, help="The first seed of the search.")] = 1000,
+    seeds: Annotated[int, Option(min=1, max=100, help="Every trial is made with this many seeds.")] = 1,
+    reported: Annotated[
+        int, Option(min=1, max=1000, help="Results are reported with so many seeds, 0, 1, ...: none is searched by.")
+    ] = 5,
+    patience: Annotated[int, Option(min=1, help="A trial ends so many rounds after its best one.")] = 30,
+    prune: Annotated[
+        bool, Option(help="End a trial below the median of earlier ones after a quarter or half of its rounds.")
+    ] = False,
+    set_: Annotated[
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change one field for every method.")
+    ] = None,
+    devices: options.FleetFile = DEVICES,
+    workers: Annotated[int, Option(min=1, max=256, help="Trials at a time, each a process with one thread.")] = 1,
+    ray_address: options.RayAddress = None,
+    out: Annotated[Path, Option(help="Folder of the tuning. The same again goes on.")] = Path("runs/tuning"),
+) -> None:
+    """Search the settings of methods with one budget, on validation items alone, and write a recipe for each.
+
+    Every method gets the same number of trials (Optuna) by the same rules, which are kept in the folder; another
+    command with other rules is refused there. A trial has rounds and validation only: test items are not looked at, and
+    its best round counts. A range at whose edge the best value lies is widened, within the same number of trials.
+
+    `recipes/NAME.yaml` is a whole experiment for `edgefr simulate`, `NAME.csv` has its trials, `NAME.md` tells both;
+    `budgets.md` compares the methods. Ctrl-C or a kill loses only the trials under way: the same command goes on.
+
+    Example: `edgefr tune fedmf pfedrec --data ml-100k --data-dir DATA`
+
+    Example: `edgefr tune fedmf --data demo --trials 5 --out runs/tuned`
+    """
+    check_data(data)
+    from edgefr.studies.tuning.rules import Rules
+    from edgefr.studies.tuning.tune import tune as run
+
+    if seed + seeds > 2**31:
+        raise InputError(f"seeds end at {2**31 - 1}, and {seeds} from {seed} go beyond; use a smaller --seed")
+    own, kept = tuple(range(seed, seed + seeds)), tuple(range(reported))
+    rules = Rules(trials, metric, ranking.value, own, kept, patience, prune)
+    where: dict[str, Any] = {"devices": devices, "workers": workers, "ray_address": ray_address, "out": out}
+    base: dict[str, Any] = {"spaces": spaces, "data": data, "data_dir": data_dir, "overrides": set_ or []}
+    with shown() as progress:
+        found = run(names, experiment, rules=rules, **base, **where, progress=progress)
+    for page in found.pages[:1]:
         show_page(page)
     end(found)

@@ -18,13 +18,19 @@ UNPROTECTED = "unprotected: true"
 
 def sheets(bundle: Bundle, asked: bool = False) -> list[Sheet]:
     """Show what it is, its files, and its learning phases if it learns; `asked`: a trusted key had to sign it."""
-    out = [Sheet("bundle", _facts(bundle, asked), words=["field", "value"]), _files(bundle)]
+    files = [
+        {"file": entry.path, "role": entry.role, "bytes": f"{entry.size:,}", "sha256": entry.sha256[:12]}
+        for entry in bundle.manifest.files
+    ]
+    out = [Sheet("bundle", _facts(bundle, asked), ["field", "value"]), Sheet("files", files, ["file", "role"])]
     return [*out, _phases(bundle)] if bundle.config.learning else out
 
 
 def differences(one: Bundle, two: Bundle) -> list[Sheet]:
     """Show fields of the manifests and files that differ; nothing for the same bundle with the same signature."""
-    first, second = (dict(_plain(_signed(b))) for b in (one, two))
+    records = [b.manifest.model_dump(mode="json", by_alias=True, exclude={"files"}) for b in (one, two)]
+    signed = [{**record, "signed by": b.signed_by or "nobody"} for record, b in zip(records, (one, two), strict=True)]
+    first, second = (dict(_plain("", record)) for record in signed)
     fields = [
         {"field": name, "first": first.get(name, "-"), "second": second.get(name, "-")}
         for name in [*first, *(n for n in second if n not in first)]
@@ -110,16 +116,8 @@ def _facts(bundle: Bundle, asked: bool) -> list[dict[str, str]]:
         "simulated users": f"{sizes.users:,}",
     }
     facts["privacy"] = promise_of(m.privacy)
-    facts |= dict(_leaves("from", m.provenance))
+    facts |= dict(_plain("from", m.provenance))
     return [{"field": name, "value": value} for name, value in facts.items()]
-
-
-def _files(bundle: Bundle) -> Sheet:
-    rows = [
-        {"file": entry.path, "role": entry.role, "bytes": f"{entry.size:,}", "sha256": entry.sha256[:12]}
-        for entry in bundle.manifest.files
-    ]
-    return Sheet("files", rows, words=["file", "role"])
 
 
 def _phases(bundle: Bundle) -> Sheet:
@@ -154,24 +152,23 @@ def _change(name: str, one: File | None, two: File | None) -> dict[str, str]:
     return {"file": name, "change": change, "role": present.role, "bytes": sizes[0], "bytes now": sizes[1]}
 
 
-def _signed(bundle: Bundle) -> dict[str, Any]:
-    record = bundle.manifest.model_dump(mode="json", by_alias=True, exclude={"files"})
-    return record | {"signed by": bundle.signed_by or "nobody"}
+def _plain(name: str, record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield every value of a JSON tree with its dotted name, as text that a terminal can show."""
+    for field, value in leaves(name, record):
+        yield _shown(field), _shown(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
-def _plain(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, value in record.items():
-        yield from _leaves(name, value)
+def leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every value of a tree of mappings with its dotted name.
 
-
-def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Every value of a JSON tree with its dotted name, as text that a terminal can show."""
-    if isinstance(value, dict) and value:
+    >>> list(leaves("", {"a": {"b": 1}, "c": []}))
+    [('a.b', 1), ('c', [])]
+    """
+    if isinstance(value, Mapping) and value:
         for key, inner in value.items():
-            yield from _leaves(f"{name}.{key}", inner)
+            yield from leaves(f"{name}.{key}" if name else str(key), inner)
     else:
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        yield _shown(name), _shown(text)
+        yield name, value
 
 
 def _shown(text: str) -> str:

@@ -35,11 +35,12 @@ def fairness_table(fleet: dict[str, Any], how: str) -> Sheet | None:
     every = {"device class": "all", "rounds\ncontributed": "", "tested\nusers": f"{fairness[first]['users']:,}"}
     for metric, row in fairness.items():
         every |= {f"{metric}\n± s.e.": f"{row['mean']:.4f}", f"{metric}\nto the mean": ""}
+    why = [WHY] if any(row.get("few") for row in fleet["classes"].values()) else []
     return Sheet(
         f"by device class: what the model is worth to its users ({how})",
         [*rows, every],
         words=["device class"],
-        caption="\n".join([*(_line(metric, row) for metric, row in fairness.items()), *_why(fleet)]),
+        caption="\n".join([*(_line(metric, row) for metric, row in fairness.items()), *why]),
         rules=[len(rows) - 1],
     )
 
@@ -55,10 +56,6 @@ def _row(name: str, row: dict[str, Any], metrics: list[str]) -> dict[str, str]:
         cells[f"{metric}\n± s.e."] = "-" if cell is None else f"{cell['mean']:.4f}{error}"
         cells[f"{metric}\nto the mean"] = "-" if cell is None else f"{cell['difference']:+.4f}"
     return cells
-
-
-def _why(fleet: dict[str, Any]) -> list[str]:
-    return [WHY] if any(row.get("few") for row in fleet["classes"].values()) else []
 
 
 def _line(metric: str, row: dict[str, Any]) -> str:

@@ -56,8 +56,8 @@ def _modes(fleet: dict[str, Any]) -> str:
 def virtual(hours: float) -> str:
     """Write a time on the virtual clock in a unit that fits.
 
-    >>> virtual(0.05), virtual(36.0)
-    ('3.0 virtual minutes', '1.5 virtual days')
+    >>> virtual(0.001), virtual(0.05), virtual(36.0)
+    ('3.6 virtual seconds', '3.0 virtual minutes', '1.5 virtual days')
     """
     for unit, size in (("days", 24.0), ("hours", 1.0), ("minutes", 1 / 60)):
         if hours >= size:

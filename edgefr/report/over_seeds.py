@@ -44,13 +44,11 @@ def over_seeds(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "seeds": [s["seed"] for s in summaries],
         **{name: _over([s[name] for s in summaries]) for name in averaged if name in first},
         **({"blocks": blocks} if blocks else {}),
-        "fairness": _fairness(summaries),
+        "fairness": {
+            metric: {name: _over(values) for name, values in of.items()}
+            for metric, of in over_runs([s.get("fleet", {}).get("fairness", {}) for s in summaries]).items()
+        },
     }
-
-
-def _fairness(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    found = over_runs([s.get("fleet", {}).get("fairness", {}) for s in summaries])
-    return {metric: {name: _over(values) for name, values in of.items()} for metric, of in found.items()}
 
 
 def _over(found: Sequence[Any]) -> dict[str, Any]:

@@ -127,6 +127,8 @@ def markdown_table(rows: Sequence[Mapping[str, str]]) -> str:
     | method | D1 |
     |---|---:|
     | FT | 0.1 |
+    >>> markdown_table([{"a": "x"}])
+    '| a |\\n|---|\\n| x |'
     """
     titles = list(rows[0])
     head = [_line(titles), "|---|" + "---:|" * (len(titles) - 1)]
@@ -156,7 +158,7 @@ class Spread:
 
     NaN are left out; `sd` is the standard deviation with n - 1, NaN for fewer than two.
 
-    >>> str(Spread.of([0.09, 0.11])), str(Spread.of([0.1])), str(Spread.of([]))
+    >>> str(Spread.of([0.09, math.nan, 0.11])), str(Spread.of([0.1])), str(Spread.of([]))
     ('0.1000 ± 0.0141', '0.1000', '-')
     """
 

@@ -52,7 +52,10 @@ def first_screen(summary: Summary, path: Path, width: int = COLUMNS) -> list[Tex
     head, places = _head(summary, found, width), _places(path)
     foot = [*_protocol(summary, width), *_federated(summary, width), *_shipped(summary, width)]
     last = [*_warned(summary, width), *places]
-    foot += [*_devices(summary, width, LINES - len(head) - len(foot) - len(last) - FEWEST), *last]
+    if (needs := by_default(summary["bundles"])) is not None:
+        left = LINES - len(head) - len(foot) - len(last) - FEWEST
+        foot += _said("devices", needs, width, most=min(max(left, 1), PARAGRAPH))
+    foot += last
     room = LINES - len(head) - len(foot)
     table = _table(found[0], max(room, FEWEST)) if found else []
     blank = [Text()] if room - len(table) >= 2 else []
@@ -257,11 +260,6 @@ def _shipped(summary: Summary, width: int) -> list[Text]:
     parts += [f"they keep at least {min(kept):.1%} of the model's HR@10"] if kept else []
     parts += ["they only recommend, and devices do not learn from them"] if summary.get("only_recommends") else []
     return _said("shipped", "; ".join(parts), width, most=2)
-
-
-def _devices(summary: Summary, width: int, room: int) -> list[Text]:
-    found = by_default(summary["bundles"])
-    return [] if found is None else _said("devices", found, width, most=min(max(room, 1), 3))
 
 
 def _warned(summary: Summary, width: int) -> list[Text]:

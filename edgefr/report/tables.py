@@ -2,20 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from edgefr.config.sheet import Sheet, count
-from edgefr.report.blocks import blocks_over_seeds
+from edgefr.report.blocks import block_table, blocks_over_seeds
 from edgefr.report.fairness import fairness_table
 from edgefr.report.fleet import fleet_table, short
+from edgefr.report.over_seeds import over_seeds
 from edgefr.report.pages import number
 from edgefr.report.verdict import ranking_of
+
+
+def of_run(summary: dict[str, Any]) -> Iterator[RenderableType]:
+    """Yield all tables and lines of one run."""
+    if "continual" in summary:
+        yield block_table(summary)
+    else:
+        for split in summary["stages"]:
+            yield metric_table(summary, split)
+            if (of_lists := list_table(summary, split)) is not None:
+                yield of_lists
+        if "sessions" in summary:
+            yield group_table(summary)
+        if summary["transfer"]:
+            yield transfer_table(summary["transfer"], ranking_of(summary))
+    for split, lines in summary["verdicts"].items():
+        for line in lines:
+            yield Text(f"  {split}: {line}", style="green" if "learning helped:" in line else "yellow")
+    yield Text(f"protocol: {summary['protocol']}", style="dim")
+    if "central" in summary:
+        yield Text(_central_line(summary), style="bold")
+    else:
+        yield fleet_table(summary["fleet"])
+        if (by_class := fairness_table(summary["fleet"], ranking_of(summary))) is not None:
+            yield by_class
+        yield privacy_table(summary["privacy"])
+    if summary["bundles"]:
+        yield bundle_table(summary["bundles"])
+    yield Text(engine_line(summary))
+    yield from (Text(line, style="bold yellow") for line in warnings(summary))
+
+
+def of_seeds(summaries: Sequence[dict[str, Any]]) -> Iterator[RenderableType]:
+    """Yield mean and standard deviation over seeds, references included."""
+    summary = over_seeds(summaries)
+    yield from seed_tables(summary)
+    yield Text(f"protocol: {summary['protocol']}", style="dim")
 
 
 def list_table(summary: dict[str, Any], split: str) -> Sheet | None:
@@ -31,30 +68,12 @@ def list_table(summary: dict[str, Any], split: str) -> Sheet | None:
     return Sheet(f"what is recommended on {split}, whoever finds something in it", rows, ["recommended"])
 
 
-def _print_federated(summary: dict[str, Any], console: Console) -> None:
-    """Print what a run cost the devices, and what its privacy is worth."""
-    console.print(fleet_table(summary["fleet"]))
-    by_class = fairness_table(summary["fleet"], ranking_of(summary))
-    if by_class is not None:
-        console.print(by_class)
-    console.print(privacy_table(summary["privacy"]))
-
-
 def _central_line(summary: dict[str, Any]) -> str:
     """Say what a central reference is, which of its epochs were kept, and where it can say nothing."""
     found = summary["central"]
     kept = ", then ".join(f"epoch {turn['best_epoch']} of {turn['epochs']}" for turn in found["turns"])
     unseen = "".join(f"; it knows no item of {name}, where all are tied" for name in found["unseen"])
     return f"{found['note']} ({kept}, the best on validation items){unseen}"
-
-
-def _verdict(split: str, line: str) -> Text:
-    return Text(f"  {split}: {line}", style="green" if "learning helped:" in line else "yellow")
-
-
-def print_path(what: str, path: Path, console: Console) -> None:
-    """Print a path on a line of its own, never broken, so that it can be copied."""
-    console.print(Text(f"{what}: {path}"), soft_wrap=True)
 
 
 def metric_table(summary: dict[str, Any], split: str) -> Sheet:
@@ -102,15 +121,45 @@ def transfer_table(transfer: dict[str, dict[str, float]], how: str) -> Sheet:
     return Sheet(f"transfer after local training, {how} (TransFR Tables 5 and 6)", rows, words=["metric"])
 
 
+def group_table(summary: dict[str, Any]) -> Sheet:
+    """Return repeats and new items apart: a mean over both hides which of them was found."""
+    found = summary["sessions"]["groups"]
+    either = {name: None for values in next(iter(found.values())).values() for name in values}
+    names = [name for name in either if name.startswith(("HR", "NDCG"))]
+    rows = [
+        {"targets": stage}
+        | {
+            f"{name}\n{group}": f"{values[name]:.4f}" if name in values else values["users"] or "-"
+            for group, values in groups.items()
+            for name in names
+        }
+        for stage, groups in found.items()
+    ]
+    counts = {group: values["users"] for group, values in next(iter(found.values())).items()}
+    return Sheet(
+        f"repeats and new items, best round {summary['sessions']['best_round']}",
+        rows,
+        words=["targets"],
+        caption=f"targets the user had had: {counts['seen']}; it had not: {counts['new']}; among sampled negatives",
+        rules=[0],
+        bold=[0],
+    )
+
+
 def privacy_table(report: dict[str, Any]) -> Table:
     """Show the privacy report: four epsilons, never mixed."""
     from privacy.example_plan import render_examples
     from privacy.report_rows import render
 
-    table = Table(title="privacy", title_justify="left", title_style="bold", show_header=False)
+    return pairs("privacy", [*render(report), *render_examples(report.get("examples"))])
+
+
+def pairs(title: str, rows: Iterable[tuple[str, str]]) -> Table:
+    """Show names and values as two columns."""
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=False)
     table.add_column()
     table.add_column(overflow="fold")
-    for name, value in (*render(report), *render_examples(report.get("examples"))):
+    for name, value in rows:
         table.add_row(Text(name), Text(value))
     return table
 
@@ -203,11 +252,3 @@ def seed_tables(summary: dict[str, Any]) -> list[Sheet]:
         title = f"{summary['method']} on {summary['data']}, {split}: mean ± sd of {seeds}, {ranking_of(summary)}"
         sheets.append(Sheet(title, rows, words=["test items"], rules=[len(stages) - 1]))
     return sheets
-
-
-def key_values(title: str, values: dict[str, Any]) -> Table:
-    """Show a mapping as two columns."""
-    table = Table(title=title, title_justify="left", title_style="bold", show_header=False)
-    for name, value in values.items():
-        table.add_row(Text(name), Text(f"{value:.4g}" if isinstance(value, float) else str(value)))
-    return table

@@ -122,16 +122,9 @@ class Verdict:
 
     def record(self) -> dict[str, Any]:
         """Return it as values of a summary."""
-        return {
-            "learned": self.learned,
-            "helped": self.helped,
-            "metric": self.metric,
-            "ranking": self.ranking,
-            "users": self.users,
-            "value": self.value,
-            "level": self.level,
-            "against": {row.name: {key: getattr(row, key) for key in KEYS} for row in self.against},
-        }
+        names = ("learned", "helped", "metric", "ranking", "users", "value", "level")
+        against = {row.name: {key: getattr(row, key) for key in KEYS} for row in self.against}
+        return {name: getattr(self, name) for name in names} | {"against": against}
 
     @cached_property
     def rows(self) -> list[VerdictRow]:
@@ -257,10 +250,13 @@ def every_verdict(summary: Mapping[str, Any]) -> list[Verdict]:
     return sorted(found, key=lambda one: (one.split, one.stage) != last)
 
 
+UNTESTED = "whether learning helped cannot be said: nobody was tested"
+
+
 def headline(found: list[Verdict]) -> str:
     """Say in one sentence what the splits of a run came to, the worst first."""
     if not found:
-        return "whether learning helped cannot be said: nobody was tested"
+        return UNTESTED
     if len(found) == 1:
         return f"{found[0].words} ({found[0].figures})"
     parts = [f"on {one.split} {one.words} ({one.figures})" for one in sorted(found, key=lambda one: one.worth)]
@@ -270,7 +266,7 @@ def headline(found: list[Verdict]) -> str:
 def over_seeds(found: Sequence[Verdict]) -> str:
     """Say how many seeds came to what, the worst first, and what they reach on average."""
     if not found:
-        return "whether learning helped cannot be said: nobody was tested"
+        return UNTESTED
     words = Counter(one.words for one in sorted(found, key=lambda one: one.worth))
     beside = [one.unlearned or one.rows[0] for one in found]
     name = "not learned" if found[0].unlearned else f"by {beside[0].name}"

@@ -17,6 +17,7 @@ from export.archive import pack
 from export.sign import generate
 from export.variants import ClassLimits
 from tests.cli.conftest import Cli, Made
+from tests.cli.test_bad_input import tree
 from tests.edge.folders import edit_json, resign
 from tests.export import worlds
 
@@ -40,10 +41,6 @@ def bundle(source: Path, tmp_path: Path) -> Path:
 def keys(tmp_path: Path) -> Path:
     generate(tmp_path / "keys")
     return tmp_path / "keys"
-
-
-def tree(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def lines(text: str) -> list[str]:

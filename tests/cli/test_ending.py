@@ -33,14 +33,12 @@ def test_a_run_ends_with_one_screen(small: tuple[str | Path, ...], cli: Cli) -> 
     assert lines[-1] == f"run: {small[-1]}"
 
 
-def test_json_is_the_summary_and_nothing_else(small: tuple[str | Path, ...], cli: Cli) -> None:
+def test_json_is_the_summary_and_quiet_the_path_alone(small: tuple[str | Path, ...], cli: Cli) -> None:
     code, out, _ = cli(*small, "--json")
     assert code == 0
-    assert json.loads(out) == json.loads((Path(small[-1]) / "summary.json").read_text())
-
-
-def test_quiet_is_the_path_alone(small: tuple[str | Path, ...], cli: Cli) -> None:
-    assert cli(*small, "--quiet") == (0, f"{small[-1]}\n", "")
+    summary = Path(small[-1]) / "summary.json"
+    assert json.loads(out) == json.loads(summary.read_text())
+    assert cli(*small[:-1], f"{small[-1]}-2", "--quiet") == (0, f"{small[-1]}-2\n", "")
 
 
 @pytest.mark.slow

@@ -14,8 +14,7 @@ import pytest
 from typer.main import get_command
 
 from edgefr.cli.app import app
-from edgefr.cli.commands import HOMES
-from edgefr.cli.help_texts import unmarked
+from edgefr.cli.commands import HOMES, unmarked
 from tests.cli.commands import ROOT
 from tests.cli.conftest import Cli
 

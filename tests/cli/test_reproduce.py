@@ -1,13 +1,18 @@
-"""`edgefr reproduce f3crec` on an archive of its own, by the real command line."""
+"""`edgefr reproduce` of each paper on small archives of its own, by the real command line."""
 
 import csv
+import json
 import os
 import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
+from edgefr.studies.reproductions.fedcar import recipes
+from edgefr.studies.tuning.rules import Rules
 from tests.cli import commands
 from tests.data.tables import archive
 
@@ -166,3 +171,131 @@ def test_rows_that_no_table_has_are_answered_with_the_nearest(data_dir: Path, tm
     assert "unknown row of table-2 'f3crek'" in process.stderr
     assert "f3crec" in process.stderr
     assert not (tmp_path / "runs").exists()
+
+
+FCUCR = (
+    "--data", "xing", "--table", "3", "--figure", "2", "--rounds", "2", "--seeds", "2", "--set", "model.dim=6",
+    "--set", "protocol.negatives=12",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sessions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """16 users with five sessions of four items each: three train, one validates, one is tested."""
+    folder = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(0)
+    rows = []
+    for user in range(16):
+        for session, part in enumerate(("train", "train", "train", "valid", "test")):
+            for at, item in enumerate(rng.integers(0, 60, 4)):
+                rows.append((user, int(item), 1, 100_000 * session + 60 * at, 5 * user + session, part))
+    names = ("user_id", "item_id", "interaction_type", "created_at", "session_id", "split")
+    table = pa.table({name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)})
+    parquet.write_table(table, folder / "xing-sessions.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fcucr(sessions: Path, tmp_path_factory: pytest.TempPathFactory):
+    """The command's end, and its folder."""
+    out = tmp_path_factory.mktemp("made") / "out"
+    arguments = ("reproduce", "fcucr", "--data-dir", sessions, *FCUCR, "--out", out)
+    return commands.edgefr(*arguments, cache=out.parent / "cache"), out
+
+
+def test_fcucr_prints_and_writes_pages(fcucr):
+    process, out = fcucr
+    assert process.returncode == 0, process.stderr
+    assert process.stderr == ""
+    for part in ("FCUCR Table 3", "FCUCR Figure 2", "w/o TASD", "seen, then popularity", "set by hand: rounds = 2"):
+        assert part in process.stdout
+    figure = [f"figure-2.{kind}" for kind in ("csv", "md", "png", "svg")]
+    names = [*figure, "report.html", "runs", "table-3.csv", "table-3.md"]
+    assert sorted(path.name for path in out.iterdir()) == names
+    text = (out / "table-3.md").read_text()
+    for part in ("seeds 0, 1", "fidelity: released", "protocol, xing: sessions and parts as released", "stream cyclic"):
+        assert part in text
+    assert re.search(r"beaten by|not beaten by", text)
+
+
+def test_fcucr_tables_hold_the_numbers_of_the_runs(fcucr):
+    rows = list(csv.DictReader((fcucr[1] / "table-3.csv").open()))
+    (whole,) = (r for r in rows if r["row"] == "FCUCR (SASRec)" and r["measure"] == "HR@10" and not r["against"])
+    paths = fcucr[1].glob("runs/xing_released_fcucr-sasrec_*/summary.json")
+    values = [json.loads(path.read_text())["metrics"]["HR@10"] for path in paths]
+    assert len(values) == 2
+    assert float(whole["mean"]) == pytest.approx(sum(values) / 2)
+    assert whole["published"] == "0.2882"
+    assert {r["pairs"] for r in rows if r["against"]} == {"2"}
+
+
+def test_fcucr_tables_share_their_runs(fcucr):
+    names = {path.name.split("_")[2] for path in (fcucr[1] / "runs").iterdir()}
+    parts = {"fcucr-sasrec", "no-tasd", "no-iupr", "no-both"}
+    assert names == parts | {"sasrec", "gru4rec", "tisasrec", "miasrec", "hearint", "dmi-gnn"}
+    assert len(list((fcucr[1] / "runs").iterdir())) == 2 * 10
+
+
+def test_first_sessions_have_a_point_per_round(fcucr):
+    rows = list(csv.DictReader((fcucr[1] / "figure-2.csv").open()))
+    curve = [r for r in rows if r["row"] == "Fed-SASRec" and r["measure"] == "first session HR@10"]
+    assert [r["at"] for r in curve] == ["1", "2"]
+    bins = [float(r["value"]) for r in rows if r["measure"] == "share of targets from probability"]
+    assert sum(bins) == pytest.approx(2.0)  # two histograms
+
+
+SPLIT = "protocol: {name: leave-one-out, min_interactions: 6, negatives: 9}\n"
+RECIPE = """\
+method: {method}
+model: {{dim: 4}}
+data: ml-100k
+{protocol}rounds: 2
+evaluation: {{curve_ranking: full}}
+"""
+
+
+@pytest.fixture(scope="module")
+def recipes_of_two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working folder with recipes of two rows, and ratings of 40 users in the layout of MovieLens-100K."""
+    folder = tmp_path_factory.mktemp("fedcar")
+    rng = np.random.default_rng(0)
+    lines = [
+        f"{user + 1}\t{item + 1}\t4\t{n}" for user in range(40) for n, item in enumerate(rng.choice(60, 15, False))
+    ]
+    titles = [f"{item + 1}|Film {item + 1} (1990)|01-Jan-1990||url|" + "|".join("1" * 19) for item in range(60)]
+    genres = [f"genre-{number}|{number}" for number in range(19)]
+    tables = {"u.data": lines, "u.item": titles, "u.genre": genres}
+    archive(folder, "ml-100k", {name: "\n".join(rows) + "\n" for name, rows in tables.items()})
+    kept = folder / recipes.RECIPES / "ml-100k"
+    kept.mkdir(parents=True)
+    for method in ("fedmf", "fedcar"):
+        (kept / f"{method}.yaml").write_text(RECIPE.format(method=method, protocol=SPLIT))
+        rules = Rules().columns
+        (kept / f"{method}.csv").write_text(f"trial,{','.join(rules)}\n0,{','.join(rules.values())}\n")
+    (folder / recipes.PROTOCOL).write_text(SPLIT)
+    (folder / "devices.yaml").write_text((commands.ROOT / "devices.yaml").read_text())
+    return folder
+
+
+def test_rows_that_have_a_recipe_are_run_and_compared(recipes_of_two: Path, tmp_path: Path) -> None:
+    asked = ("--table", "2", "--data", "ml-100k", "--rows", "fedmf,fedcar", "--seeds", "2", "--rounds", "1")
+    arguments = ("reproduce", "fedcar", *asked, "--data-dir", recipes_of_two, "--out", tmp_path / "out")
+    assert "FedCAR Table 2" in commands.done(*arguments, cache=tmp_path / "cache", cwd=recipes_of_two)
+    rows = list(csv.DictReader((tmp_path / "out" / "table-2.csv").open()))
+    assert {row["method"] for row in rows} == {"fedmf", "fedcar"}
+    assert {row["ranking"] for row in rows} == {"full", "sampled"}
+    assert all(0 <= float(row["mean"]) <= 1 for row in rows)
+    assert sum(bool(row["difference"]) for row in rows) == 1, "FedMF is compared with FedCAR"
+    page = (tmp_path / "out" / "table-2.md").read_text()
+    assert "popularity" in page
+    assert "EASE" not in page
+
+
+def test_a_row_without_a_recipe_is_refused_in_one_line(recipes_of_two: Path, tmp_path: Path) -> None:
+    asked = ("--table", "2", "--data", "ml-100k", "--data-dir", recipes_of_two)
+    arguments = ("reproduce", "fedcar", *asked, "--out", tmp_path / "out")
+    process = commands.edgefr(*arguments, cache=tmp_path / "cache", cwd=recipes_of_two)
+    line = commands.refused(process.returncode, process.stdout, process.stderr)
+    assert "edgefr tune" in line
+    assert "--rows" in line
+    assert not (tmp_path / "out").exists()

@@ -161,7 +161,7 @@ import sys
 from pathlib import Path
 from edge.device import Device
 from edge.policy import Policy
-from edgefr.cli.bundle_limits import confined
+from edgefr.cli.device import confined
 state = Path(sys.argv[2])
 confined(state, None, 3, resumes=True)
 device = Device(sys.argv[1], state, policy=Policy())

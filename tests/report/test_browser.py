@@ -71,6 +71,13 @@ def page(made: Made, tmp_path: Path) -> Path:
     return write_report([made("private")], tmp_path / "report.html")
 
 
+@pytest.fixture
+def pages(made: Made, page: Path, tmp_path: Path) -> list[Path]:
+    """The pages of an audited run, of a run over blocks, and of several runs."""
+    many = write_report([made("private"), made("plain"), made("blocks")], tmp_path / "many.html")
+    return [page, made("blocks") / "report.html", many]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_section_of_every_kind_of_run_renders(kind: str, made: Made, browser: Any) -> None:
     found = looked_at(browser, made(kind) / "report.html")
@@ -79,29 +86,24 @@ def test_every_section_of_every_kind_of_run_renders(kind: str, made: Made, brows
 
 
 @pytest.mark.parametrize("width", [390, 768, 1280])
-def test_nothing_is_cut_off_at_any_width(width: int, made: Made, page: Path, browser: Any, tmp_path: Path) -> None:
-    many = write_report([made("private"), made("plain"), made("blocks")], tmp_path / "many.html")
-    for path in (page, many, made("blocks") / "report.html"):
+def test_nothing_is_cut_off_and_tables_too_wide_for_a_phone_are_stacked(
+    width: int, page: Path, pages: list[Path], browser: Any
+) -> None:
+    for path in pages:
         found = looked_at(browser, path, width)
         found.execute_script(OPEN)
-        wide = "return document.documentElement.scrollWidth"
-        assert found.execute_script(wide) <= width
-
-
-def test_tables_that_are_too_wide_for_a_phone_are_stacked(made: Made, page: Path, browser: Any, tmp_path: Path) -> None:
-    many = write_report([made("private"), made("plain"), made("blocks")], tmp_path / "many.html")
-    for path in (page, many, made("blocks") / "report.html"):
-        found = looked_at(browser, path, 390)
-        found.execute_script(OPEN)
-        found.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0], 50))")
-        assert found.execute_script(BEYOND) == []
-        assert found.execute_script("return document.querySelectorAll('.stacked').length") > 2
-    named = (
-        "return [...document.querySelectorAll('#costs .stacked tbody tr:first-child td')].map((c) => c.dataset.name)"
-    )
-    looked_at(browser, page, 390)
-    assert found.execute_script(named)[:4] == ["clients", "took part", "seconds", "seconds, drawn"]
-    assert looked_at(browser, page, 1280).execute_script("return document.querySelectorAll('.stacked').length") == 0
+        assert found.execute_script("return document.documentElement.scrollWidth") <= width
+        if width == 390:
+            found.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0], 50))")
+            assert found.execute_script(BEYOND) == []
+            assert found.execute_script("return document.querySelectorAll('.stacked').length") > 2
+    found = looked_at(browser, page, width)
+    if width == 390:
+        row = "#costs .stacked tbody tr:first-child td"
+        named = found.execute_script(f"return [...document.querySelectorAll('{row}')].map((c) => c.dataset.name)")
+        assert named[:4] == ["clients", "took part", "seconds", "seconds, drawn"]
+    if width == 1280:
+        assert found.execute_script("return document.querySelectorAll('.stacked').length") == 0
 
 
 def test_a_round_has_a_time_line_of_every_class(page: Path, browser: Any) -> None:
@@ -124,11 +126,8 @@ def test_a_round_has_a_time_line_of_every_class(page: Path, browser: Any) -> Non
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_can_be_read_in_both_schemes(
-    scheme: str, made: Made, page: Path, browser: Any, tmp_path: Path
-) -> None:
-    many = write_report([made("private"), made("blocks")], tmp_path / "many.html")
-    for path in (page, made("blocks") / "report.html", many):
+def test_every_text_can_be_read_in_both_schemes(scheme: str, pages: list[Path], browser: Any) -> None:
+    for path in pages:
         found = looked_at(browser, path, scheme=scheme)
         found.execute_script(OPEN)
         seen, poor = found.execute_script(CONTRAST)
@@ -205,12 +204,9 @@ def test_the_whole_page_is_reached_by_the_tab_key(page: Path, browser: Any) -> N
         stops.append(found.execute_script("return arguments[0].closest('section')?.id ?? 'head'", stop))
         outline = stop.value_of_css_property("outline-style")
         assert outline != "none", stop.get_attribute("outerHTML")[:80]
-    assert list(dict.fromkeys(stops)) == ["head", *(one.get_attribute("id") for one in _sections(found, By))]
+    sections = found.find_elements(By.CSS_SELECTOR, "section[id]")
+    assert list(dict.fromkeys(stops)) == ["head", *(one.get_attribute("id") for one in sections)]
     assert stops.count("curve") <= 4
-
-
-def _sections(found: Any, by: Any) -> list[Any]:
-    return found.find_elements(by.CSS_SELECTOR, "section[id]")
 
 
 def test_what_a_screen_reader_needs_is_there(page: Path, browser: Any) -> None:

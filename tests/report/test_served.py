@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,12 @@ from edgefr.simulation.runs.run import Run
 from edgefr.studies.pages import write_report
 from tests.cli.commands import edgefr
 from tests.remote.worlds import Twins, fedmf, noisy, served
+from tests.report.test_web import words
 
 
 def page(run: Run) -> str:
     """The text of a run's page."""
-    html = write_report([run.path]).read_text(encoding="utf-8")
-    return " ".join(re.sub(r"<[^>]+>", " ", re.sub(r"<(style|script).*?</\1>", " ", html, flags=re.S)).split())
+    return words(write_report([run.path]).read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from edgefr.data.splits.sessions import Sessions
 from edgefr.data.splits.split import Split
 from edgefr.experiment.experiment import load_experiment
 from edgefr.metrics.settings import NOTHING, EvaluationSection
-from edgefr.report.sessions import group_table
+from edgefr.report.tables import group_table
 from edgefr.simulation.evaluation.measure import MeasurementPlace, Measurements, _head
 from edgefr.simulation.evaluation.ranking import Ranking
 from edgefr.simulation.loop import Training

@@ -70,8 +70,10 @@ def section(facts: Facts) -> Section | None:
 
 def _table(fleet: dict[str, Any]) -> SectionPart | None:
     """Return a row per device class, without columns in which all are the same."""
-    classes, left = fleet["classes"], _same(fleet)
-    axes = {quantity: _axis(fleet, quantity, unit) for quantity, (unit, _) in DRAWN.items()}
+    classes, left, axes = fleet["classes"], _same(fleet), dict[str, Axis]()
+    for quantity, (unit, _) in DRAWN.items():
+        spreads = [spread for row in classes.values() if (spread := measured(row, quantity)) is not None]
+        axes[quantity] = Axis.decades([value for spread in spreads for value in spread.values()], f" {unit}")
     rows = []
     for row in classes.values():
         cells: dict[str, Any] = {
@@ -192,11 +194,6 @@ def _shipped(bundle: dict[str, Any]) -> list[tuple[str, str]]:
         return []
     fits = "fits" if bundle["fits"] else f"does not fit: {bundle['lacks']}"
     return [("bundle", f"{bundle['variant']}, {short(bundle['files_mb'])} MB, {fits}")]
-
-
-def _axis(fleet: dict[str, Any], quantity: str, unit: str) -> Axis:
-    spreads = [measured(row, quantity) for row in fleet["classes"].values()]
-    return Axis.decades([value for spread in spreads if spread is not None for value in spread.values()], f" {unit}")
 
 
 def _totals(fleet: dict[str, Any]) -> list[tuple[str, str]]:

@@ -8,8 +8,7 @@ from typing import Any
 
 from edgefr.metrics.continual import MASKS
 from edgefr.report.blocks import block_table
-from edgefr.report.sessions import group_table
-from edgefr.report.tables import bundle_table, metric_table, transfer_table, warnings
+from edgefr.report.tables import bundle_table, group_table, metric_table, transfer_table, warnings
 from edgefr.report.verdict import FULL, ranked, ranking_of
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Section, SectionPart, sheet, text

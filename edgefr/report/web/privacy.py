@@ -79,7 +79,8 @@ def section(facts: Facts) -> Section | None:
     rows = [{"from": who, "protected?": yes_no(safe), "why": why} for who, safe, why in protected]
     more = [_unit(report["adjacency"]) if math.isfinite(promised) else None]
     more += [_examples(report.get("examples")), _sat_out(report)]
-    first, *others = [*_words(report), *_devices(facts), *(line for line in more if line)]
+    needs = by_default(facts.summary["bundles"])
+    first, *others = [*_words(report), *([] if needs is None else [f"{capitals(needs)}."]), *filter(None, more)]
     parts = [
         text(first, "big"),
         *map(text, others),
@@ -136,11 +137,6 @@ def _words(report: dict[str, Any]) -> list[str]:
         return [f"{capitals(NOT_YET)}.", f"{capitals(would_cost(report))}."]
     whole = [f"This is of {TOGETHER}: {report['served']} of {report['rounds']}."] if report.get("served") else []
     return [*in_words(number(report["eps_guaranteed"]), report["delta"], report.get("chance_above")), *whole]
-
-
-def _devices(facts: Facts) -> list[str]:
-    found = by_default(facts.summary["bundles"])
-    return [] if found is None else [f"{capitals(found)}."]
 
 
 def in_words(epsilon: float, delta: float, above: float | None) -> list[str]:

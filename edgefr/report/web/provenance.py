@@ -26,6 +26,9 @@ KEYED = (
 )
 
 
+SETTINGS = ("experiment", "method", "backbone", "strategy", "fidelity", "data", "rounds", "seed")
+
+
 def section(facts: Facts) -> Section:
     """Return the section, which every run has."""
     s = facts.summary
@@ -33,7 +36,7 @@ def section(facts: Facts) -> Section:
     found = [
         *_again(facts, generated=source.get("archive") == "generated"),
         text(KEYED, "note") if _key(facts) else None,
-        parts.facts(_settings(s)),
+        parts.facts((name, f"{s[name]}") for name in SETTINGS if s.get(name) is not None),
         heading("Protocol"),
         parts.listed(part.strip() for part in s["protocol"].split(";")),
         heading("Data"),
@@ -67,11 +70,6 @@ def command(facts: Facts) -> str:
     if _key(facts):
         words += ["--noise-key", f"{folder}/private/noise.key"]
     return shlex.join([*words, "--out", f"{folder}-again"])
-
-
-def _settings(s: dict[str, Any]) -> list[tuple[str, str]]:
-    names = ("experiment", "method", "backbone", "strategy", "fidelity", "data", "rounds", "seed")
-    return [(name, f"{s[name]}") for name in names if s.get(name) is not None]
 
 
 def _data(s: dict[str, Any], source: dict[str, Any]) -> list[tuple[str, str]]:

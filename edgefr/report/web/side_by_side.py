@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
 from markupsafe import Markup
 
 from edgefr.config.sheet import count
+from edgefr.report.bundles import leaves
 from edgefr.report.fleet import from_to, measured, short, typical
+from edgefr.report.over_seeds import over_seeds
 from edgefr.report.small_groups import of_few
 from edgefr.report.tables import seed_tables
 from edgefr.report.verdict import NO, RANKINGS, YES, Verdict, every_verdict, ranked
@@ -100,8 +102,6 @@ def _names(every: Sequence[Facts]) -> list[str]:
 
 def _seeds(every: Sequence[Facts], names: Sequence[str]) -> Section | None:
     """Return mean and standard deviation, where the runs differ in their seed alone."""
-    from edgefr.report.over_seeds import over_seeds
-
     differing = {field for field, _ in _differences(every)}
     if differing != {"seed"}:
         return None
@@ -161,20 +161,15 @@ def _learned(facts: Facts, name: str, found: Verdict | None, axis: Axis) -> dict
 def _spent(s: dict[str, Any], name: str) -> dict[str, str]:
     """Return the privacy of a run, and what a round cost."""
     fleet = s["fleet"]
-    seconds, joules, moved = _typical(fleet)
+    spent = {unit: short(value) for value, unit in typical(fleet)}
     return {
         "run": name,
         "epsilon guaranteed": _epsilon(s["privacy"]),
         "invitations that counted": costs.share(fleet) if fleet else "–",
-        "seconds of a round": seconds,
-        "joules": joules,
-        "MB moved": moved,
+        "seconds of a round": spent.get("s", "–"),
+        "joules": spent.get("J", "–"),
+        "MB moved": spent.get("MB", "–"),
     }
-
-
-def _typical(fleet: dict[str, Any]) -> tuple[str, str, str]:
-    found = {unit: short(value) for value, unit in typical(fleet)}
-    return found.get("s", "–"), found.get("J", "–"), found.get("MB", "–")
 
 
 def _epsilon(report: dict[str, Any]) -> str:
@@ -258,19 +253,14 @@ def _settings(every: Sequence[Facts], names: Sequence[str]) -> Section:
 
 def _differences(every: Sequence[Facts]) -> list[tuple[str, list[str]]]:
     """Return (field, its value in each run) of the fields that are not the same in all."""
-    found = [dict(_leaves("", yaml.safe_load(facts.experiment))) for facts in every]
+    found = [{f: _text(v) for f, v in leaves("", yaml.safe_load(facts.experiment))} for facts in every]
     fields = list(dict.fromkeys(field for one in found for field in one))
     rows = [(field, [one.get(field, "–") for one in found]) for field in fields]
     return [(field, values) for field, values in rows if len(set(values)) > 1]
 
 
-def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield every value of an experiment with its dotted name, as text."""
-    if isinstance(value, dict) and value:
-        for key, inner in value.items():
-            yield from _leaves(f"{name}.{key}" if name else str(key), inner)
-    else:
-        yield name, "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+def _text(value: Any) -> str:
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _verdicts(every: Sequence[Facts], names: Sequence[str]) -> Section | None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from edgefr.report.sessions import _few
-from edgefr.report.small_groups import tellable
+from edgefr.report.small_groups import FEW, tellable
 
 if TYPE_CHECKING:
     from edgefr.simulation.stages.stage import Running
@@ -56,3 +55,7 @@ def _apart(sim: Running, stage: str) -> dict[str, dict[str, Any]]:
             group[row["metric"]] = row["value"]
     told = tellable([int(group["users"]) for group in out.values()])
     return {name: group if one else _few(group) for (name, group), one in zip(out.items(), told, strict=True)}
+
+
+def _few(group: dict[str, float]) -> dict[str, Any]:
+    return {"users": FEW if group["users"] else 0}
