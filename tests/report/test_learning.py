@@ -173,3 +173,17 @@ def test_of_many_users_a_sample_is_kept():
     assert len(set(kept["user"].tolist())) == len(kept["user"]) == 30
     assert kept["NDCG@5"].tolist() == found.users["model", "main", "full"][1]["NDCG@5"][kept["user"]].tolist()
     assert found.per_user(["another"]) == {}
+
+
+def test_metrics_of_single_users_stay_in_the_private_part(tmp_path):
+    import pyarrow.parquet as pq
+
+    small = edgefr.load_experiment(overrides=["method=fedmf", "protocol.negatives=30", *SMALL])
+    run = edgefr.simulate(small, out=tmp_path / "r", bundles=False)
+    path = run.path / "private" / "users.parquet"
+    assert (path.parent.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (0o700, 0o600)
+    rows = [row for row in pq.read_table(path).to_pylist() if row["ranking"] == "sampled"]
+    assert {row["stage"] for row in rows} == {"federated", UNLEARNED}
+    own = [row["NDCG@5"] for row in rows if row["stage"] == "federated"]
+    assert np.mean(own) == pytest.approx(run.summary["metrics"]["NDCG@5"])
+    assert len({row["user"] for row in rows}) == len(own)
