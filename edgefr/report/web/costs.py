@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from edgefr.config.sheet import count
 from edgefr.fleet.policies import POLICIES
-from edgefr.report.fleet import measured, once, short, virtual
+from edgefr.report.fleet import GRADES, measured, once, short, virtual
 from edgefr.report.small_groups import FEW
 from edgefr.report.verdict import ranked, ranking_of
 from edgefr.report.web.chart import Axis
@@ -17,13 +17,13 @@ from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Drawn, ReportTable, Section, SectionPart, graded, heading, text
 from edgefr.report.web.section import facts as told
 
-GRADES = {
+MEANINGS = {
     "measured": "on such a device, by us or in a source that is named",
-    "derived": "from measured figures, by a formula",
     "proxy": "on something like it, such as this machine",
+    "derived": "from measured figures, by a formula",
     "estimate": "an informed guess",
 }
-"""How well a figure is known, the best first, and what that means."""
+"""What the kinds of figures mean."""
 QUANTITIES = {"seconds": "seconds", "energy_j": "joules", "bytes": "MB moved", "memory_mb": "MB of memory"}
 FAILURES = {
     "memory": "too little memory",
@@ -110,7 +110,7 @@ def _known(fleet: dict[str, Any]) -> SectionPart:
     """Say what is the same on every class, and how well figures are known."""
     same, mode = [said for said in _same(fleet).values() if said], fleet.get("cost", {}).get("mode")
     first = f"The same on every class: {', '.join(same)}. " if same else ""
-    grades = Markup("; ").join(Markup("{} {}").format(graded(name), about) for name, about in GRADES.items())
+    grades = Markup("; ").join(Markup("{} {}").format(graded(name), about) for name, about in MEANINGS.items())
     return text(Markup("{}" + KNOWN).format(first, grades, f" Step times: {mode}." if mode else ""), "note")
 
 
@@ -169,12 +169,11 @@ def first_download(fleet: dict[str, Any]) -> str | None:
 def weakest(kinds: Sequence[str]) -> str | None:
     """Return the worst of the grades that are named; a text may name several.
 
-    >>> weakest(["measured", "derived, estimate"])
-    'estimate'
+    >>> weakest(["measured", "derived, estimate"]), weakest(["proxy", "derived"])
+    ('estimate', 'derived')
     """
-    order = list(GRADES)
-    found = [kind for text in kinds for kind in text.split(", ") if kind in order]
-    return max(found, key=order.index, default=None)
+    found = [kind for text in kinds for kind in text.split(", ") if kind in GRADES]
+    return max(found, key=GRADES.index, default=None)
 
 
 def _worth(row: dict[str, Any], how: str) -> list[tuple[str, str]]:
