@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgefr.data.interactions import Dataset, k_core
-from edgefr.data.splits.sorting import first_of
+from edgefr.data.sorting import first_of
 from privacy.errors import InputError
 
 Mask = npt.NDArray[np.bool_]

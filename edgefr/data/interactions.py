@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgefr.config.arguments import checked
-from edgefr.data.splits.sorting import stable_order
+from edgefr.data.sorting import stable_order
 from privacy.plain_text import plain
 
 Ints = npt.NDArray[np.int64]

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefr.data.splits.sorting import repeats, stable_order
+from edgefr.data.sorting import repeats, stable_order
 
 numbers = st.lists(st.integers(0, 12), max_size=40)
 

@@ -14,19 +14,13 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.config.faces import Later
+from edgefr.data.files.arrow import pa, pc
 from privacy.errors import InputError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-else:
-    pa, pc = Later("pyarrow"), Later("pyarrow.compute")
 
 BLOCK = 1 << 22  # bytes of text parsed at once; no row is longer
 MOST_ROWS = 1 << 30

@@ -92,13 +92,6 @@ def read(data_dir: Path, options: AmazonOptions, seed: int, progress: Progress |
     return _read(_in_folder(data_dir), options, progress, "amazon")
 
 
-def has_texts(data_dir: Path, options: AmazonOptions | CategoryOptions, name: str = "amazon") -> bool:
-    """Say whether a category has its metadata."""
-    categories = options.categories if isinstance(options, AmazonOptions) else [amazon_ratings.category_of(name)]
-    with _opened(data_dir, name) as archive:
-        return any(archive.find(f"meta_{category}.json.gz") for category in categories)
-
-
 def _read(archive: Archive, options: AmazonOptions, progress: Progress | None, name: str) -> Dataset:
     """Read the chosen categories of an archive."""
     parts, people, catalogues, used = [], list[np.ndarray](), list[Catalogue](), list[str]()

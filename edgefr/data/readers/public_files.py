@@ -138,11 +138,6 @@ def read(
     return files.build(about.name, found, told, source, progress)
 
 
-def has_texts(about: PublicFiles, data_dir: Path, options: files.FileOptions) -> bool:
-    """Say whether items have texts, as headers tell."""
-    return bool(find(about, data_dir, options)[0].texts)
-
-
 def find(
     about: PublicFiles, data_dir: Path, options: files.FileOptions
 ) -> tuple[files.FoundColumns, files.FileOptions, list[Path]]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import edgefr
-from edgefr.data.datasets import has_texts, load
+from edgefr.data.datasets import load
 from edgefr.data.files.folder import tables
 from edgefr.data.files.formats import FORMATS, Format
 from edgefr.data.files.options import FileOptions
@@ -85,8 +85,6 @@ def test_files_of_all_formats(form: str, expected: dict[str, Any], tmp_path: Pat
     path = write(interactions(), tmp_path / f"ratings{form}")
     beside = write(items(), tmp_path / f"films{'.tsv' if 'inter' in form else form}")
     assert tensors(load(str(path), options={**OPTIONS, "items": beside.name})) == expected
-    assert has_texts(str(path), options={"items": str(beside)})
-    assert not has_texts(str(path))
 
 
 def test_a_folder_of_atomic_files(expected: dict[str, Any], tmp_path: Path) -> None:
