@@ -21,7 +21,7 @@ from edgefr.config.validation import first_fault
 from edgefr.data.files import reader as files
 from edgefr.data.files.folder import is_file
 from edgefr.data.interactions import Catalogue, Dataset
-from edgefr.data.readers import amazon, amazon_pairs, amazon_ratings, demo, events, grouplens, public_files
+from edgefr.data.readers import amazon, amazon_ratings, demo, events, grouplens, public_files
 from edgefr.data.readers.archive import Public
 from privacy.errors import InputError, unknown
 from privacy.progress import Progress
@@ -105,15 +105,15 @@ for _reader in (
     Reader(
         "amazon-arts-office",
         NoOptions,
-        amazon_pairs.ARTS_OFFICE,
-        amazon_pairs.read_arts_office,
+        amazon.ARTS_OFFICE,
+        amazon.read_arts_office,
         "9,577 users of both domains, 208,541 interactions",
     ),
     Reader(
         "amazon-movie-book",
         NoOptions,
-        amazon_pairs.MOVIE_BOOK,
-        amazon_pairs.read_movie_book,
+        amazon.MOVIE_BOOK,
+        amazon.read_movie_book,
         "20,502 users, 8,317 of both domains, 269,443 interactions",
     ),
     Reader("xing", NoOptions, events.XING, events.read_xing, "877 users' 5,982 sessions with job postings"),

@@ -15,7 +15,8 @@ from edgefr.data.files.formats import Format
 from edgefr.data.files.lines import Text, lines_of, wrong_encoding
 from edgefr.data.files.names import plain
 from edgefr.data.files.options import FileOptions
-from edgefr.data.files.table import BLOCK, OpenTable, printable, stream
+from edgefr.data.files.streams import BLOCK, printable, stream
+from edgefr.data.files.table import OpenTable
 from edgefr.data.files.text_layouts import (
     is_adjacency,
     is_impressions,

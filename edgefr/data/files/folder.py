@@ -16,7 +16,8 @@ from edgefr.data.files import names
 from edgefr.data.files.arrow import pa
 from edgefr.data.files.formats import ends, format_of, is_folder, open_table
 from edgefr.data.files.options import FileOptions
-from edgefr.data.files.table import PACKED, OpenTable, bare, files_of, is_there, on_disk
+from edgefr.data.files.streams import PACKED, bare, files_of, is_there, on_disk
+from edgefr.data.files.table import OpenTable
 from edgefr.data.files.text_layouts import LISTED, open_adjacency
 from privacy.errors import InputError
 

@@ -14,7 +14,8 @@ from edgefr.data.files.arrow import arrow_json, pa
 from edgefr.data.files.formats import Format
 from edgefr.data.files.lines import Text
 from edgefr.data.files.options import FileOptions
-from edgefr.data.files.table import BLOCK, OpenTable, printable, stream
+from edgefr.data.files.streams import BLOCK, printable, stream
+from edgefr.data.files.table import OpenTable
 from privacy.errors import InputError
 
 _LOOKED_AT = 20_000  # rows that say which columns there are and of which type

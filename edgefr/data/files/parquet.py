@@ -8,7 +8,8 @@ from pathlib import Path
 from edgefr.data.files.arrow import pa, parquet
 from edgefr.data.files.formats import Format
 from edgefr.data.files.options import FileOptions
-from edgefr.data.files.table import MOST_ROWS, OpenTable, bare, faults, on_disk
+from edgefr.data.files.streams import bare, faults, on_disk
+from edgefr.data.files.table import MOST_ROWS, OpenTable
 from privacy.errors import InputError
 
 _ROWS_AT_ONCE = 1 << 20

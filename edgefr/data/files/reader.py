@@ -26,7 +26,8 @@ from edgefr.data.files.jsonl import JSONL
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.parquet import PARQUET
 from edgefr.data.files.rows import read_rows
-from edgefr.data.files.table import OpenTable, bare, faults, on_disk
+from edgefr.data.files.streams import bare, faults, on_disk
+from edgefr.data.files.table import OpenTable
 from edgefr.data.files.texts import beside, described
 from edgefr.data.interactions import Dataset
 from privacy.errors import InputError, unknown

@@ -15,7 +15,8 @@ import numpy as np
 
 from edgefr.data.files.arrow import pa, pc
 from edgefr.data.files.lines import Text
-from edgefr.data.files.table import OpenTable, printable
+from edgefr.data.files.streams import printable
+from edgefr.data.files.table import OpenTable
 from privacy.errors import InputError
 
 LISTED = ("user", "item")

@@ -16,7 +16,8 @@ from edgefr.data.files.arrow import pa, pc
 from edgefr.data.files.checked_values import ids
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.rows import by_appearance
-from edgefr.data.files.table import Column, OpenTable, faults, is_text, printable
+from edgefr.data.files.streams import faults, printable
+from edgefr.data.files.table import Column, OpenTable, is_text
 from edgefr.data.interactions import Catalogue, Dataset
 from privacy.errors import InputError
 from privacy.plain_text import plain

@@ -16,7 +16,7 @@ from edgefr.data.files.arrow import pa, pc
 from edgefr.data.files.delimited import CSV
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.rows import Published, Rows
-from edgefr.data.files.table import stream
+from edgefr.data.files.streams import stream
 from edgefr.data.readers.archive import interactions
 from privacy.errors import InputError, unknown
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from edgefr.data.files import reader as files
 from edgefr.data.files.formats import is_folder
-from edgefr.data.files.table import PACKED, files_of
+from edgefr.data.files.streams import PACKED, files_of
 from edgefr.data.interactions import Dataset
 from edgefr.data.readers.archive import Public
 from privacy.progress import Progress
