@@ -16,6 +16,7 @@ from privacy.guarantee import Event
 from privacy.mechanism import SAMPLERS
 from privacy.mechanisms.gaussian import GaussianSettings
 from privacy.report import composed_row, in_words, label
+from privacy.report_rows import shown
 from privacy.settings import ExampleSettings
 
 NOT_COVERED = (
@@ -120,14 +121,10 @@ def render_examples(report: dict[str, Any] | None) -> list[tuple[str, str]]:
             f"max {rounds['max'] * uses}, median {rounds['median'] * uses:g} "
             f"({uses} per round); amplification {report['amplification']}",
         ),
-        ("  eps NOMINAL", f"{_shown(report['eps_nominal'])} [1 step] NOT A GUARANTEE"),
+        ("  eps NOMINAL", f"{shown(report['eps_nominal'])} [1 step] NOT A GUARANTEE"),
         (
             f"  eps GUARANTEED, an interaction (delta={report['delta']:g})",
-            f"{_shown(report['eps_guaranteed'])} ({worth}); in every round {_shown(report['eps_planned'])}",
+            f"{shown(report['eps_guaranteed'])} ({worth}); in every round {shown(report['eps_planned'])}",
         ),
         ("  Not covered", "; ".join(report["not_covered"])),
     ]
-
-
-def _shown(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.4g}"

@@ -35,14 +35,14 @@ def render(report: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         (
             "eps NOMINAL",
-            f"{_shown(report['eps_nominal'])} [1 round, assumed sensitivity {assumed:.4g}] NOT A GUARANTEE",
+            f"{shown(report['eps_nominal'])} [1 round, assumed sensitivity {assumed:.4g}] NOT A GUARANTEE",
         ),
         (f"eps GUARANTEED (delta={report['delta']:g})", _guaranteed(report)),
         *_planned(report),
         *_sealed(report),
         (
             "eps if clipped at p90",
-            f"{_shown(report['eps_hypothetical'], 'not measured')} (hypothetical, not a guarantee)",
+            f"{shown(report['eps_hypothetical'], 'not measured')} (hypothetical, not a guarantee)",
         ),
         ("Audit, eps lower bound 95%", audited(report)),
         ("Not covered", "; ".join(report["not_covered"])),
@@ -70,7 +70,7 @@ def audited(report: dict[str, Any]) -> str:
     if not report.get("audited"):
         return "not audited"
     bound = report["eps_lb95"]
-    return "audited; no bound was asked for" if bound is None else f">= {_shown(bound)}"
+    return "audited; no bound was asked for" if bound is None else f">= {shown(bound)}"
 
 
 def _compared(report: dict[str, Any]) -> list[tuple[str, str]]:
@@ -95,7 +95,7 @@ def _guaranteed(report: dict[str, Any]) -> str:
 def _worth(report: dict[str, Any]) -> str:
     if nothing_yet(report):
         return f"none: {report['method']}"
-    return f"{_shown(report['eps_guaranteed'])} ({', '.join(p for p in (report['method'], report['label']) if p)})"
+    return f"{shown(report['eps_guaranteed'])} ({', '.join(p for p in (report['method'], report['label']) if p)})"
 
 
 def _of_how_many(noise: dict[str, Any]) -> str:
@@ -118,7 +118,7 @@ def _planned(report: dict[str, Any]) -> list[tuple[str, str]]:
         return []
     sat_out = report["sat_out"]
     budget = "no budget" if report["budget"] is None else f"budget {report['budget']:.4g}"
-    planned = [("  of a client in every round", f"{_shown(report['eps_planned'])} (planned)")]
+    planned = [("  of a client in every round", f"{shown(report['eps_planned'])} (planned)")]
     return [
         *([] if report.get("served") else planned),
         ("Sat out", f"{sat_out['clients']} of {report['clients']} clients, {sat_out['times']} times; {budget}"),
@@ -133,7 +133,8 @@ def _sealed(report: dict[str, Any]) -> list[tuple[str, str]]:
     return [("Sealed sum", f"{what} (simulated, no cryptography)")]
 
 
-def _shown(value: float | str | None, missing: str = "none") -> str:
+def shown(value: float | str | None, missing: str = "none") -> str:
+    """Return an epsilon of a report in four digits, or in the word that stands for it."""
     if value is None:
         return missing
     return value if isinstance(value, str) else f"{value:.4g}"

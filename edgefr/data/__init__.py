@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from edgefr.config.faces import face
 
 if TYPE_CHECKING:
-    from edgefr.data.datasets import GIVEN, READERS, Reader, check, has_texts, load, names
+    from edgefr.data.datasets import GIVEN, READERS, Reader, check, load, names
     from edgefr.data.interactions import Catalogue, Dataset
 
-_HOMES = dict.fromkeys(["GIVEN", "READERS", "Reader", "check", "has_texts", "load", "names"], "edgefr.data.datasets")
+_HOMES = dict.fromkeys(["GIVEN", "READERS", "Reader", "check", "load", "names"], "edgefr.data.datasets")
 _HOMES |= dict.fromkeys(["Catalogue", "Dataset"], "edgefr.data.interactions")
 
-__all__ = ["GIVEN", "READERS", "Catalogue", "Dataset", "Reader", "check", "has_texts", "load", "names"]
+__all__ = ["GIVEN", "READERS", "Catalogue", "Dataset", "Reader", "check", "load", "names"]
 
 __getattr__ = face("edgefr.data", _HOMES)

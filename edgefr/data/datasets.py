@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,18 +21,16 @@ from edgefr.config.validation import first_fault
 from edgefr.data.files import reader as files
 from edgefr.data.files.folder import is_file
 from edgefr.data.interactions import Catalogue, Dataset
-from edgefr.data.readers import amazon, amazon_pairs, amazon_ratings, demo, events, grouplens, public_files
+from edgefr.data.readers import amazon, amazon_ratings, demo, events, grouplens, public_files
 from edgefr.data.readers.archive import Public
 from privacy.errors import InputError, unknown
 from privacy.progress import Progress
 from privacy.table import Table
 
-__all__ = ["GIVEN", "READERS", "Catalogue", "Dataset", "Ragged", "Reader", "check", "has_texts", "load", "names"]
+__all__ = ["GIVEN", "READERS", "Catalogue", "Dataset", "Ragged", "Reader", "check", "load", "names"]
 
 GIVEN = "given"
 """An experiment names its data set so where the caller hands it over."""
-
-Texts = Callable[[Path, Any], bool]
 
 
 class NoOptions(BaseModel):
@@ -46,21 +44,19 @@ class Reader:
     """A reader makes a data set of a name: `read(data_dir, options, seed, progress)`.
 
     `options` are its settings (keys of `data_options`); `public`: source of its archive (None: no folder is needed).
-    `texts(data_dir, options)` says before loading whether items have texts. `holds` describes it in a few words.
+    `holds` describes it in a few words.
     """
 
     name: str
     options: type[BaseModel]
     public: Public | None
     read: Callable[[Path, Any, int, Progress | None], Dataset]
-    texts: Texts = lambda data_dir, options: True
     holds: str = ""
 
 
 def _category(name: str) -> Reader:
-    read, texts = partial(amazon.read_category, name), partial(amazon.has_texts, name=name)
     about = f"every rating of Amazon's {amazon_ratings.category_of(name)}"
-    return Reader(name, amazon.CategoryOptions, amazon.AMAZON, read, texts, about)
+    return Reader(name, amazon.CategoryOptions, amazon.AMAZON, partial(amazon.read_category, name), about)
 
 
 def _not_given(*_: Any) -> Any:
@@ -70,53 +66,73 @@ def _not_given(*_: Any) -> Any:
     )
 
 
-def _none(*_: Any) -> bool:
-    return False
-
-
 READERS: Table[Reader] = Table("data set", Reader, group="edgefr.readers")
 """The data sets that `load` knows."""
 
-_HOLDS = {
-    "demo": "books, films, made up",
-    "ml-100k": "943 users, 1,682 films, 100,000 ratings",
-    "ml-1m": "6,040 users, 3,706 rated films, 1,000,209 ratings",
-    "ml-latest-small": "610 users, 9,724 rated films, 100,836 ratings",
-    "lastfm-2k": "186,479 tags that users gave to artists",
-    "hetrec2011": "2,113 users, 10,109 films, 855,598 ratings",
-    "amazon": "categories as domains, of users and items with many ratings",
-    "amazon-arts-office": "9,577 users of both domains, 208,541 interactions",
-    "amazon-movie-book": "20,502 users, 8,317 of both domains, 269,443 interactions",
-    "xing": "877 users' 5,982 sessions with job postings",
-    "xing-2017": "interactions with job postings",
-    "retailrocket": "1,407,580 visitors' 2,756,101 events",
-    "lastfm-1k": "992 listeners' 19,150,868 plays",
-    "tmall": "shopping logs",
-}
-
 for _reader in (
-    Reader("demo", demo.DemoOptions, None, lambda data_dir, *rest: demo.generate(*rest)),
-    Reader("ml-100k", NoOptions, grouplens.ML_100K, grouplens.read_100k),
-    Reader("ml-1m", NoOptions, grouplens.ML_1M, grouplens.read_1m),
-    Reader("ml-latest-small", NoOptions, grouplens.ML_LATEST_SMALL, grouplens.read_latest_small),
-    Reader("lastfm-2k", grouplens.LastfmOptions, grouplens.LASTFM_2K, grouplens.read_lastfm_2k),
-    Reader("hetrec2011", NoOptions, grouplens.MOVIELENS_2K, grouplens.read_movielens_2k),
-    Reader("amazon", amazon.AmazonOptions, amazon.AMAZON, amazon.read, amazon.has_texts),
+    Reader("demo", demo.DemoOptions, None, lambda data_dir, *rest: demo.generate(*rest), "books, films, made up"),
+    Reader("ml-100k", NoOptions, grouplens.ML_100K, grouplens.read_100k, "943 users, 1,682 films, 100,000 ratings"),
+    Reader("ml-1m", NoOptions, grouplens.ML_1M, grouplens.read_1m, "6,040 users, 3,706 rated films, 1,000,209 ratings"),
+    Reader(
+        "ml-latest-small",
+        NoOptions,
+        grouplens.ML_LATEST_SMALL,
+        grouplens.read_latest_small,
+        "610 users, 9,724 rated films, 100,836 ratings",
+    ),
+    Reader(
+        "lastfm-2k",
+        grouplens.LastfmOptions,
+        grouplens.LASTFM_2K,
+        grouplens.read_lastfm_2k,
+        "186,479 tags that users gave to artists",
+    ),
+    Reader(
+        "hetrec2011",
+        NoOptions,
+        grouplens.MOVIELENS_2K,
+        grouplens.read_movielens_2k,
+        "2,113 users, 10,109 films, 855,598 ratings",
+    ),
+    Reader(
+        "amazon",
+        amazon.AmazonOptions,
+        amazon.AMAZON,
+        amazon.read,
+        "categories as domains, of users and items with many ratings",
+    ),
     _category("amazon-video"),
-    Reader("amazon-arts-office", NoOptions, amazon_pairs.ARTS_OFFICE, amazon_pairs.read_arts_office),
-    Reader("amazon-movie-book", NoOptions, amazon_pairs.MOVIE_BOOK, amazon_pairs.read_movie_book),
-    Reader("xing", NoOptions, events.XING, events.read_xing, _none),
-    Reader("xing-2017", events.ChallengeOptions, events.XING_2017, events.read_xing_2017, _none),
-    Reader("retailrocket", NoOptions, events.RETAILROCKET, events.read_retailrocket, _none),
-    Reader("lastfm-1k", events.LastfmOptions, events.LASTFM_1K, events.read_lastfm_1k),
-    Reader(GIVEN, NoOptions, None, _not_given, _not_given),
-    Reader("tmall", NoOptions, events.TMALL, events.read_tmall, _none),
+    Reader(
+        "amazon-arts-office",
+        NoOptions,
+        amazon.ARTS_OFFICE,
+        amazon.read_arts_office,
+        "9,577 users of both domains, 208,541 interactions",
+    ),
+    Reader(
+        "amazon-movie-book",
+        NoOptions,
+        amazon.MOVIE_BOOK,
+        amazon.read_movie_book,
+        "20,502 users, 8,317 of both domains, 269,443 interactions",
+    ),
+    Reader("xing", NoOptions, events.XING, events.read_xing, "877 users' 5,982 sessions with job postings"),
+    Reader(
+        "xing-2017", events.ChallengeOptions, events.XING_2017, events.read_xing_2017, "interactions with job postings"
+    ),
+    Reader(
+        "retailrocket", NoOptions, events.RETAILROCKET, events.read_retailrocket, "1,407,580 visitors' 2,756,101 events"
+    ),
+    Reader(
+        "lastfm-1k", events.LastfmOptions, events.LASTFM_1K, events.read_lastfm_1k, "992 listeners' 19,150,868 plays"
+    ),
+    Reader(GIVEN, NoOptions, None, _not_given),
+    Reader("tmall", NoOptions, events.TMALL, events.read_tmall, "shopping logs"),
 ):
-    READERS.register(replace(_reader, holds=_HOLDS.get(_reader.name, _reader.holds)))
+    READERS.register(_reader)
 
 for _set in public_files.SETS:
-    _read, _texts = partial(public_files.read, _set), partial(public_files.has_texts, _set)
-    READERS.register(Reader(_set.name, files.FileOptions, _set.public, _read, _texts, _set.holds))
+    READERS.register(Reader(_set.name, files.FileOptions, _set.public, partial(public_files.read, _set), _set.holds))
 
 
 def names() -> list[str]:
@@ -158,7 +174,6 @@ def _of_files(path: str) -> Reader:
         files.FileOptions,
         None,
         lambda data_dir, options, seed, progress: files.read(Path(path), options, progress),
-        lambda data_dir, options: files.has_texts(Path(path), options),
     )
 
 
@@ -168,12 +183,6 @@ def check(name: str, options: dict[str, Any] | None = None) -> None:
     >>> check("demo", {"users": 50})
     """
     _checked(name, reader(name).options, options or {})
-
-
-def has_texts(name: str, data_dir: str | Path | None = None, options: dict[str, Any] | None = None) -> bool:
-    """Say whether items have texts, by headers and names of files. Raises `InputError` as `load`."""
-    found, folder = reader(name), data_dir or os.environ.get("EDGEFR_DATA") or ""
-    return found.texts(Path(folder), _checked(name, found.options, options or {}))
 
 
 @checked

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgefr.data.interactions import Dataset, k_core
-from edgefr.data.splits.sorting import first_of
+from edgefr.data.sorting import first_of
 from privacy.errors import InputError
 
 Mask = npt.NDArray[np.bool_]
@@ -32,10 +32,11 @@ def thinned(dataset: Dataset, repeats: Repeats, user_core: int, item_core: int, 
 
 def kept(dataset: Dataset, keep: Mask) -> Dataset:
     """Return these rows alone, with the users and items that have some, in the order that they had."""
-    return dataset if keep.all() else _rows(dataset, keep)
+    return dataset if keep.all() else rows_of(dataset, keep)
 
 
-def _rows(dataset: Dataset, keep: Mask) -> Dataset:
+def rows_of(dataset: Dataset, keep: Mask) -> Dataset:
+    """Return the same, also without users and items that had no rows before."""
     user, item = dataset.user[keep], dataset.item[keep]
     users, items = (np.bincount(column, minlength=1) > 0 for column in (user, item))
     user, item = (np.cumsum(there, dtype=np.int32)[column] - 1 for there, column in ((users, user), (items, item)))
@@ -58,7 +59,7 @@ def without_users(dataset: Dataset, stay: Mask) -> Dataset:
         return dataset
     rows, items = stay[dataset.user], len(dataset.catalogue)
     had, left = (np.bincount(item, minlength=items) > 0 for item in (dataset.item, dataset.item[rows]))
-    listed, out = np.flatnonzero(left | ~had), _rows(dataset, rows)
+    listed, out = np.flatnonzero(left | ~had), rows_of(dataset, rows)
     number = np.cumsum(left | ~had, dtype=np.int32) - 1
     return replace(out, catalogue=dataset.catalogue.take(listed), item=number[dataset.item[rows]])
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgefr.config.arguments import checked
-from edgefr.data.splits.sorting import stable_order
+from edgefr.data.sorting import stable_order
 from privacy.plain_text import plain
 
 Ints = npt.NDArray[np.int64]
@@ -95,7 +95,7 @@ class Catalogue:
 def item_text(category: str, title: str, description: str = "") -> str:
     """Return an item's text from its parts, most telling first (TransFR §3.2.3); empty parts are left out.
 
-    >>> item_text("Comedy", "Clerks (1994)")
+    >>> item_text("Comedy", " Clerks (1994) ")
     'Comedy. Clerks (1994)'
     """
     return ". ".join(part for part in (category.strip(), title.strip(), description.strip()) if part)

@@ -29,14 +29,9 @@ def prepare(
     that reads texts where items have none.
     """
     e, protocol, encoder = experiment, protocol_of(experiment), encoder_of(experiment)
-    name, dataset, texts = e.data, given, True
-    if e.row.needs_text and given is None:  # which headers tell before anything is loaded
-        texts = data.has_texts(e.data, data_dir, e.data_options)
-    if texts and given is None:
-        dataset = data.load(e.data, data_dir, e.seed, e.data_options, progress)
-    if dataset is not None:
-        name, texts = dataset.name, not e.row.needs_text or any(dataset.catalogue.text)
-    if dataset is None or not texts:
+    name = e.data if given is None else given.name
+    dataset = data.load(e.data, data_dir, e.seed, e.data_options, progress) if given is None else given
+    if e.row.needs_text and not any(dataset.catalogue.text):
         others = [row.name for row in METHODS.values() if not row.needs_text and row.reads == e.row.reads]
         own = "name a file of items with texts by data_options.items (of a frame: items=), text columns of the "
         own = f"{own}interactions by data_options.texts (as [title]), or " if not data.is_named(e.data) else ""

@@ -16,14 +16,21 @@ def means(rounds: int) -> list[torch.Tensor]:
     return [torch.from_numpy(rng.standard_normal((4, 3)) * 1e-3) for _ in range(rounds)]
 
 
-def test_it_is_adam_on_the_negative_mean() -> None:
-    server, value = Moments(lr=0.05, floor=1e-4), torch.ones(4, 3, dtype=torch.float64)
+@pytest.mark.parametrize("name", ["adam", "momentum"])
+def test_it_is_torchs_optimiser_on_the_negative_mean(name: str) -> None:
+    value = torch.ones(4, 3, dtype=torch.float64)
     parameter = torch.nn.Parameter(value.clone())
-    adam = torch.optim.Adam([parameter], lr=0.05, betas=(BETA_1, BETA_2), eps=1e-4)
+    server, torchs = {
+        "adam": (
+            Moments(lr=0.05, floor=1e-4),
+            torch.optim.Adam([parameter], lr=0.05, betas=(BETA_1, BETA_2), eps=1e-4),
+        ),
+        "momentum": (RunningSum(lr=0.05, momentum=0.8), torch.optim.SGD([parameter], lr=0.05, momentum=0.8)),
+    }[name]
     for mean in means(7):
         value = value + server.step("item", mean)
         parameter.grad = -mean
-        adam.step()
+        torchs.step()
     torch.testing.assert_close(value, parameter.detach(), rtol=1e-12, atol=1e-14)
 
 
@@ -43,17 +50,6 @@ def test_it_goes_on_from_its_state() -> None:
     state = {n: {k: v if k == "steps" else v.numpy() for k, v in kept.items()} for n, kept in first.state().items()}
     second.restore(state, torch.device("cpu"))
     assert all(torch.equal(second.step("item", mean), one) for mean, one in zip(every[3:], expected, strict=True))
-
-
-def test_momentum_is_torchs_sgd_with_momentum_on_the_negative_mean() -> None:
-    server, value = RunningSum(lr=0.05, momentum=0.8), torch.ones(4, 3, dtype=torch.float64)
-    parameter = torch.nn.Parameter(value.clone())
-    sgd = torch.optim.SGD([parameter], lr=0.05, momentum=0.8)
-    for mean in means(7):
-        value = value + server.step("item", mean)
-        parameter.grad = -mean
-        sgd.step()
-    torch.testing.assert_close(value, parameter.detach(), rtol=1e-12, atol=1e-14)
 
 
 def test_an_optimiser_reads_its_own_settings_alone() -> None:

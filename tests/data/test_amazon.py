@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from edgefr.data.datasets import has_texts, load
+from edgefr.data.datasets import load
 from privacy.errors import InputError
 from tests.data.tables import archive
 
@@ -258,7 +258,7 @@ def test_a_category_is_named_like_its_file(tmp_path):
     archive(tmp_path, "amazon-video", {"ratings_Amazon_Instant_Video.csv": rated("user,item")})
     table = load("amazon-video", tmp_path, options={"user_core": 2})
     assert (table.name, len(table.users)) == ("amazon-video", 4)
-    assert not has_texts("amazon-video", tmp_path)
+    assert not any(table.catalogue.text)
 
 
 def test_what_is_missing_is_named(folder):
@@ -273,9 +273,8 @@ def test_what_is_missing_is_named(folder):
 def test_ratings_without_metadata_are_a_data_set_without_texts(folder):
     options = {"categories": ["Books"], **CORE}
     with_texts = load("amazon", folder, options=options)
-    assert has_texts("amazon", folder, options)
+    assert any(with_texts.catalogue.text)
     (folder / "meta_Books.json.gz").unlink()
-    assert not has_texts("amazon", folder, options)
     without = load("amazon", folder, options=options)
     assert (without.user.tolist(), without.item.tolist()) == (with_texts.user.tolist(), with_texts.item.tolist())
     assert not any(without.catalogue.text)

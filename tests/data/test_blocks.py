@@ -291,14 +291,3 @@ def test_ml_latest_small_blocks(archives):
     ]
     assert column(found, "users", "items") == [(374, 1982), (118, 1919), (89, 1673), (95, 2034)]
     assert [round(row["sparsity"], 4) for row in found] == [0.9343, 0.9894, 0.9911, 0.9922]
-
-
-def test_chronological_tests_are_the_newest(archives):
-    protocol = Blocks(increment_split="chronological")
-    stream = protocol.restrict(load("ml-100k", archives))
-    when = {(u, i): p for u, i, p in zip(stream.user.tolist(), stream.item.tolist(), stream.position, strict=True)}
-    for block in protocol.apply(stream, 0)[1:]:
-        for u in block.users("test").tolist():
-            train, valid, test = ([when[u, i] for i in getattr(block, part)[u].tolist()] for part in PARTS)
-            assert max(train) < min(valid)
-            assert max(valid) < min(test)

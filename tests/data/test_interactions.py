@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.ragged import Ragged
-from edgefr.data.interactions import Catalogue, _by_user_and_time, item_text, k_core
+from edgefr.data.interactions import Catalogue, _by_user_and_time, k_core
 from tests.data.tables import dataset
 
 lists = st.lists(st.lists(st.integers(0, 1000), max_size=6), max_size=8)
@@ -39,13 +39,6 @@ def test_ragged_rows_are_views_and_end_where_the_rows_end():
         ragged[2]
 
 
-def test_rows_are_sorted_by_user_time_and_file_order():
-    table = dataset([(1, 5, 30), (0, 1, 20), (1, 2, 10), (1, 3, 30), (0, 4, 20)], users=3, items=6)
-    assert table.user.tolist() == [0, 0, 1, 1, 1]
-    assert table.item.tolist() == [1, 4, 2, 5, 3]
-    assert table.offsets.tolist() == [0, 2, 5, 5]
-
-
 def test_statistics_count_what_is_there():
     rows = [(0, 0, 1), (0, 3, 2), (0, 0, 3), (2, 1, 5)]
     table = dataset(rows, users=4, items=5, domain=[0, 0, 0, 1, 1], domains=("a", "b"))
@@ -78,12 +71,6 @@ def test_k_core_against_dropping_one_kind_at_a_time(pairs, users, items):
             break
         left = fewer
     assert np.flatnonzero(k_core(user, item, users, items)).tolist() == left
-
-
-def test_item_text_leaves_empty_parts_out():
-    assert item_text("Drama", "Heat", "A heist.") == "Drama. Heat. A heist."
-    assert item_text("", " Heat ", "") == "Heat"
-    assert item_text("", "") == ""
 
 
 def test_titles_of_any_source_can_be_shown():

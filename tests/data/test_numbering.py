@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefr.data.datasets import load
-from edgefr.data.interactions import Dataset, id_order
+from edgefr.data.interactions import id_order
 from edgefr.experiment.experiment import load_experiment
 from edgefr.simulation.prepare import prepare
 from edgefr.simulation.program import build_program
@@ -95,12 +95,3 @@ def test_a_program_begins_with_the_same_bytes(change: str, protocol: str, tmp_pa
     assert ids == other_ids
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
-
-
-def test_frames_too() -> None:
-    import pyarrow as pa
-
-    frame = pa.table({"user": ["b", "a", "a"], "item": [10, 9, 10]})
-    found = Dataset.from_frame(frame)
-    assert (found.users.tolist(), found.catalogue.ids.tolist()) == (["a", "b"], ["9", "10"])
-    assert (found.user.tolist(), found.item.tolist()) == ([0, 0, 1], [0, 1, 1])

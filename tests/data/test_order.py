@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefr.data.splits.sorting import repeats, stable_order
+from edgefr.data.sorting import repeats, stable_order
 
 numbers = st.lists(st.integers(0, 12), max_size=40)
 
@@ -17,13 +17,6 @@ def test_a_stable_order_and_repeats_against_lists(bound, values):
     again = [place for place in expected if values[place] in values[:place]]
     assert repeats(array, bound).tolist() == again
     assert array.tolist() == values
-
-
-def test_the_largest_numbers_that_fit():
-    bound = 1 << 61  # 61 bits and 2 of the place
-    values = np.array([bound - 1, 0, bound - 1, 5])
-    assert stable_order(values, bound).tolist() == [1, 3, 0, 2]
-    assert repeats(values, bound).tolist() == [2]
 
 
 def test_numbers_that_leave_no_room_for_their_places_are_sorted_all_the_same():

@@ -111,14 +111,6 @@ def test_the_numbers_of_a_seed_are_these():
     assert split.test_candidates[1].tolist() == [230, 286, 139, 272, 120]
 
 
-def test_of_equal_clock_times_the_first_in_the_file_is_the_newest():
-    rows = [(0, 0, 5), (0, 1, 9), (0, 2, 9), (0, 3, 9)]
-    (by_clock,) = LeaveOneOut(negatives=2).apply(dataset(rows, 1, 8), 0)
-    assert (by_clock.test[0], by_clock.valid[0], by_clock.train[0].tolist()) == (1, 2, [0, 3])
-    (by_order,) = LeaveOneOut(negatives=2).apply(dataset(rows, 1, 8, clock=False), 0)
-    assert (by_order.test[0], by_order.valid[0], by_order.train[0].tolist()) == (3, 2, [0, 1])
-
-
 @given(rows_of_many, st.integers(3, 6))
 @settings(max_examples=100)
 def test_users_with_few_items_are_dropped_as_if_they_had_not_been_there(rows, least):

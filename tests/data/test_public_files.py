@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefr.data.datasets import has_texts, load
+from edgefr.data.datasets import load
 from edgefr.data.readers.public_files import SETS
 
 Had = dict[str, list[str]]
@@ -114,8 +114,8 @@ def test_a_public_data_set_is_read_by_its_name(about: Any, packed: str, tmp_path
                 path.unlink()
         folder.rmdir()
     assert read(name, tmp_path) == WITHOUT_USERS.get(name, HAD)
-    assert has_texts(name, tmp_path) == (name in TITLES)
     found = load(name, tmp_path)
+    assert any(found.catalogue.text) == (name in TITLES)
     assert found.source["url"] == about.public.url
     if name in TITLES:
         at = found.catalogue.ids.tolist().index("11")

@@ -159,23 +159,6 @@ def test_full_ranking_leaves_nothing_out():
     ).ranks.tolist() == [1, 6]
 
 
-def test_a_pause_of_the_gap_itself_ends_nothing():
-    rows = [(0, 0, 0), (0, 1, 1800), (0, 0, 3600), (0, 1, 5401), (0, 0, 5402), (0, 0, 9000), (0, 1, 9001)]
-    rows += [(0, 1, 20_000), (0, 0, 20_000)]
-    table = dataset(rows, users=1, items=3)
-    protocol = SessionsProtocol(negatives=1, candidates="any")
-    _, sessions = protocol.apply(table, 0)
-    assert [row.tolist() for row in (sessions.items[s] for s in range(len(sessions)))] == [
-        [0, 1, 0],
-        [1, 0],
-        [0, 1],
-        [1, 0],  # equal times stay in file order
-    ]
-    assert SessionsProtocol(gap_minutes=1801 / 60, negatives=1, candidates="any").apply(table, 0)[1].items[
-        0
-    ].tolist() == [0, 1, 0, 1, 0]
-
-
 def test_released_sessions_and_parts_are_used_as_they_are():
     """Sessions that pauses would not cut so, out of order and overlapping, with one of a single item."""
     rows = [(0, 0, 10), (0, 1, 20), (0, 2, 25), (0, 1, 30), (0, 0, 40), (0, 2, 41), (1, 3, 5), (1, 0, 9), (1, 3, 11)]

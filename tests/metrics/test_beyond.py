@@ -52,20 +52,22 @@ def test_of_ranks_by_hand():
 
 
 def test_against_ranx():
-    """MRR, MAP and precision are those of a well-kept library, many targets per user, no ties."""
+    """All metrics of ranks are those of a well-kept library, many targets per user, no ties."""
     rng = np.random.default_rng(4)
     users, items = 40, 60
     scores = rng.permuted(np.tile(np.arange(items, dtype=float), (users, 1)), axis=1)
     targets = [sorted(rng.choice(items, rng.integers(1, 15), replace=False).tolist()) for _ in range(users)]
     truth = {f"u{u:03}": {f"i{i}": 1 for i in targets[u]} for u in range(users)}
     run = {f"u{u:03}": {f"i{i}": float(scores[u, i]) for i in range(items)} for u in range(users)}
-    pairs = {"mrr": "MRR", "map": "MAP", "precision": "Precision"}
-    expected = evaluated(truth, run, [f"{name}@{k}" for name in pairs for k in (5, 20)])
+    pairs = {"hit_rate": "HR", "ndcg": "NDCG", "recall": "Recall", "mrr": "MRR", "map": "MAP", "precision": "Precision"}
+    expected = evaluated(truth, run, [f"{name}@{k}" for name in pairs for k in (5, 10, 20)])
     everyone, held, none = np.arange(len(scores)), Ragged.from_lists(targets), Ragged.empty(len(scores))
     score = lambda u, _: scores[u]  # noqa: E731
-    found = rank_lists(score, np.arange(scores.shape[1]), everyone, held, none, [5, 20], named=list(pairs.values()))
+    found = rank_lists(
+        score, np.arange(scores.shape[1]), everyone, held, none, [5, 10, 20], named=list(pairs.values())[3:]
+    )
     for theirs, ours in pairs.items():
-        for k in (5, 20):
+        for k in (5, 10, 20):
             assert found[f"{ours}@{k}"].mean() == pytest.approx(expected[f"{theirs}@{k}"], abs=1e-9)
 
 

@@ -93,18 +93,6 @@ def test_against_plain_loops(case):
         assert measure(table, first) == pytest.approx(wanted, nan_ok=True)
 
 
-def test_forgetting_takes_the_best_before_the_last_block():
-    assert continual.forgetting([[0.2], [0.5, 0.1], [0.3, 0.1, 0.4]]) == pytest.approx(0.1)
-    assert continual.forgetting([[0.2], [0.1, 0.1], [0.3, 0.2, 0.4]]) == pytest.approx(-0.1)  # later blocks helped
-
-
-def test_blocks_nobody_can_be_tested_on_are_left_out():
-    table = [[0.3], [NAN, NAN], [0.1, NAN, 0.2], [0.2, NAN, 0.1, NAN]]
-    assert continual.learning_average(table) == pytest.approx(0.25)
-    assert continual.retained_average(table) == pytest.approx(0.15)
-    assert continual.forgetting(table) == pytest.approx(0.1)
-
-
 @given(st.floats(1e-3, 1), st.floats(1e-3, 1))
 def test_the_harmonic_mean_lies_between_the_two_and_below_their_mean(a, b):
     found = continual.harmonic_mean(a, b)

@@ -97,25 +97,6 @@ def test_against_a_full_sort_with_few_and_many_ties(different):
         assert found[f"NDCG@{k}"] == pytest.approx(gains / best, rel=1e-12)
 
 
-def test_by_hand():
-    """Items 10 .. 15; item 12 is left out, so the order is 13, 10, 15, 14, 11."""
-    scores = np.array([[0.8, 0.1, 2.0, 0.9, 0.2, 0.5]])
-    pool = np.arange(10, 16)
-    found = rank_lists(
-        lambda users, items: scores,
-        pool,
-        np.array([4]),
-        Ragged.from_lists([[10, 14, 11]]),
-        Ragged.from_lists([[12, 14]]),  # 14 is held out, so it stays
-        [2, 4],
-    )
-    assert found["HR@2"] == [1.0]
-    assert found["Recall@2"] == pytest.approx([1 / 3])
-    assert found["NDCG@2"] == pytest.approx([(1 / math.log2(3)) / (1 + 1 / math.log2(3))])
-    assert found["Recall@4"] == pytest.approx([2 / 3])
-    assert found["NDCG@4"] == pytest.approx([(1 / math.log2(3) + 1 / math.log2(5)) / (1 + 1 / math.log2(3) + 0.5)])
-
-
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int64, np.uint8, np.bool_])
 def test_scores_of_any_number_type(dtype):
     scores = np.array([[1, 0, 1, 0], [0, 1, 1, 1]]).astype(dtype)

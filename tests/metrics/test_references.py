@@ -78,10 +78,3 @@ def test_popularity_on_ml_100k_is_where_others_found_it(archives):
         found = evaluate(references.popularity(split), split, "test", "sampled").metrics([10])
         means.append([found["HR@10"], found["NDCG@10"]])
     assert np.mean(means, axis=0) == pytest.approx([0.4189, 0.2308], abs=0.015)
-
-
-def test_popularity_of_any_lists_is_that_of_a_split_with_the_same_train(target):
-    of_split, of_lists = references.popularity(target), references.popularity_of(target.train, target.pool)
-    users = np.array([0, 7, 31])
-    assert (of_lists(users, None) == of_split(users, None)).all()
-    assert (of_lists(users, target.test_candidates[:3]) == of_split(users, target.test_candidates[:3])).all()

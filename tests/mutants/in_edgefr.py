@@ -671,7 +671,7 @@ FAULTS = (
         "cloud/optimisers.py",
         'before["sum"] * self.momentum + mean',
         "mean.double()",
-        "tests/cloud/test_optimisers.py::test_momentum_is_torchs_sgd_with_momentum_on_the_negative_mean",
+        "tests/cloud/test_optimisers.py::test_it_is_torchs_optimiser_on_the_negative_mean",
     ),
     Fault(
         "a null in an experiment is taken for no answer",

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edgefr.data.files.arrow import pa
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.rows import Rows, by_appearance, texts_of
 from edgefr.data.filtering import core_of, kept, once_each
@@ -82,8 +83,6 @@ def _listed(name: str, rows: Rows) -> tuple[npt.NDArray[np.int32], Catalogue, tu
             "another by data_options.columns.domain, or leave it alone by data_options.columns.domain=-"
         )
     pairs, item = np.unique(rows.item.astype(np.int64) * len(rows.domains) + rows.domain, return_inverse=True)
-    import pyarrow as pa
-
     item, pairs = by_appearance(item.astype(np.int32), pa.array(pairs))
     of, domain = np.divmod(pairs.to_numpy(), len(rows.domains))
     ids = texts_of(rows.items)[of]

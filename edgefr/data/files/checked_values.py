@@ -7,19 +7,12 @@ file's types; text is parsed where numbers are wanted. No row becomes a Python o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.config.faces import Later
+from edgefr.data.files.arrow import pa, pc
 from edgefr.data.files.table import Column, first_failing, is_text
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-else:
-    pa, pc = Later("pyarrow"), Later("pyarrow.compute")
 
 LONGEST_ID = 64
 """The characters that an id may have."""

@@ -7,23 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.config.faces import Later
 from edgefr.data.files import names
+from edgefr.data.files.arrow import pa, pc
 from edgefr.data.files.checked_values import decoded
 from edgefr.data.files.options import Columns
 from edgefr.data.files.table import Column, OpenTable, is_text
 from privacy.errors import InputError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-else:
-    pa, pc = Later("pyarrow"), Later("pyarrow.compute")
 
 DAY = 86_400_000
 """What a day has of the units in which `of_day` tells the time: milliseconds."""

@@ -8,13 +8,15 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from edgefr.data.files.arrow import arrow_csv, pa
 from edgefr.data.files.formats import Format
 from edgefr.data.files.lines import Text, lines_of, wrong_encoding
 from edgefr.data.files.names import plain
 from edgefr.data.files.options import FileOptions
-from edgefr.data.files.table import BLOCK, OpenTable, printable, stream
+from edgefr.data.files.streams import BLOCK, printable, stream
+from edgefr.data.files.table import OpenTable
 from edgefr.data.files.text_layouts import (
     is_adjacency,
     is_impressions,
@@ -24,9 +26,6 @@ from edgefr.data.files.text_layouts import (
     open_prize,
 )
 from privacy.errors import InputError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _LONGEST_HEADER = 1 << 18  # bytes
 _MOST_COLUMNS = 10_000
@@ -63,8 +62,6 @@ def _parsed(
     block: bytes, text: Text, read: dict[str, Any], wanted: list[str], drop: bool, skipped: list[int]
 ) -> pa.RecordBatch:
     """Return the rows of a block; nothing reads ahead, since that would outlive the file. Odd rows go to `skipped`."""
-    import pyarrow as pa
-    from pyarrow import csv as arrow_csv
 
     def skip(row: object) -> str:
         skipped.append(1)
@@ -94,8 +91,6 @@ def _parsed(
 @contextmanager
 def _rows(name: str, before: int, text: Text) -> Iterator[None]:
     """Turn a parser's error into an `InputError` that names file and row; `before`: rows of earlier blocks."""
-    import pyarrow as pa
-
     try:
         yield
     except pa.ArrowInvalid as error:

@@ -11,17 +11,15 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgefr.data.files import names
+from edgefr.data.files.arrow import pa
 from edgefr.data.files.formats import ends, format_of, is_folder, open_table
 from edgefr.data.files.options import FileOptions
-from edgefr.data.files.table import PACKED, OpenTable, bare, files_of, is_there, on_disk
+from edgefr.data.files.streams import PACKED, bare, files_of, is_there, on_disk
+from edgefr.data.files.table import OpenTable
 from edgefr.data.files.text_layouts import LISTED, open_adjacency
 from privacy.errors import InputError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 INTERACTIONS = (
     "interactions", "ratings", "rating", "reviews", "review", "events", "clicks", "plays", "purchases", "transactions",
@@ -211,8 +209,6 @@ def open_parts(folder: Path, options: FileOptions, paths: Sequence[Path] = ()) -
 
 def _with_split(block: pa.RecordBatch, wanted: Sequence[str], part: str) -> pa.RecordBatch:
     """Return the block with one more column: the part of the split that all of its rows are of."""
-    import pyarrow as pa
-
     own = pa.array([part], pa.string()).dictionary_encode().take(pa.array([0] * block.num_rows, pa.int32()))
     arrays = [own if name == _SPLIT else block.column(name) for name in wanted]
     return pa.RecordBatch.from_arrays(arrays, names=list(wanted))

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgefr.data.files.options import FileOptions
-from edgefr.data.files.table import PACKED, OpenTable, bare, is_there, size_of
+from edgefr.data.files.streams import PACKED, bare, is_there, size_of
+from edgefr.data.files.table import OpenTable
 from privacy.errors import InputError
 from privacy.table import Table
 

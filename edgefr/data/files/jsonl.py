@@ -8,16 +8,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from edgefr.data.files.arrow import arrow_json, pa
 from edgefr.data.files.formats import Format
 from edgefr.data.files.lines import Text
 from edgefr.data.files.options import FileOptions
-from edgefr.data.files.table import BLOCK, OpenTable, printable, stream
+from edgefr.data.files.streams import BLOCK, printable, stream
+from edgefr.data.files.table import OpenTable
 from privacy.errors import InputError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _LOOKED_AT = 20_000  # rows that say which columns there are and of which type
 _LONGEST_LOOK = 1 << 20  # bytes
@@ -27,8 +26,6 @@ _NAMES = {"x": "item", "y": "rating"}
 
 
 def _open(path: Path, options: FileOptions) -> OpenTable:
-    import pyarrow as pa
-
     with stream(path) as file:
         if is_leaf(file.read(64)):
             return open_leaf(path)
@@ -78,8 +75,6 @@ def _names(block: bytes) -> set[str]:
 
 def _wide_enough(block: bytes, name: str, kind: pa.DataType) -> pa.DataType:
     """Return the type of a column of whole numbers, wider where this block has another number in it."""
-    import pyarrow as pa
-
     if kind != pa.int64():
         return kind
     try:
@@ -90,9 +85,6 @@ def _wide_enough(block: bytes, name: str, kind: pa.DataType) -> pa.DataType:
 
 
 def _parsed(block: bytes, kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
-    import pyarrow as pa
-    from pyarrow import json as arrow_json
-
     table = arrow_json.read_json(
         pa.BufferReader(block),
         arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
@@ -163,8 +155,6 @@ def _holds_objects(value: Any) -> bool:
 
 def _type(value: Any) -> pa.DataType:
     """Return the type of a JSON value; what has none of its own here is null."""
-    import pyarrow as pa
-
     if isinstance(value, bool):
         return pa.bool_()
     if isinstance(value, int):
@@ -177,8 +167,6 @@ def _type(value: Any) -> pa.DataType:
 
 def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """Return the type of both numbers, None where one of them is none."""
-    import pyarrow as pa
-
     if {one, other} == {pa.int64(), pa.uint64()}:
         return pa.uint64()
     numbers = (pa.int64(), pa.uint64(), pa.float64())
@@ -222,8 +210,6 @@ def open_leaf(path: Path) -> OpenTable:
     named = {_NAMES.get(name, name): name for name in columns}
 
     def blocks(wanted: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        import pyarrow as pa
-
         arrays = []
         for name in wanted:
             if name == "user":

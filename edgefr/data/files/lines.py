@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from edgefr.data.files.table import BLOCK, stream
+from edgefr.data.files.streams import BLOCK, stream
 from privacy.errors import InputError
 
 INSTEAD = "\x1f"

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from edgefr.data.files.arrow import pa, parquet
 from edgefr.data.files.formats import Format
 from edgefr.data.files.options import FileOptions
-from edgefr.data.files.table import MOST_ROWS, OpenTable, bare, faults, on_disk
+from edgefr.data.files.streams import bare, faults, on_disk
+from edgefr.data.files.table import MOST_ROWS, OpenTable
 from privacy.errors import InputError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _ROWS_AT_ONCE = 1 << 20
 _MOST_UNPACKED = 1 << 33  # bytes of one row group
@@ -20,8 +18,6 @@ _MOST_PER_BYTE = 20  # rows to bytes of the file, above a million rows: a row of
 
 
 def _open(path: Path, options: FileOptions) -> OpenTable:
-    from pyarrow import parquet
-
     if on_disk(path) != path or bare(path) != path.name.lower():
         raise InputError(f"{path}: a parquet file is read where it lies, not out of another; unpack it")
     with faults(str(path)), parquet.ParquetFile(str(path)) as file:
@@ -42,9 +38,6 @@ def _open(path: Path, options: FileOptions) -> OpenTable:
 
 def _texts(path: Path, wanted: Sequence[str]) -> list[str]:
     """Return which columns are text: these are read as numbers of a dictionary."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
     schema = parquet.read_schema(str(path))
     fields = [schema.field(schema.get_field_index(name)) for name in wanted if schema.get_field_index(name) >= 0]
     return [field.name for field in fields if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]

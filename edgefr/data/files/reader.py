@@ -10,13 +10,14 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
 from edgefr.config.validation import first_fault
 from edgefr.data.files import clock_columns as clocks
 from edgefr.data.files import names
+from edgefr.data.files.arrow import pa
 from edgefr.data.files.assemble import make
 from edgefr.data.files.delimited import ATOMIC, CSV, TSV
 from edgefr.data.files.folder import open_parts, parts_of, tables
@@ -25,15 +26,13 @@ from edgefr.data.files.jsonl import JSONL
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.parquet import PARQUET
 from edgefr.data.files.rows import read_rows
-from edgefr.data.files.table import OpenTable, bare, faults, on_disk
+from edgefr.data.files.streams import bare, faults, on_disk
+from edgefr.data.files.table import OpenTable
 from edgefr.data.files.texts import beside, described
 from edgefr.data.interactions import Dataset
 from privacy.errors import InputError, unknown
 from privacy.files import sha256_of
 from privacy.progress import Progress
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _ROWS_AT_ONCE = 1 << 19  # of a data frame
 _OF_FILES = ("columns", "items", "separator", "header")
@@ -89,10 +88,6 @@ def found(interactions: OpenTable, items: OpenTable | None, options: FileOptions
         raise InputError("data_options.columns.listed is of a file of items, and none is named; set data_options.items")
     said = () if options.texts is None else names.texts(options.texts, there, interactions.name, ())
     return FoundColumns(interactions, columns, None, tuple(said))
-
-
-def has_texts(path: Path, options: FileOptions) -> bool:
-    return bool(look(path, options).texts)
 
 
 def read(path: Path, options: FileOptions, progress: Progress | None = None) -> Dataset:

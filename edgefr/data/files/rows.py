@@ -8,23 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.config.faces import Later
 from edgefr.data.files import clock_columns as clocks
+from edgefr.data.files.arrow import pa
 from edgefr.data.files.checked_values import A_PART, PARTS, blocks, ids, labels, missing, numbers
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.table import Column, OpenTable
 from edgefr.data.files.times import Part, Times, joined
 from privacy.errors import InputError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-else:
-    pa = Later("pyarrow")
 
 Codes = npt.NDArray[np.int32]
 _IDS = ("user", "item", "session", "domain")

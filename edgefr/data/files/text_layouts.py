@@ -9,20 +9,15 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from edgefr.config.faces import Later
+from edgefr.data.files.arrow import pa, pc
 from edgefr.data.files.lines import Text
-from edgefr.data.files.table import OpenTable, printable
+from edgefr.data.files.streams import printable
+from edgefr.data.files.table import OpenTable
 from privacy.errors import InputError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-else:
-    pa, pc = Later("pyarrow"), Later("pyarrow.compute")
 
 LISTED = ("user", "item")
 """The columns that adjacency rows come to."""

@@ -7,25 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from edgefr.config.faces import Later
 from edgefr.data.files import names
+from edgefr.data.files.arrow import pa, pc
 from edgefr.data.files.checked_values import ids
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.rows import by_appearance
-from edgefr.data.files.table import Column, OpenTable, faults, is_text, printable
+from edgefr.data.files.streams import faults, printable
+from edgefr.data.files.table import Column, OpenTable, is_text
 from edgefr.data.interactions import Catalogue, Dataset
 from privacy.errors import InputError
 from privacy.plain_text import plain
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-else:
-    pa, pc = Later("pyarrow"), Later("pyarrow.compute")
 
 _LONGEST = 4000  # characters of one column of an item: more than 512 tokens ever need
 

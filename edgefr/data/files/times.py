@@ -7,21 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from edgefr.config.faces import Later
+from edgefr.data.files.arrow import pa, pc
 from edgefr.data.files.checked_values import decoded
 from edgefr.data.files.options import UNITS
 from edgefr.data.files.table import Column, fault, is_text
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-else:
-    pa, pc = Later("pyarrow"), Later("pyarrow.compute")
 
 Ints = npt.NDArray[np.int64]
 

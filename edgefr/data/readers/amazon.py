@@ -1,6 +1,4 @@
-"""This module reads Amazon reviews in the official layout:
-
-one ratings or reviews file and one metadata file per category.
+"""This module reads Amazon reviews in the official layout: a ratings or reviews file and a metadata file per category.
 
 Found in the folder `amazon` of the data folder, or in the data folder itself, or in a folder below:
 `ratings_<Category>.csv` (2014: user, item, rating, unix time), or `<Category>.csv` (2018: item, user, rating, unix
@@ -8,6 +6,9 @@ time), which `amazon_ratings` tells apart, or `reviews_<Category>.json.gz`, `rev
 `<Category>.json.gz`, `<Category>_5.json.gz`; and `meta_<Category>.json.gz`, without which the category's items have no
 texts.
 Every rating is an interaction; every category is a domain. The large files are streamed.
+
+Two processed sets of two domains have an order but no clock times: `interactions.csv` has a row per interaction with
+its place in the user's sequence; `items.csv` has the texts.
 """
 
 from __future__ import annotations
@@ -27,11 +28,20 @@ from pydantic import BaseModel, ConfigDict, Field
 from edgefr.data.files.jsonl import JSONL
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.rows import Rows, texts_of
-from edgefr.data.files.table import stream
+from edgefr.data.files.streams import stream
+from edgefr.data.files.table import fault
 from edgefr.data.interactions import Catalogue, Dataset, assemble, item_text, k_core
 from edgefr.data.readers import amazon_ratings
 from edgefr.data.readers.amazon_ratings import Layout, Order
-from edgefr.data.readers.archive import Archive, Public, interactions, open_archive, without_file_options
+from edgefr.data.readers.archive import (
+    Archive,
+    Public,
+    interactions,
+    listed,
+    open_archive,
+    places,
+    without_file_options,
+)
 from privacy.errors import InputError
 from privacy.plain_text import plain
 from privacy.progress import Progress
@@ -40,6 +50,12 @@ AMAZON = Public(
     "https://cseweb.ucsd.edu/~jmcauley/datasets.html#amazon_reviews",
     "no licence stated; research use with citation",
     "every rating is an interaction",
+)
+ARTS_OFFICE = Public(AMAZON.url, AMAZON.licence, "order only, no clock times")
+MOVIE_BOOK = Public(
+    AMAZON.url,
+    f"{AMAZON.licence}; some titles CC BY-SA (DBpedia, goodbooks-10k)",
+    "order only, no clock times; most books have no title",
 )
 _URL_2018 = "https://cseweb.ucsd.edu/~jmcauley/datasets/amazon_v2/"
 _LONGEST_LINE = 1 << 22  # bytes
@@ -90,13 +106,6 @@ def read_category(name: str, data_dir: Path, options: CategoryOptions, seed: int
 def read(data_dir: Path, options: AmazonOptions, seed: int, progress: Progress | None) -> Dataset:
     """Read the chosen categories as domains, with clock times. Raises `InputError` naming file and line."""
     return _read(_in_folder(data_dir), options, progress, "amazon")
-
-
-def has_texts(data_dir: Path, options: AmazonOptions | CategoryOptions, name: str = "amazon") -> bool:
-    """Say whether a category has its metadata."""
-    categories = options.categories if isinstance(options, AmazonOptions) else [amazon_ratings.category_of(name)]
-    with _opened(data_dir, name) as archive:
-        return any(archive.find(f"meta_{category}.json.gz") for category in categories)
 
 
 def _read(archive: Archive, options: AmazonOptions, progress: Progress | None, name: str) -> Dataset:
@@ -242,3 +251,38 @@ def _join(catalogues: list[Catalogue]) -> Catalogue:
         [text for c in catalogues for text in c.text],
         np.concatenate([c.domain for c in catalogues]),
     )
+
+
+def read_arts_office(data_dir: Path, *_: Any) -> Dataset:
+    """Read 9,577 users in both domains, 208,541 interactions with arts and office supplies."""
+    return _pair(data_dir, "amazon-arts-office", ("arts", "office"), "attributes", ARTS_OFFICE)
+
+
+def read_movie_book(data_dir: Path, *_: Any) -> Dataset:
+    """Read 20,502 users, 8,317 in both domains, 269,443 interactions with films and books; most books have no title."""
+    return _pair(data_dir, "amazon-movie-book", ("movie", "book"), "categories", MOVIE_BOOK)
+
+
+def _pair(data_dir: Path, name: str, domains: tuple[str, str], category: str, public: Public) -> Dataset:
+    with open_archive(data_dir, name, public) as archive:
+        table = archive.table("items.csv")
+        ids, titles, categories, where = listed(table, "item_id", "title", category, "domain")
+        for row, domain in enumerate(where, table.first):
+            if domain not in domains:
+                raise fault(table.name, row, "domain", domain, f"a domain is {' or '.join(domains)}")
+        of = np.array([domains.index(domain) for domain in where], np.uint8)
+        table = archive.table("interactions.csv")
+        roles = {"user": "user_id", "item": "item_id", "domain": "domain", "time": "position"}
+        rows = interactions(table, roles, "order")
+        item = places(table, "item_id", rows, ids)
+        assert rows.domain is not None
+        wrong = (
+            np.array([domains.index(one) if one in domains else -1 for one in rows.domains])[rows.domain] != of[item]
+        )
+        if wrong.any():
+            row = int(wrong.argmax())
+            rule = "a domain is that of the item in items.csv"
+            raise fault(table.name, table.first + row, "domain", rows.domains[rows.domain[row]], rule)
+        source = archive.source(["interactions.csv", "items.csv"])
+    catalogue = Catalogue(np.array(ids, np.str_), titles, list(map(item_text, categories, titles)), of)
+    return assemble(name, texts_of(rows.users), catalogue, (rows.user, item, rows.time), domains, False, source)

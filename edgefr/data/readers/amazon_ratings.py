@@ -10,21 +10,15 @@ from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from edgefr.config.faces import Later
+from edgefr.data.files.arrow import pa, pc
 from edgefr.data.files.delimited import CSV
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.rows import Published, Rows
-from edgefr.data.files.table import stream
+from edgefr.data.files.streams import stream
 from edgefr.data.readers.archive import interactions
 from privacy.errors import InputError, unknown
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-else:
-    pc = Later("pyarrow.compute")
 
 Order = Literal["auto", "user,item", "item,user"]
 

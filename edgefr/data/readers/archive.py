@@ -21,7 +21,8 @@ from edgefr.data.files.checked_values import ids
 from edgefr.data.files.delimited import CSV
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.rows import Published, Rows, read_rows
-from edgefr.data.files.table import Column, OpenTable, fault, files_of
+from edgefr.data.files.streams import files_of
+from edgefr.data.files.table import Column, OpenTable, fault
 from privacy.errors import InputError
 from privacy.files import sha256_of
 

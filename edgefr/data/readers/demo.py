@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from edgefr.config import random_streams as purposes
 from edgefr.data.interactions import Catalogue, Dataset, item_text
-from edgefr.data.splits.sorting import repeats, stable_order
+from edgefr.data.sorting import repeats, stable_order
 from privacy import keyed
 from privacy.progress import Progress
 

@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from edgefr.config.faces import Later
+from edgefr.data.files.arrow import pa, pc
 from edgefr.data.files.assemble import check_sessions
 from edgefr.data.files.options import FileOptions
 from edgefr.data.files.parquet import PARQUET
@@ -21,12 +21,6 @@ from edgefr.data.files.table import OpenTable
 from edgefr.data.interactions import Catalogue, Dataset, Kinds, assemble
 from edgefr.data.readers.archive import Archive, Public, interactions, open_archive
 from privacy.errors import InputError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-else:
-    pa, pc = Later("pyarrow"), Later("pyarrow.compute")
 
 _FOR_RESEARCH = "challenge data of XING, for research; no redistribution"
 XING = Public(

@@ -10,7 +10,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from edgefr.data.files.rows import Published, texts_of
-from edgefr.data.files.table import OpenTable, printable, stream
+from edgefr.data.files.streams import printable, stream
+from edgefr.data.files.table import OpenTable
 from edgefr.data.filtering import thinned
 from edgefr.data.interactions import Catalogue, Dataset, assemble, item_text
 from edgefr.data.readers.archive import Archive, Public, interactions, listed, open_archive, places

@@ -12,7 +12,7 @@ from typing import Any
 
 from edgefr.data.files import reader as files
 from edgefr.data.files.formats import is_folder
-from edgefr.data.files.table import PACKED, files_of
+from edgefr.data.files.streams import PACKED, files_of
 from edgefr.data.interactions import Dataset
 from edgefr.data.readers.archive import Public
 from privacy.progress import Progress
@@ -136,11 +136,6 @@ def read(
     source = {"archive": str(data_dir), "url": about.public.url, "licence": about.public.licence}
     source |= {"sha256": files.digest_of(paths), "notes": about.public.notes}
     return files.build(about.name, found, told, source, progress)
-
-
-def has_texts(about: PublicFiles, data_dir: Path, options: files.FileOptions) -> bool:
-    """Say whether items have texts, as headers tell."""
-    return bool(find(about, data_dir, options)[0].texts)
 
 
 def find(

@@ -19,7 +19,7 @@ from edge.ragged import Ragged
 from edgefr.config import random_streams as purposes
 from edgefr.data.interactions import Dataset, k_core, places
 from edgefr.data.protocol import ProtocolSettings
-from edgefr.data.splits.sorting import first_of
+from edgefr.data.sorting import first_of
 from privacy import keyed
 from privacy.errors import InputError
 from privacy.setting_scope import default_of

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from edgefr.data.files.arrow import pa, parquet
 from edgefr.data.interactions import Dataset
 from edgefr.data.splits.split import Split, Which
 from privacy.files import write_atomic
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _PARTS: tuple[Which, ...] = ("valid", "test")
 _ROWS_AT_ONCE = 1 << 13
@@ -29,7 +26,6 @@ def write_candidates(path: Path, dataset: Dataset, split: Split) -> Path:
     The file reveals interactions, so only its owner may read it. Raises `InputError` when the disk is full or not
     writable.
     """
-    from pyarrow import parquet
 
     def write(file: object) -> None:
         with parquet.ParquetWriter(file, _schema(), compression="zstd") as out:
@@ -40,14 +36,10 @@ def write_candidates(path: Path, dataset: Dataset, split: Split) -> Path:
 
 
 def _schema() -> pa.Schema:
-    import pyarrow as pa
-
     return pa.schema([("which", pa.string()), ("user", pa.string()), ("items", pa.list_(pa.string()))])
 
 
 def _blocks(dataset: Dataset, split: Split) -> Iterator[pa.Table]:
-    import pyarrow as pa
-
     ids = pa.array(dataset.catalogue.ids.tolist(), pa.string())
     for which in _PARTS:
         users = split.users(which)

@@ -19,8 +19,8 @@ from edgefr.config import random_streams as purposes
 from edgefr.data.filtering import without_users
 from edgefr.data.interactions import Dataset
 from edgefr.data.protocol import ProtocolSettings
+from edgefr.data.sorting import repeats
 from edgefr.data.splits.candidates import Candidates, check_room, drawn
-from edgefr.data.splits.sorting import repeats
 from edgefr.data.splits.split import Items, Split
 from privacy import keyed
 from privacy.errors import InputError, unknown

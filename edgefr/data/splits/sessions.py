@@ -15,6 +15,7 @@ from pydantic import Field
 
 from edge.ragged import Ragged
 from edgefr.config import random_streams as purposes
+from edgefr.data.filtering import rows_of
 from edgefr.data.interactions import Dataset, Kinds, places
 from edgefr.data.protocol import ProtocolSettings
 from edgefr.data.splits.candidates import Candidates, check_room, drawn
@@ -105,19 +106,9 @@ class SessionsProtocol(ProtocolSettings):
         """Return the interactions that take part, with sessions and parts as columns."""
         cut = self._cut(dataset)
         order = np.argsort(cut.rows)  # a data set goes by time even where sessions of one user overlap
-        rows, number = cut.rows[order], cut.number[order]
-        users, user = np.unique(dataset.user[rows], return_inverse=True)
-        items, item = np.unique(dataset.item[rows], return_inverse=True)
-        return replace(
-            dataset,
-            users=dataset.users[users],
-            catalogue=dataset.catalogue.take(items),
-            user=user.astype(np.int32),
-            item=item.astype(np.int32),
-            time=dataset.time[rows],
-            offsets=np.searchsorted(user, np.arange(len(users) + 1)).astype(np.int64),
-            **dataset.beside(rows) | {"session": number, "part": cut.part[number]},
-        )
+        number, keep = cut.number[order], np.zeros(len(dataset.user), bool)
+        keep[cut.rows] = True
+        return replace(rows_of(dataset, keep), session=number, part=cut.part[number])
 
     def apply(self, dataset: Dataset, seed: int) -> tuple[Split, Sessions]:
         """Return the split "main" and its sessions.

@@ -162,7 +162,3 @@ def test_damaged_bytes_are_refused_or_read(form: str, tmp_path: Path) -> None:
             said.append(str(error))
     assert said
     assert not any("\n" in line for line in said)
-
-
-def test_there_are_forty() -> None:
-    assert len(BAD) >= 40

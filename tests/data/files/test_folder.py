@@ -18,9 +18,20 @@ from tests.data.files.written import write
 
 
 def _folder(path: Path, heads: dict[str, str]) -> Path:
+    """Write tables of these headers; one without a header cannot be read."""
     for name, head in heads.items():
-        (path / name).write_text(f"{head}\n{','.join('1' for _ in head.split(','))}\n")
+        (path / name).write_text(f"{head}\n{','.join('1' for _ in head.split(','))}\n" if head else "x")
     return path
+
+
+BY_NAME = [
+    ("BX-Book-Ratings.csv BX-Books.csv BX-Users.csv", "BX-Books.csv"),
+    ("ratings.csv movies.csv links.csv tags.csv", "movies.csv"),
+    ("ratings_Books.csv meta_Books.jsonl.gz", "meta_Books.jsonl.gz"),
+    ("films.inter films.item films.user", "films.item"),
+    ("orders.parquet", None),
+    ("orders.tsv.zst products.tsv.zst notes.md", "products.tsv.zst"),
+]
 
 
 @pytest.mark.parametrize(
@@ -38,6 +49,7 @@ def _folder(path: Path, heads: dict[str, str]) -> Path:
             "business.csv",
         ),
         ({"a.csv": "userID,locale", "b.csv": "userID,itemID"}, "b.csv", None),
+        *((dict.fromkeys(names.split(), ""), names.split()[0], items) for names, items in BY_NAME),
     ],
 )
 def test_columns_say_which_table_is_which(

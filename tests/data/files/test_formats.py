@@ -13,12 +13,9 @@ import pyarrow as pa
 import pytest
 
 import edgefr
-from edgefr.data.datasets import has_texts, load
-from edgefr.data.files.folder import tables
+from edgefr.data.datasets import load
 from edgefr.data.files.formats import FORMATS, Format
-from edgefr.data.files.options import FileOptions
 from edgefr.data.interactions import Dataset
-from edgefr.data.splits.leave_one_out import LeaveOneOut
 from tests.data.files.written import interactions, items, tensors, write
 
 OPTIONS: dict[str, Any] = {"positive": 2.5, "user_core": 3, "item_core": 3}
@@ -32,24 +29,6 @@ FRAMES = {
     "arrow in chunks": lambda table: pa.concat_tables([table.slice(at, 37) for at in range(0, len(table), 37)]),
     "arrow dictionaries": lambda table: table.set_column(0, table.column_names[0], table.column(0).dictionary_encode()),
 }
-
-
-@pytest.mark.parametrize(
-    ("names", "chosen", "items"),
-    [
-        ("BX-Book-Ratings.csv BX-Books.csv BX-Users.csv", "BX-Book-Ratings.csv", "BX-Books.csv"),
-        ("ratings.csv movies.csv links.csv tags.csv", "ratings.csv", "movies.csv"),
-        ("ratings_Books.csv meta_Books.jsonl.gz", "ratings_Books.csv", "meta_Books.jsonl.gz"),
-        ("films.inter films.item films.user", "films.inter", "films.item"),
-        ("orders.parquet", "orders.parquet", None),
-        ("orders.tsv.zst products.tsv.zst notes.md", "orders.tsv.zst", "products.tsv.zst"),
-    ],
-)
-def test_the_files_of_a_folder_are_told_apart(tmp_path: Path, names: str, chosen: str, items: str | None) -> None:
-    for name in names.split():
-        (tmp_path / name).write_text("x")
-    found = tables(tmp_path, FileOptions())
-    assert [None if path is None else path.name for path in found] == [chosen, items]
 
 
 @pytest.fixture(scope="module")
@@ -85,21 +64,14 @@ def test_files_of_all_formats(form: str, expected: dict[str, Any], tmp_path: Pat
     path = write(interactions(), tmp_path / f"ratings{form}")
     beside = write(items(), tmp_path / f"films{'.tsv' if 'inter' in form else form}")
     assert tensors(load(str(path), options={**OPTIONS, "items": beside.name})) == expected
-    assert has_texts(str(path), options={"items": str(beside)})
-    assert not has_texts(str(path))
 
 
-def test_a_folder_of_atomic_files(expected: dict[str, Any], tmp_path: Path) -> None:
-    write(interactions(), tmp_path / "films.inter")
-    write(items(), tmp_path / "films.item")
-    for name in (tmp_path, tmp_path / "films.inter"):
+@pytest.mark.parametrize(("table", "beside"), [("films.inter", "films.item"), ("ratings.csv", "movies.parquet")])
+def test_a_folder_of_tables(table: str, beside: str, expected: dict[str, Any], tmp_path: Path) -> None:
+    write(interactions(), tmp_path / table)
+    write(items(), tmp_path / beside)
+    for name in (tmp_path, tmp_path / table) if table.endswith(".inter") else (tmp_path,):
         assert tensors(load(str(name), options=OPTIONS)) == expected
-
-
-def test_a_folder_of_tables(expected: dict[str, Any], tmp_path: Path) -> None:
-    write(interactions(), tmp_path / "ratings.csv")
-    write(items(), tmp_path / "movies.parquet")
-    assert tensors(load(str(tmp_path), options=OPTIONS)) == expected
 
 
 @pytest.mark.parametrize("kind", FRAMES)
@@ -107,13 +79,6 @@ def test_frames_of_all_kinds(kind: str, expected: dict[str, Any]) -> None:
     made = FRAMES[kind]
     dataset = edgefr.Dataset.from_frame(made(interactions()), made(items()), **OPTIONS)
     assert tensors(dataset) == expected
-
-
-def test_splits_are_the_same_too(expected: dict[str, Any], tmp_path: Path) -> None:
-    paths = [write(interactions(), tmp_path / f"r{form}") for form in (".csv", ".parquet")]
-    splits = [LeaveOneOut(negatives=5).apply(load(str(path)), 3)[0] for path in paths]
-    for name in ("valid", "test", "test_candidates"):
-        assert np.array_equal(*(getattr(split, name) for split in splits)), name
 
 
 def test_blocks_do_not_matter(expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,12 +81,6 @@ def test_an_order_of_fractions_is_an_order(tmp_path: Path) -> None:
         assert found.catalogue.ids[found.item].tolist() == ["i1", "i3", "i6", "i9"]
 
 
-def test_whole_seconds_are_what_they_were(tmp_path: Path) -> None:
-    found = data.load(str(texts([f"{START + tick}" for tick in TICKS])(tmp_path)))
-    assert found.time.tolist() == [START + tick for tick in sorted(TICKS)]
-    assert np.array_equal(found.moment, found.time)
-
-
 def test_blocks_of_other_precision_come_to_one_unit(tmp_path: Path) -> None:
     """A long file whose fractions begin after the first block that is read."""
     count = 400_000

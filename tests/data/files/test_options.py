@@ -118,11 +118,6 @@ def test_a_column_that_is_none_is_left_alone(tmp_path: Path) -> None:
     assert len(read(tmp_path, text, columns={"rating": "-", "split": "-"}).user) == 2
 
 
-def test_a_file_without_a_header_and_with_bars(tmp_path: Path) -> None:
-    dataset = read(tmp_path, "u|a|5\nu|b|3\n", header=["user", "item", "rating"])
-    assert dataset.catalogue.ids.tolist() == ["a", "b"]
-
-
 def test_an_own_split_is_what_is_held_out(tmp_path: Path) -> None:
     rows = [f"u{u},i{i},{'test' if i == 1 else 'val' if i == 3 and u else 'train'}" for u in range(3) for i in range(6)]
     dataset = read(tmp_path, "user,item,split\n" + "\n".join([*rows, "u9,i1,train", "u9,i2,train", "u9,i9,train"]))

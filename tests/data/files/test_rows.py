@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgefr.data import datasets as data
-from edgefr.data.files.table import BLOCK
+from edgefr.data.files.streams import BLOCK
 from edgefr.data.interactions import Dataset
 from privacy.errors import InputError
 
