@@ -71,6 +71,30 @@ def test_a_torch_stack_keeps_small_devices_out():
     assert lost == {"speaker_512", "watch_w5", "android_go_a22", "tv_stick_s905y4"}
 
 
+def test_the_deadline_cuts_slow_clients_off():
+    spec = shipped({**CALM, "share": {"speaker_512": 0.5, "laptop_x86": 0.5}}, {"deadline_s": 30, "min_fraction": 0.1})
+    fleet = Fleet(spec, np.ones(60), seed=0)
+    out = fleet.round(0, np.arange(60), work(flops_per_example=5e6, steps=400))
+    late = out.failure == Failure.DEADLINE
+    assert out.ended == 30.0
+    assert (out.seconds[late] == 30.0).all()
+    assert (out.seconds[~late] < 30.0).all()
+    assert set(fleet.device_of[late]) == {fleet.classes.index("speaker_512")}
+    assert late.sum() > 20
+    assert (out.energy_j[late] <= 30 * 2.5 + 3).all()
+
+
+def test_first_k_stops_when_enough_have_uploaded():
+    spec = shipped({**CALM}, {"policy": "first_k"})
+    fleet = Fleet(spec, np.ones(500), seed=0)
+    out = fleet.round(0, np.arange(fleet.over_selected(100)), work())
+    assert out.contributed.sum() == 100
+    assert (out.failure == Failure.NOT_NEEDED).sum() == 30
+    assert out.ended == out.seconds[out.contributed].max()
+    everyone = Fleet(shipped({**CALM}), np.ones(500), seed=0).round(0, np.arange(130), work())
+    assert np.array_equal(np.sort(everyone.seconds)[:100], np.sort(out.seconds[out.contributed]))
+
+
 @given(st.integers(1, 10_000), st.floats(1.0, 3.0))
 @settings(max_examples=50, deadline=None)
 def test_inviting_for_k_and_closing_at_k_agree(wanted, factor):
@@ -110,6 +134,87 @@ def test_dropout_takes_its_share_at_any_stage():
     assert all((out.failure == kind).any() for kind in (Failure.DOWNLOAD, Failure.CLIENT, Failure.UPLOAD))
     again = fleet.round(1, np.arange(5000), work(steps=500))
     assert not np.array_equal(again.failure, out.failure)
+
+
+def test_availability_must_cover_the_whole_round():
+    rule = {"mean_on_h": 0.5, "mean_off_h": 0.5, "sigma_ln": 0.5, "by_hour": [1.0] * 24}
+    spec = shipped({**CALM, "availability": rule}, {"deadline_s": 86400, "min_fraction": 0.0})
+    fleet = Fleet(spec, np.ones(2000), seed=0)
+    online = fleet.online(np.arange(2000))
+    out = fleet.round(0, np.arange(2000), work(steps=100_000))
+    assert ((out.failure == Failure.UNAVAILABLE) == ~online).all()
+    assert out.seconds[out.contributed].max() < 3 * 3600
+    assert (out.failure == Failure.CLIENT).sum() > 100  # there at the start, gone before the end
+    lost = out.failure == Failure.CLIENT
+    assert np.median(out.seconds[lost]) < 0.6 * 3600
+
+
+def test_clients_leave_when_their_spell_on_ends_in_later_rounds_too():
+    rule = {"mean_on_h": 0.5, "mean_off_h": 0.5, "sigma_ln": 0.5, "by_hour": [1.0] * 24}
+    spec = shipped({**CALM, "availability": rule}, {"deadline_s": 86400, "min_fraction": 0.0})
+    fleet, everyone = Fleet(spec, np.ones(500), seed=0), np.arange(500)
+    fleet.round(0, np.array([], dtype=int), work(steps=np.array([], dtype=int)))
+    until = fleet._devices.availability.online_until(everyone, fleet.now)
+    out = fleet.round(1, everyone, work(steps=400_000))
+    lost = np.isin(out.failure, [Failure.DOWNLOAD, Failure.CLIENT, Failure.UPLOAD])
+    assert lost.sum() > 50
+    assert out.started == 86400
+    assert out.started + out.seconds[lost] == pytest.approx(until[lost])
+    assert (out.started + out.seconds[out.contributed] <= until[out.contributed]).all()
+
+
+def test_work_that_pauses_takes_longer_but_is_not_lost():
+    rule = {"mean_on_h": 0.5, "mean_off_h": 0.5, "sigma_ln": 0.5, "by_hour": [1.0] * 24}
+    outs = {}
+    for work_ in ("fails", "pauses"):
+        spec = shipped({**CALM, "availability": {**rule, "work": work_}}, {"deadline_s": 86400, "min_fraction": 0.0})
+        outs[work_] = Fleet(spec, np.ones(500), seed=0).round(0, np.arange(500), work(steps=100_000))
+    fails, pauses = outs["fails"], outs["pauses"]
+    lost = fails.failure == Failure.CLIENT
+    assert lost.sum() > 20
+    assert not (pauses.failure == Failure.CLIENT).any()
+    goes_on = lost & pauses.contributed
+    assert goes_on.sum() > 0.9 * lost.sum()
+    assert (pauses.seconds[goes_on] > fails.seconds[goes_on]).all()
+    straight = fails.contributed
+    assert np.array_equal(pauses.seconds[straight], fails.seconds[straight])
+    assert np.array_equal(pauses.energy_j[straight], fails.energy_j[straight])
+
+
+def test_a_flat_battery_refuses():
+    rule = {"min_soc": 0.2, "own_use_per_hour": 0.0}
+    spec = shipped({**CALM, "battery": rule, "share": {"watch_w5": 1.0}}, {"deadline_s": 86400})
+    fleet = Fleet(spec, np.ones(20), seed=0)
+    drain = work(steps=5000, flops_per_example=5e6)
+    failures = [fleet.round(r, np.arange(20), drain).failure for r in range(12)]
+    assert (failures[0] == Failure.OK).all()
+    refused = np.array([(f == Failure.BATTERY).sum() for f in failures])
+    assert refused[-1] > 0
+    assert (np.diff(refused[: int(np.argmax(refused)) + 1]) >= 0).all()
+    assert fleet._devices.charge.level(np.arange(20), fleet.now).min() >= 0.2 - 1e-9
+
+
+def test_who_has_fetched_everything_is_known_whatever_came_after():
+    rule = {"mean_on_h": 0.5, "mean_off_h": 0.5, "sigma_ln": 0.5, "by_hour": [1.0] * 24}
+    spec = shipped({**CALM, "availability": rule, "dropout": 0.3}, {"deadline_s": 86400, "min_fraction": 0.0})
+    out = Fleet(spec, np.ones(2000), seed=0).round(0, np.arange(2000), work(steps=50_000))
+    for kind, fetched in ((Failure.UNAVAILABLE, False), (Failure.DOWNLOAD, False), (Failure.CLIENT, True)):
+        assert (out.failure == kind).any()
+        assert (out.fetched[out.failure == kind] == fetched).all()
+    assert out.fetched[out.contributed].all()
+
+
+def test_a_round_with_too_few_uploads_is_void():
+    spec = shipped({**CALM, "dropout": 1.0}, {"deadline_s": 50})
+    fleet = Fleet(spec, np.ones(30), seed=0)
+    out = fleet.round(0, np.arange(30), work())
+    assert not out.contributed.any()
+    assert out.ended == 50
+    half = Fleet(shipped({**CALM, "dropout": 0.5}, {"over_select": 1.0}), np.ones(200), seed=0)
+    out = half.round(0, np.arange(200), work())
+    assert 60 < (out.failure == Failure.VOID).sum() < 140
+    assert not out.contributed.any()
+    assert half.summary()["void_rounds"] == 1
 
 
 def test_nobody_there_still_takes_time():

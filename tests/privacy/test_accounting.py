@@ -224,6 +224,16 @@ def test_renyi_orders_are_fine_enough(rho):
     assert rdp_epsilon(dp.ZCDpEvent(rho), 1, DELTA) == pytest.approx(best, rel=2e-3)
 
 
+@pytest.mark.parametrize(
+    ("q", "z", "rounds", "rdp", "pld"), [(0.01, 1, 1000, 2.101, 1.829), (0.1, 2, 40, 1.663, 1.484)]
+)
+def test_library_accountants_on_poisson_sampling(q, z, rounds, rdp, pld):
+    """edgefr claims no amplification; this pins that events, grid and orders reach the library as meant."""
+    event = dp.PoissonSampledDpEvent(q, dp.GaussianDpEvent(z))
+    assert rdp_epsilon(event, rounds, DELTA) == pytest.approx(rdp, abs=3e-3)
+    assert pld_epsilon(event, rounds, DELTA) == pytest.approx(pld, abs=3e-3)
+
+
 def test_fcucr_nominal():
     found = [round(nominal_epsilon(std, DELTA), 2) for std in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
     assert found == [48.45, 24.22, 16.15, 12.11, 9.69, 8.07]
@@ -254,3 +264,7 @@ def test_laplace_is_monotone(norm):
     table = np.array([[compose("laplace", norm, m, t, DELTA).epsilon for t in (1, 7, 40)] for m in (0.3, 1, 6)])
     assert (np.diff(table, axis=0) < 0).all()
     assert (np.diff(table, axis=1) > 0).all()
+
+
+def test_n_releases_are_one_release_of_the_same_mu():
+    assert gaussian_epsilon(8.0, 4, DELTA) == pytest.approx(gaussian_epsilon(4.0, 1, DELTA), rel=1e-9)

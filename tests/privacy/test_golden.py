@@ -52,8 +52,6 @@ def test_what_many_small_coordinates_come_near_to_is_a_gaussian_and_below_the_bo
 @pytest.mark.parametrize(
     ("q", "z", "rounds", "rdp", "pld"),
     [
-        (0.01, 1, 1000, 2.101, 1.829),
-        (0.1, 2, 40, 1.663, 1.484),
         (0.1, 1, 100, 7.904, 7.047),
         (0.1, 0.7, 100, 16.44, 14.59),
         (0.5, 2, 100, 15.73, 14.28),
@@ -63,7 +61,7 @@ def test_what_many_small_coordinates_come_near_to_is_a_gaussian_and_below_the_bo
 def test_poisson_sampling_by_both_accountants(q, z, rounds, rdp, pld):
     event = dp.PoissonSampledDpEvent(q, dp.GaussianDpEvent(z))
     assert rdp_epsilon(event, rounds, DELTA) == pytest.approx(rdp, rel=2e-3)
-    assert pld_epsilon(event, rounds, DELTA) == pytest.approx(pld, rel=1e-3, abs=3e-3)
+    assert pld_epsilon(event, rounds, DELTA) == pytest.approx(pld, rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,17 @@ def test_a_grid_is_the_default_of_clipped_updates():
         plan(settled(sigma=None, scale=600.0), 10, 5, 20)
 
 
+def test_rounding_to_the_nearest_would_break_the_bound():
+    nearest = np.rint(np.full(9, 0.11) / 0.2) * 0.2
+    assert np.abs(nearest).sum() > np.abs(np.full(9, 0.11)).sum() >= np.abs(to_grid(np.full(9, 0.11), 0.2)).sum()
+
+
 def test_noise_of_a_grid_is_whole_steps():
     with pytest.raises(InputError, match="is not a whole number of steps"):
         Noise("discrete-laplace", 0.3, 0.25)
+
+
+def test_calibration_on_a_grid():
+    private = settled(sampler="grid", grid_exponent=-10, sigma=None, epsilon=4.0)
+    resolved = plan(private, 10, 5, 20)
+    assert 4.0 * (1 - 2e-3) <= resolved.promised.epsilon <= 4.0

@@ -223,6 +223,15 @@ def test_a_laplace_shift_in_one_coordinate_dominates_two_in_privacy_loss_too():
             assert two.get_delta_for_epsilon(eps) <= one.get_delta_for_epsilon(eps) + 2e-3
 
 
+def test_the_old_conversion_of_a_renyi_curve_golden():
+    """2.92, as papers before 2020 print it; the conversion used here gives 2.52 from the same curve."""
+    orders = np.arange(2, 64)
+    event = dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(256 / 60000, dp.GaussianDpEvent(1.12)), 14062)
+    curve = RdpAccountant(orders=orders).compose(event)._rdp
+    assert (curve - math.log(DELTA) / (orders - 1)).min() == pytest.approx(2.92, abs=6e-3)
+    assert RdpAccountant(orders=orders).compose(event).get_epsilon(DELTA) == pytest.approx(2.52, abs=6e-3)
+
+
 def test_the_event_of_settings_normalises_the_adjacency():
     local = PrivacySettings(mechanism="gaussian", trust="local", clip=0.5, sigma=4.0)
     assert event_of(local, 2.0).multiplier == 2.0

@@ -66,6 +66,20 @@ def test_a_clients_noise_has_its_law(kind):
     assert stats.kstest(draws[0], LAWS[kind](scale=0.3).cdf).pvalue > ALPHA
 
 
+def test_the_sum_of_laplace_is_not_a_laplace():
+    at_once = noise_of_sum("laplace", 1.0, 3, (50_000,), 2)
+    assert stats.kstest(at_once, stats.laplace(scale=np.sqrt(3)).cdf).pvalue < ALPHA
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_count_per_coordinate(kind):
+    counts = np.array([[0], [1], [400]])
+    draws = noise_of_sum(kind, 2.0, counts, (3, 20_000), 3)
+    assert not draws[0].any()
+    for row, count in ((1, 1), (2, 400)):
+        assert np.std(draws[row]) == pytest.approx(Noise(kind, 2.0).std * count**0.5, rel=0.05)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_clients_noise_does_not_depend_on_the_others(kind):
     together = noise_per_client(kind, 1.0, [3, 11, 8], 6)
