@@ -58,6 +58,6 @@ class OverSessions(RunProtocol):
         return None
 
     def results(self, sim: Running) -> dict[str, Any]:
-        from edgefr.simulation.summary.sessions import summarise_sessions
+        from edgefr.simulation.summary.summary import summarise_sessions
 
         return {**super().results(sim), "sessions": summarise_sessions(sim)}
