@@ -249,16 +249,6 @@ def test_refuses_what_would_not_mean_what_it_says(rule: str, privacy: dict[str, 
         federation(rule=rule, **privacy)
 
 
-def test_a_bad_client_changes_no_other() -> None:
-    updates, made = np.random.default_rng(2).normal(size=(3, 8)).astype(np.float32), Projection(1, 8, 4)
-    before = short(updates, made, 1.0, "l2")
-    assert np.abs(before).sum(1).min() > 0.1
-    updates[1, 3] = np.nan
-    after = short(updates, made, 1.0, "l2")
-    np.testing.assert_allclose(after[[0, 2]], before[[0, 2]], atol=1e-12)
-    assert not after[1].any()
-
-
 def test_every_round_has_a_projection_of_its_own() -> None:
     changes = [flat(made, moved(made, number)) for number in (1, 2) for made in [federation(project=K, clip=0.3)]]
     maps = [Projection.of_round(0, number, len(changes[0]), K) for number in (1, 2)]

@@ -14,16 +14,13 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from edge.ragged import Ragged
 from edgefr.engine.backends.backend import Backend, InProcess
 from edgefr.engine.backends.processes import Workers
 from edgefr.engine.cohort import Group
 from edgefr.engine.executors import debug, inline
 from edgefr.engine.federation import Federation
 from edgefr.engine.footprint import round_work
-from edgefr.engine.scoring import ModelScorer
-from edgefr.engine.tables import PrivateRows, tables_of, tensors_of
-from export.batches import One
+from edgefr.engine.tables import PrivateRows, tensors_of
 from tests.closeness import assert_same
 from tests.contract.programs import CLIENTS, ITEMS, interactions, program, work
 from tests.federations import federation as made_federation
@@ -102,38 +99,6 @@ def test_workers_and_the_loop_keep_the_same_rows(variant: str, rule: str, worker
     for name, table in alone.tables.items():
         found, expected = (held.rows(*pairs(CLIENTS, ITEMS)) for held in (table, slow.tables[name]))
         assert_same(found, expected, name=name)
-
-
-@pytest.mark.parametrize("block", [1 << 24, 100])
-def test_scores_read_the_users_own_rows(block: int) -> None:
-    made = rounds(federation(InProcess(inline.run)), 1, 2)
-    own, pool, users = cast(PrivateRows, made.tables["personal"]), np.arange(0, ITEMS, 2), np.array([5, 0, 17])
-    context, cpu = Ragged.empty(CLIENTS), torch.device("cpu")
-    score = ModelScorer(
-        made.program,
-        made.shared,
-        made.private,
-        context,
-        pool,
-        ITEMS,
-        cpu,
-        block,
-        tables=tables_of(made.program, tensors_of(made.tables)),
-    )
-    candidates = np.random.default_rng(0).integers(0, ITEMS, (3, 7))
-    for asked in (None, candidates):
-        found = score(users, asked)
-        for slot, user in enumerate(users):
-            items = torch.from_numpy(pool if asked is None else asked[slot])
-            tensors = {**made.shared, **{n: v[user] for n, v in made.private.items()}}
-            tensors["personal"] = own.rows(np.full(ITEMS, user), np.arange(ITEMS))
-            batch = One(items, items, items, items)
-            vectors = made.program.vectors(tensors, batch)
-            expected = made.program.score(tensors, batch, vectors, made.program.user(tensors, batch, None, vectors))
-            assert_same(found[slot], expected)
-    empty = {"personal": PrivateRows(own.items, own.width)}
-    plain = ModelScorer(made.program, made.shared, made.private, context, pool, ITEMS, cpu, tables=empty)
-    assert np.abs(plain(users, None) - score(users, None)).max() > 1e-3
 
 
 def literal_graph(before: torch.Tensor, whole: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
