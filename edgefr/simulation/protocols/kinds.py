@@ -156,7 +156,7 @@ class OverBlocks(RunProtocol):
 
 
 class OverSessions(RunProtocol):
-    """Sessions (FCUCR §4): a user's last one is the test, the second last validates, the others are met one by one."""
+    """A user's last session is the test, the second last validates, the others are met one by one (FCUCR §4)."""
 
     name = "sessions"
     settings = SessionsProtocol
