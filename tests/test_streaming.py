@@ -1,4 +1,4 @@
-"""Runs over sessions: which session is met when, when a run ends, which model is kept; a kill changes nothing."""
+"""Runs over sessions: which session is met when, when a run ends, which model is kept, what a restart changes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,11 +17,10 @@ from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.simulation.loop import Training
 from edgefr.simulation.prepare import prepare
 from edgefr.simulation.runs import checkpoint
-from edgefr.simulation.simulate import resume, simulate
 from edgefr.simulation.stages.sessions import FIRST, HELD
 from privacy.errors import InputError
 from tests.continual.runs import ideal_fleet
-from tests.durable.runs import differences, result
+from tests.federations import begun as begun_run
 from tests.visits import SESSIONS, USERS, write_visits
 
 SMALL = (
@@ -60,9 +58,8 @@ def prepared_of() -> Prepared:
 
 def begun(kind: str, *overrides: str, prepared: Prepared | None = None) -> Training:
     """The experiment before its first round; every client contributes."""
-    chosen = experiment(kind, *overrides)
     prepared = prepared_of() if prepared is None else prepared
-    return Training.start(chosen, prepared, ideal_fleet(), torch.device("cpu"), lambda events: None)
+    return begun_run(experiment(kind, *overrides), prepared, ideal_fleet())
 
 
 def shortened(*turns: int) -> Prepared:
@@ -171,7 +168,7 @@ def test_nobody_may_be_late() -> None:
     late = fleet.model_copy(update={"rounds": fleet.rounds.model_copy(update={"policy": "async", "buffer": 4})})
     for kind in ("gru4rec", "fedmf"):
         with pytest.raises(InputError, match="policy") as caught:
-            Training.start(experiment(kind), prepared_of(), late, torch.device("cpu"), lambda events: None)
+            begun_run(experiment(kind), prepared_of(), late)
         assert "\n" not in str(caught.value)
 
 
@@ -383,22 +380,3 @@ def test_a_restored_run_comes_to_the_same(kind: str, at: int, tmp_path: Path) ->
     ):
         assert mine.keys() == theirs.keys()
         assert all(torch.equal(mine[name], value) for name, value in theirs.items())
-
-
-def test_a_killed_run_and_worker_processes_come_to_the_same_files(tmp_path: Path) -> None:
-    """Whole; stopped in the third round and gone on with; by two workers."""
-    chosen = experiment("fcucr")
-    options: dict[str, Any] = {"data_dir": write_visits(tmp_path / "data"), "bundles": False, "figures": False}
-
-    def stop(stage: str, done: int, total: int, note: str) -> None:
-        if stage == "rounds" and done == 3:
-            raise KeyboardInterrupt
-
-    whole = simulate(chosen, ideal_fleet(), out=tmp_path / "whole", checkpoint_every=1, **options)
-    with pytest.raises(KeyboardInterrupt):
-        simulate(chosen, ideal_fleet(), out=tmp_path / "killed", checkpoint_every=1, progress=stop, **options)
-    resume(tmp_path / "killed", **options)
-    assert differences(tmp_path / "killed", result(whole.path)) == []
-    workers = experiment("fcucr", "engine.executor=processes", "engine.workers=2")
-    simulate(workers, ideal_fleet(), out=tmp_path / "workers", checkpoint_every=1, **options)
-    assert set(differences(tmp_path / "workers", result(whole.path))) <= {"experiment.yaml"}

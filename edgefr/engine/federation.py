@@ -226,7 +226,6 @@ class Federation:
         return (0, 0) if told is None else told.travels
 
     def _told(self, number: int) -> Prototypes | None:
-        """Return what is said of the messages that go beside updates in round `number`, if any do."""
         return self.plan.prototypes if self.transfer is not None and self.transfer.sends(number) else None
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:

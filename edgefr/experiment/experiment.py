@@ -300,14 +300,12 @@ def _drop_unread(values: dict[str, Any]) -> None:
 
 
 def _protocol(changes: Mapping[str, Any], values: Mapping[str, Any], row: Method) -> str:
-    """Return the name of the protocol that is asked for, or the method's own."""
     asked = _in_section(changes, values, "protocol", "name")
     own = asked or row.defaults.get("protocol", {}).get("name") or ProtocolSettings.model_fields["name"].default
     return str(own)
 
 
 def _in_section(changes: Mapping[str, Any], values: Mapping[str, Any], section: str, field: str) -> Any:
-    """Return a field of a section after the changes, or None."""
     whole = changes.get(section, values.get(section))
     return changes.get(f"{section}.{field}", whole.get(field) if isinstance(whole, Mapping) else None)
 

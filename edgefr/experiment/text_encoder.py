@@ -17,6 +17,6 @@ class TextEncoder:
 
 
 ENCODERS: Table[TextEncoder] = Table(
-    "text encoder", TextEncoder, home="edgefr.simulation.encoders.known", group="edgefr.text_encoders"
+    "text encoder", TextEncoder, home="edgefr.simulation.encoders.words", group="edgefr.text_encoders"
 )
 """Every text encoder by its name."""

@@ -32,16 +32,12 @@ from privacy.settings import PrivacySettings
 from privacy.trust import TRUSTS
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from pandas import DataFrame
     from rich.console import RenderableType
 
     from edgefr.simulation.runs.saved_model import Saved
     from edgefr.simulation.runs.served_tensors import ServedTensors
-
-
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
     from export.bundle import Targets
     from export.encoders import Reads
     from export.learning import LearningSpec

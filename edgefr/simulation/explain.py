@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from edge.explain import Explanation, named
 from edge.explain import checked as checked_weights
-from edge.sessions import Windows
+from edge.explain import named
 from edgefr.config.arguments import at_least_one, checked
 from edgefr.report.explanations import MAP, Explained, ItemMap
 from edgefr.simulation.runs.run import Run
@@ -26,10 +25,8 @@ from privacy.files import write_json
 
 if TYPE_CHECKING:
     from edgefr.experiment.experiment import Experiment
-    from edgefr.simulation.runs.run import Run
     from export.parity import Reference
 
-Ints = npt.NDArray[np.int64]
 OWN_ROWS = "clients recommend from item rows of their own in this run, which are not explained yet"
 ASKED, BEST, HELD_OUT = "asked for", "recommended", "held out"
 
@@ -58,11 +55,10 @@ def _of_run(run: Run, user: str | None, items: Sequence[str], k: int) -> Explain
         raise InputError(refusal(run.experiment))
     if model.tables:
         raise InputError(OWN_ROWS)
+    places = {name: at for at, name in enumerate(model.names.items)}
     if items:
-        places = {name: at for at, name in enumerate(model.names.items)}
         asked, why = [numbered("item", item, places) for item in items], [ASKED] * len(items)
     else:
-        places = {name: at for at, name in enumerate(model.names.items)}
         asked = [places[item] for item, *_ in best(run.experiment, saved, number, k)]
         held = model.held_out
         more = [] if held is None else held.items[held.users == number].tolist()
@@ -71,15 +67,10 @@ def _of_run(run: Run, user: str | None, items: Sequence[str], k: int) -> Explain
         asked, why = [*asked, *more], [*why, *[HELD_OUT] * len(more)]
     window = Users.of(model).window(number, length)
     chosen = np.array(asked, np.int64)
-    weights = reference_of(model).weights(number, torch.from_numpy(chosen))
-    return Explained(
-        str(user), _named(model, chosen, window, checked_weights(weights, len(chosen), window, "the model")), why
-    )
-
-
-def _named(model: Any, items: Ints, window: Windows, weights: npt.NDArray[np.float32]) -> list[Explanation]:
-    names = model.names
-    return named(lambda item, value: (names.items[item], names.titles[item], value), items, window, weights)
+    told = reference_of(model).weights(number, torch.from_numpy(chosen))
+    weights, names = checked_weights(told, len(chosen), window, "the model"), model.names
+    found = named(lambda item, value: (names.items[item], names.titles[item], value), chosen, window, weights)
+    return Explained(str(user), found, why)
 
 
 def refusal(experiment: Experiment) -> str:

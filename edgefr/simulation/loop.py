@@ -191,7 +191,6 @@ class Training(Running):
         self.position.begun = True
 
     def _timing(self) -> dict[str, float]:
-        """Return speed and seconds of the stage that ends."""
         now = [self.federation.counters.seconds, float(self.federation.counters.clients), self.measured.seconds]
         seconds, clients, measuring = (a - b for a, b in zip(now, self.spent, strict=True))
         self.spent = now

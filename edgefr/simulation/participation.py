@@ -143,13 +143,11 @@ class Participation(Participants):
         return clients if self.ledger is None else clients[self.ledger.admit(clients, *self._events)]
 
     def _charge(self, clients: Clients) -> None:
-        """Charge clients for what they are going to release in this round or, policy async, in a later one."""
         if self.ledger is not None:
             self.ledger.spend(clients, *self._events)
 
     @property
     def _events(self) -> tuple[Event, ...]:
-        """Return what a client that takes part in the present round releases."""
         return self.federation.events(self.number)
 
     def _work(self, invited: Clients, sampler: Sampler | SessionSampler) -> Work:

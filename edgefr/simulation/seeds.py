@@ -112,7 +112,6 @@ def _each_seed(
 
 
 def _of_seed(seed: int, progress: Progress | None) -> Progress | None:
-    """Return progress that says which seed a stage belongs to."""
     if progress is None:
         return None
     return lambda stage, done, total, note: progress(f"seed {seed}: {stage}", done, total, note)

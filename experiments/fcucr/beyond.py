@@ -22,7 +22,7 @@ from edgefr.engine.model import Model
 from edgefr.fleet import load_fleet
 from edgefr.simulation.evaluation import references
 from edgefr.simulation.evaluation.ranking import Scorer, evaluate
-from edgefr.simulation.evaluation.repeats import repeats
+from edgefr.simulation.evaluation.references import repeats
 from edgefr.simulation.loop import Training
 from edgefr.simulation.prepare import prepare
 from edgefr.simulation.runs.run import Run

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-import torch
-
 from edgefr.data.prepared_data import Prepared
 from edgefr.experiment.continual import strategy
 from edgefr.experiment.experiment import Experiment, load_experiment
@@ -14,6 +12,7 @@ from edgefr.fleet import FleetFile, load_fleet
 from edgefr.simulation.loop import Training
 from edgefr.simulation.prepare import prepare
 from edgefr.studies.reproductions.runs import IDEAL_FLEET
+from tests.federations import begun as begun_run
 
 SMALL = [
     "method=f3crec",
@@ -55,4 +54,4 @@ def begun(*overrides: str) -> Training:
     """The experiment before its first round; every client contributes."""
     chosen = experiment(*overrides)
     prepared = _prepared(*(text for text in overrides if text.startswith(("data", "fidelity"))))
-    return Training.start(chosen, prepared, ideal_fleet(), torch.device("cpu"), lambda events: None)
+    return begun_run(chosen, prepared, ideal_fleet())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +15,9 @@ from edgefr.experiment.continual import STRATEGIES
 from edgefr.metrics.continual import MASKS
 from edgefr.simulation.evaluation.measure import MeasurementPlace
 from edgefr.simulation.evaluation.ranking import Scorer
-from edgefr.simulation.loop import Training
 from edgefr.studies.reproductions.runs import base_of
 from tests.closeness import assert_same
 from tests.continual.runs import begun, experiment, read_by
-from tests.durable.test_state import kept as checkpointed
 
 
 def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
@@ -190,27 +187,3 @@ def test_masks_hide_what_they_say() -> None:
     assert values[1] == pytest.approx(1.0), "with all past items but the targets hidden, the targets come first"
     assert values[0] < values[1]
     assert len(asked) == 2
-
-
-def test_fresh_and_restored_runs_end_alike(tmp_path: Path) -> None:
-    whole = begun("strategy=f3crec")
-    whole.train()
-    broken = begun("strategy=f3crec")
-    kept: list[dict] = []
-
-    class Stop(Exception):
-        pass
-
-    def stop(run: Training) -> None:
-        if run.rounds == 6:
-            kept.append(checkpointed(run, tmp_path))
-            raise Stop
-
-    with pytest.raises(Stop):
-        broken.train([stop])
-    again = begun("strategy=f3crec")
-    again.restore(kept[0])
-    again.train()
-    assert same(again.best.flat(), whole.best.flat())
-    timeless = [[{k: v for k, v in row.items()} for row in run.measured.rows] for run in (again, whole)]
-    assert repr(timeless[0]) == repr(timeless[1])

@@ -9,8 +9,8 @@ import torch
 
 import edgefr
 from edgefr.simulation.loop import Training
-from edgefr.simulation.prepare import prepare
 from tests.continual.runs import ideal_fleet
+from tests.federations import begun as begun_run
 
 TINY = [
     "method=transfr",
@@ -35,9 +35,7 @@ SESSIONS = [
 
 def begun(*overrides: str) -> Training:
     """TransFR before its first round; every client contributes."""
-    chosen = edgefr.load_experiment(overrides=[*TINY, *overrides])
-    prepared = prepare(chosen, None, "cpu")
-    return Training.start(chosen, prepared, ideal_fleet(), torch.device("cpu"), lambda events: None)
+    return begun_run(edgefr.load_experiment(overrides=[*TINY, *overrides]), fleet=ideal_fleet())
 
 
 @pytest.mark.parametrize("user", ["mean", "vector"])

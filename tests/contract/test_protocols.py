@@ -20,7 +20,7 @@ from edgefr.experiment.experiment import Experiment
 from edgefr.simulation.evaluation import references
 from edgefr.simulation.evaluation.ranking import Scorer
 from edgefr.simulation.loop import Training
-from edgefr.simulation.protocols.leave_one_out import over_splits
+from edgefr.simulation.protocols.kinds import over_splits
 from edgefr.simulation.protocols.protocol import RunProtocol
 from edgefr.simulation.stages.leave_one_out import Local, Rounds
 from edgefr.simulation.stages.stage import Stage

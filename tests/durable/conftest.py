@@ -22,6 +22,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("durable")
     (folder / "f3crec.yaml").write_text(runs.F3CREC)
     (folder / "fedmf.yaml").write_text(runs.FEDMF)
+    runs.write_fleet(folder / "devices.yaml")
     KEY.write(folder / "noise.key")
     return folder
 
@@ -62,5 +63,5 @@ def broken(whole: Path, tmp_path: Path) -> Path:
 
 def command(place: Path, name: str) -> list[str | Path]:
     """The options of `edgefr simulate` for an experiment of these tests, whose runs all draw the same noise."""
-    same = ["--noise-key", place / "noise.key"]
+    same = ["--devices", place / "devices.yaml", "--noise-key", place / "noise.key"]
     return ["--experiment", place / f"{name}.yaml", "--no-bundles", "--checkpoint-every", "1", *same]

@@ -267,19 +267,17 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_the_others_alone(
     assert read(three) == (3, [])
 
 
-HOSTILE: dict[str, Any] = {
-    "an array that is missing": {"a": {"$array": "nothing"}},
-    "a path in place of an array": {"a": {"$array": "../../../../etc/passwd"}},
-    "a list in place of a name": {"a": {"$array": ["0"]}},
-    "a number in place of a name": {"a": {"$array": 0}},
-    "no mapping": [1, 2],
-    "null": None,
-}
+HOSTILE: list[dict[str, Any]] = [
+    *({"state": {"a": {"$array": name}}} for name in ("nothing", "../../../../etc/passwd", ["0"], 0)),
+    *({"state": state} for state in ([1, 2], None)),
+    *({"state": {}, "rounds": rounds} for rounds in (None, "x", [], math.inf, {})),
+]
+"""Arrays that are missing or have no name, states that are no mapping, and rounds that are no number."""
 
 
-@pytest.mark.parametrize("state", HOSTILE.values(), ids=HOSTILE.keys())
-def test_hostile_states_are_damaged_ones(state: Any, three: Path) -> None:
-    forge(three, 9, state)
+@pytest.mark.parametrize("body", HOSTILE, ids=str)
+def test_hostile_states_are_damaged_ones(body: dict[str, Any], three: Path) -> None:
+    forge(three, 9, **body)
     rounds, warnings = read(three)
     assert rounds == 3
     assert "round-00000009 is damaged" in warnings[0]
@@ -305,12 +303,6 @@ def test_hostile_states_are_damaged_ones(state: Any, three: Path) -> None:
 def test_hostile_files_are_damaged_ones(content: bytes, three: Path) -> None:
     (three / "round-00000003" / STATE).write_bytes(content)
     assert read(three)[0] == 2
-
-
-@pytest.mark.parametrize("rounds", [None, "x", [], math.inf, {}])
-def test_hostile_numbers_of_rounds_are_damage(rounds: Any, three: Path) -> None:
-    forge(three, 9, {}, rounds=rounds)
-    assert read(three)[0] == 3
 
 
 def test_nested_without_end_is_damage(three: Path) -> None:

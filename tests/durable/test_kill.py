@@ -109,14 +109,13 @@ def test_the_moments_are_what_they_claim(report: dict[str, Any]) -> None:
     assert failures.keys() > {"ok"}, "nobody failed, so the fleet is not what is tested"
 
 
-@pytest.mark.parametrize("moment", ["import", "rounds", "checkpoint"])
+@pytest.mark.parametrize("moment", ["import", "checkpoint"])
 def test_the_command_line_killed_from_outside(
     moment: str, place: Path, cache: Path, whole: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
     seen = {
         "import": lambda: True,
-        "rounds": lambda: runs.lines(out / "events.jsonl") >= 20,
         "checkpoint": lambda: any(out.glob("checkpoint/*round-00000002*")),
     }
     arguments = [*command(place, "fedmf"), "--out", out]

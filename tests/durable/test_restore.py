@@ -19,7 +19,6 @@ import torch
 from cloud.fusion import KnowledgeSettings
 from cloud.optimisers import Moments, RunningSum, Stepping
 from cloud.prototypes import KnowledgeBase
-from cloud.rule import AggregationSettings
 from edgefr.engine.cohort import Counters, Norms
 from edgefr.engine.federation import Federation
 from edgefr.engine.transfer import Transfer
@@ -35,12 +34,11 @@ from edgefr.simulation.runs import checkpoint
 from privacy import keyed
 from privacy.guarantee import Event
 from privacy.ledger import Ledger
-from privacy.plan import plan
 from privacy.prototypes import Prototypes
-from privacy.settings import PrivacySettings
 from tests.cli.commands import ROOT
 from tests.contract import programs, sessions
 from tests.durable.test_checkpoint import OWNER, same
+from tests.federations import federation as made_federation
 from tests.fleet.fleets import shipped, work
 
 CPU = torch.device("cpu")
@@ -258,9 +256,7 @@ def federation(variant: str, privacy: dict[str, Any] | None = None, **aggregatio
     session = variant in sessions.VARIANTS
     local = sessions.program(variant, 1) if session else programs.program(variant, 1)
     count = sessions.CLIENTS if session else programs.CLIENTS
-    chosen = AggregationSettings.model_validate(aggregation)
-    terms = plan(PrivacySettings.model_validate(privacy or {}), 9, count, count)
-    made = Federation(local, clients=count, seed=1, shard_size=4, aggregation=chosen, plan=terms, device=CPU)
+    made = made_federation(local, count, aggregation, privacy, rounds=9, seed=1)
     if session:
         base = KnowledgeBase(local.settings.reply, KnowledgeSettings(top_k=2))
         made.transfer = Transfer(base, local.publishes, Prototypes(base.width, 2), 3)  # type: ignore[arg-type, attr-defined]

@@ -44,7 +44,10 @@ def test_a_broken_run_goes_on_and_keeps_its_checkpoints(broken: Path, whole: Pat
     assert out.rstrip().endswith(f"run: {broken}")
     assert runs.differences(broken, runs.result(whole)) == []
     assert saved(broken) == saved(whole) == ["round-00000003", "round-00000004"]
-    assert "is finished; nothing is left to be done" in refused(*cli("simulate", "--resume", broken))
+    before = tree(broken)
+    line = refused(*cli("simulate", "--resume", broken))
+    assert line == f"error: the run in {broken} is finished; nothing is left to be done"
+    assert tree(broken) == before
 
 
 def test_checkpoints_can_be_had_more_seldom_from_then_on(broken: Path, whole: Path, cli: Cli) -> None:
@@ -73,39 +76,26 @@ def test_what_is_no_run_is_refused(cli: Cli, tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "file", "notes"]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        ["--experiment", "x.yaml"],
-        ["--data", "demo"],
-        ["--seed", "0"],
-        ["--seeds", "2"],
-        ["--set", "rounds=9"],
-        ["--out", "elsewhere"],
-        ["--device", "cpu"],
-        ["--devices", "mine.yaml"],
-    ],
-    ids=lambda change: change[0],
-)
-def test_options_that_would_change_a_run_are_refused(change: list[str], broken: Path, cli: Cli) -> None:
-    before = tree(broken)
-    line = refused(*cli("simulate", "--resume", broken, *change))
-    assert line == f"error: {change[0]} cannot change a run that is resumed; start another one with --out"
-    assert tree(broken) == before
+UNCHANGED = "error: {} cannot change a run that is resumed; start another one with --out"
+CHANGES = ("--experiment x.yaml", "--data demo", "--seed 0", "--seeds 2", "--set rounds=9", "--out elsewhere")
+CHANGES += ("--device cpu", "--devices mine.yaml")
 
 
 @pytest.mark.parametrize(
-    ("change", "parts"),
+    ("change", "words"),
     [
-        (["--executor", "inlin"], ["executor", "'inlin'; did you mean 'inline'?"]),
-        (["--workers", "9999"], ["workers", "less than or equal to 256"]),
+        *((change, UNCHANGED.format(change.split()[0])) for change in CHANGES),
+        ("--executor inlin", "'inlin'; did you mean 'inline'?"),
+        ("--workers 9999", "less than or equal to 256"),
     ],
-    ids=lambda change: change[0],
 )
-def test_executors_that_do_not_exist_are_refused(change: list[str], parts: list[str], broken: Path, cli: Cli) -> None:
+def test_options_that_would_change_a_run_and_executors_that_do_not_exist_are_refused(
+    change: str, words: str, broken: Path, cli: Cli
+) -> None:
     before = tree(broken)
-    line = refused(*cli("simulate", "--resume", broken, *change))
-    assert [part for part in parts if part not in line] == [], line
+    line = refused(*cli("simulate", "--resume", broken, *change.split()))
+    assert words in line
+    assert change.split()[0].removeprefix("--") in line
     assert tree(broken) == before
 
 
@@ -257,13 +247,6 @@ def test_who_interrupts_a_run_is_told_the_line_that_goes_on_with_it(
     code, _, err = cli("simulate", *line.split()[5:])
     assert (code, err) == (0, "")
     assert not (out / "bundles").exists()
-
-
-def test_a_finished_run_is_left_alone(whole: Path, cli: Cli) -> None:
-    before = tree(whole)
-    line = refused(*cli("simulate", "--resume", whole))
-    assert line == f"error: the run in {whole} is finished; nothing is left to be done"
-    assert tree(whole) == before
 
 
 def test_without_a_whole_checkpoint_it_starts_from_the_beginning(broken: Path, whole: Path, cli: Cli) -> None:

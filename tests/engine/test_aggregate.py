@@ -171,19 +171,3 @@ def test_norms_of_wide_rows_are_not_short(width: int, order: int) -> None:
     found = Updates({}, {"item": rows}, {})
     exact = [float(sum(abs(float(value)) ** order for value in row) ** (1 / order)) for row in values]
     assert found.norms(2, order).tolist() == pytest.approx(exact, rel=1e-9)
-
-
-def test_the_same_updates_give_the_same_bits() -> None:
-    found = updates([[0, 1, 2], [1], [], [2, 6, 1]] * 30)
-    sizes = np.arange(120) + 1
-    first, second = (release(found, sizes, ReleaseTerms(0.7, "l2", True, False)).rows["item"][1] for _ in range(2))
-    assert torch.equal(first, second)
-
-
-def test_a_client_that_diverged_is_dropped_and_leaves_nothing() -> None:
-    found = updates([[0, 1], [1, 2], [2, 3]])
-    found.rows["item"].values[2:4] = torch.nan
-    out = release(found, np.ones(3, int), ReleaseTerms(None, "l2", False, False))
-    assert (out.dropped, out.clients, out.weight) == (1, 2, 2.0)
-    assert bool(torch.isfinite(out.rows["item"][1]).all())
-    assert bool((out.rows["item"][1][0] == found.rows["item"].values[0].double()).all())

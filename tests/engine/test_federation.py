@@ -132,7 +132,7 @@ def test_a_cohort_is_drawn_without_replacement_and_keyed_by_round(seed: int, num
 
 
 @pytest.mark.parametrize("weights", ["uniform", "size"])
-@pytest.mark.parametrize("clip", [None, 2.0])
+@pytest.mark.parametrize("clip", [None, 2.0, 1e6])
 @pytest.mark.parametrize("shard_size", [1, 5, 100])
 def test_the_aggregate_is_the_literal_one(weights: str, clip: float | None, shard_size: int) -> None:
     cohort = np.array([0, 2, 3, 7, 8, 11])
@@ -141,7 +141,8 @@ def test_the_aggregate_is_the_literal_one(weights: str, clip: float | None, shar
     weight = interactions().counts.astype(float) if weights == "size" else np.ones(CLIENTS)
     for name, mean in literal_mean(UPLOADS, cohort, weight, clip).items():
         assert_same(found[name], 0.5 * mean, size=1.0, inputs=torch.float32, name=name)
-    assert made.counters.clients == 6
+    assert made.counters.clients == made.counters.norms.count == len(made.counters.norms.values) == 6
+    assert made.counters.clipped == (6 if clip == 2.0 else 0)
     assert made.counters.participation.tolist() == np.isin(EVERYONE, cohort).astype(int).tolist()
     assert [int(value.abs().sum() == DIM) for value in made.private["user"]] == np.isin(EVERYONE, cohort).tolist()
 
@@ -414,33 +415,17 @@ def test_the_order_of_a_round_begins_with_its_cohort() -> None:
             assert sorted(order[:size].tolist()) == made.cohort(number, population, size).tolist()
 
 
-def test_the_servers_adam_moves_tables_alone_and_goes_on_from_a_checkpoint() -> None:
-    dense, row = np.full(CLIENTS, 0.5), np.linspace(0.1, 1.2, CLIENTS)
+def test_the_servers_adam_moves_tables_alone() -> None:
+    row = np.linspace(0.1, 1.2, CLIENTS)
     how = AggregationSettings(optimiser="adam", optimises="tables", optimiser_lr=0.1, floor=1.0)
-
-    def start() -> Federation:
-        made = federation(Sent(dense, row))
-        made.aggregation, made.optimiser = how, how.entry.optimiser(how)
-        return made
-
-    first = start()
-    before = first.shared["item"].clone()
-    update = moved(first)
+    made = federation(Sent(np.full(CLIENTS, 0.5), row))
+    made.aggregation, made.optimiser = how, how.entry.optimiser(how)
+    update = moved(made)
     assert update["w"].flatten().tolist() == pytest.approx([0.5] * 6)
     touched = np.arange(CLIENTS) % ITEMS
-    step = (first.shared["item"] - before).numpy()
     mean = np.repeat((row / CLIENTS)[:, None], DIM, axis=1)  # and not the sum, of which a step would be another size
-    assert step[touched] == pytest.approx(0.1 * mean / (mean + 1.0), abs=1e-6)
-    assert not np.delete(step, touched, axis=0).any()
-    second, state = start(), first.state()
-    arrays = {
-        n: {k: v if k == "steps" else v.numpy() for k, v in kept.items()} for n, kept in state["optimiser"].items()
-    }
-    second.optimiser.restore(arrays, torch.device("cpu"))
-    second.shared = {name: value.clone() for name, value in first.shared.items()}
-    for made in (first, second):
-        moved(made, 2)
-    assert torch.equal(first.shared["item"], second.shared["item"])
+    assert update["item"].numpy()[touched] == pytest.approx(0.1 * mean / (mean + 1.0), abs=1e-6)
+    assert not np.delete(update["item"].numpy(), touched, axis=0).any()
 
 
 @pytest.mark.parametrize("each", [False, True])
@@ -480,33 +465,10 @@ def test_cohorts_differ_by_round_and_are_fair() -> None:
     assert abs(counts - 200).max() < 5 * np.sqrt(800 * 0.25 * 0.75)
 
 
-def test_small_updates_are_left_alone() -> None:
-    made = federation(UPLOADS, clip=1e6)
-    for name, mean in literal_mean(UPLOADS, EVERYONE, np.ones(CLIENTS), None).items():
-        assert_same(moved(federation(UPLOADS, clip=1e6))[name], mean, size=1.0, inputs=torch.float32, name=name)
-    moved(made)
-    assert made.counters.clipped == 0
-    assert made.counters.norms.count == len(made.counters.norms.values) == CLIENTS
-
-
 def test_the_servers_adam_moves_by_the_mean_and_not_by_the_sum() -> None:
     """The size of a step hangs on that of the mean where the floor is large: the first is lr x mean / (|mean| + 1)."""
-    made = federation(UPLOADS)
-    settings = AggregationSettings.model_validate(
-        {"rule": "mean", "optimiser": "adam", "optimiser_lr": 0.1, "floor": 1.0}
-    )
-    plain = plan(PrivacySettings(), 5, CLIENTS, CLIENTS, "uniform")
-    device = torch.device("cpu")
-    adam = Federation(
-        made.program,
-        clients=CLIENTS,
-        seed=0,
-        executor=UPLOADS,  # type: ignore[arg-type]
-        shard_size=5,
-        aggregation=settings,
-        plan=plain,
-        device=device,
-    )
+    adam, how = federation(UPLOADS), AggregationSettings(optimiser="adam", optimiser_lr=0.1, floor=1.0)
+    adam.aggregation, adam.optimiser = how, how.entry.optimiser(how)
     found = moved(adam)
     for name, mean in literal_mean(UPLOADS, EVERYONE, np.ones(CLIENTS), None).items():
         mean = np.asarray(mean)
@@ -526,14 +488,6 @@ def test_rows_that_nobody_touched_have_noise_of_the_same_deviation() -> None:
     assert made.plan.std_on_mean is not None
     assert float(untouched.std()) == pytest.approx(made.plan.std_on_mean, rel=0.05)
     assert abs(float(untouched.mean())) < 5 * float(untouched.std()) / np.sqrt(len(untouched))
-
-
-def test_the_seed_without_the_key_draws_other_noise() -> None:
-    still = Sent(np.zeros(CLIENTS), np.zeros(CLIENTS))
-    mine, other = (federation(still, mechanism="gaussian", clip=1.0, sigma=1.0) for _ in range(2))
-    other.noise = SimulatedNoise(NoiseKey.new(), 0)
-    first, second = moved(mine, 3), moved(other, 3)
-    assert all(not bool((first[name] == second[name]).all()) for name in first)
 
 
 def test_a_real_round_does_not_depend_on_shards_beyond_rounding_and_repeats_to_the_bit() -> None:

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from cloud.rule import AggregationSettings
 from edge.sampling import Sampler
 from edgefr.engine.executors import debug
 from edgefr.engine.federation import Federation
@@ -23,11 +22,10 @@ from edgefr.experiment.experiment import load_experiment
 from edgefr.simulation.bundle_checks import check_shippable
 from export.program import LocalProgram
 from privacy.errors import InputError
-from privacy.plan import plan
-from privacy.settings import PrivacySettings
 from tests.closeness import assert_same
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, interactions, program, work
 from tests.engine.test_scoring import literal
+from tests.federations import federation as made_federation
 from tests.mostly_slow import mostly_slow
 
 USERS, ROWS = 6, 5
@@ -72,17 +70,8 @@ def test_own_tables_are_those_of_whole_tables_per_client(rounds: list[tuple[set[
 
 
 def federation(local: LocalProgram, **options: object) -> Federation:
-    return Federation(
-        local,
-        clients=CLIENTS,
-        seed=3,
-        shard_size=5,
-        aggregation=AggregationSettings(rule="graph" if local.name == "gpfedrec" else "mean"),
-        plan=plan(PrivacySettings(clip=None if pulls_of(local) else 0.05), 3, CLIENTS, CLIENTS),
-        device=torch.device("cpu"),
-        keeps=True,
-        **options,  # type: ignore[arg-type]
-    )
+    rule, clip = "graph" if local.name == "gpfedrec" else "mean", None if pulls_of(local) else 0.05
+    return made_federation(local, CLIENTS, {"rule": rule}, {"clip": clip}, shard_size=5, keeps=True, **options)
 
 
 def with_tables() -> list[str]:

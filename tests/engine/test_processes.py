@@ -22,7 +22,6 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr.engine.aggregate import ReleaseTerms
@@ -40,22 +39,24 @@ from edgefr.methods.transfr.parts import HEADS
 from export.batches import One
 from export.program import LocalProgram, Phase, Tensors
 from privacy.errors import InputError
-from privacy.plan import plan
-from privacy.settings import PrivacySettings
 from tests.cli.commands import hear_interrupts
 from tests.contract import sessions
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, program, work
 from tests.contract.test_executors import Remembered
+from tests.federations import federation as made_federation
 from tests.mostly_slow import mostly_slow
 from tests.noises import KEY
 
 EVERYONE = np.arange(CLIENTS)
 PLAIN = ReleaseTerms(None, "l2", False, False)
-COUNTS = (1, 2, 4)
+COUNTS = (1, 3)
 
 
 class Pool:
-    """One backend whose number of workers changes: starting a process takes a second or more, so few are started."""
+    """One backend whose number of workers changes: starting a process takes seconds, so few are started.
+
+    `spare` gives one of them to a test that ends it.
+    """
 
     def __init__(self) -> None:
         self.backend = Workers(max(COUNTS))
@@ -63,18 +64,27 @@ class Pool:
 
     def of(self, count: int) -> Workers:
         """The backend with `count` workers, none of which has been told anything."""
-        if not self.all:
+        if len(self.all) < count:
+            self.backend.count, self.backend.started[:] = max(COUNTS), self.all
             run(self.backend, program("fedmf"))
             self.all = list(self.backend.started)
         self.backend.count, self.backend.started[:], self.backend._setting = count, self.all[:count], None
         return self.backend
+
+    def spare(self) -> Workers:
+        """A backend of one worker, which is no longer the pool's: one that is there, or none yet."""
+        backend = Workers(1)
+        if self.all:
+            backend.started.append(self.all.pop())
+        return backend
 
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
     made = Pool()
     yield made
-    made.of(max(COUNTS)).close()
+    made.backend.started[:] = made.all
+    made.backend.close()
 
 
 def shards(size: int) -> list[np.ndarray]:
@@ -138,17 +148,8 @@ def rounds(case: str, backend: Backend | None) -> tuple[Federation, dict[str, to
     """Three rounds of a federation, the last with another block's sampler, and local training where there is any."""
     variant, aggregation, privacy = CASES[case]
     local = program(variant, local_epochs=1)
-    made = Federation(
-        local,
-        clients=CLIENTS,
-        seed=1,
-        shard_size=SIZES.get(case, 4),
-        aggregation=AggregationSettings.model_validate(aggregation),
-        plan=plan(PrivacySettings.model_validate(privacy), 3, CLIENTS, CLIENTS, aggregation.get("weights", "uniform")),
-        device=torch.device("cpu"),
-        backend=backend,
-        noise=SimulatedNoise(KEY, 1),
-    )
+    how: dict[str, Any] = {"seed": 1, "shard_size": SIZES.get(case, 4), "noise": SimulatedNoise(KEY, 1)}
+    made = made_federation(local, CLIENTS, aggregation, privacy, backend=backend, **how)
     if case == "replay":
         made.memory = Remembered()
         made.private["memory.labels"] = torch.from_numpy(np.random.default_rng(8).random((CLIENTS, ITEMS), np.float32))
@@ -158,7 +159,7 @@ def rounds(case: str, backend: Backend | None) -> tuple[Federation, dict[str, to
     return made, made.personalise(EVERYONE, first.sampler, first.context, made.private, 9)
 
 
-@pytest.mark.parametrize("case", mostly_slow(CASES, list(CASES)[:2]))
+@pytest.mark.parametrize("case", mostly_slow(CASES, ("fedmf", "dense layers and text", "projected")))
 def test_any_number_of_workers_gives_the_bits_of_one_process(
     case: str, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,16 +191,7 @@ def large(backend: Backend, items: int) -> torch.Tensor:
     local = FedMF(FedMFSettings(dim=16), items, 1)
     rng = np.random.default_rng(items)
     train = Ragged.from_lists([rng.choice(items, 60, replace=False).tolist() for _ in range(40)])
-    made = Federation(
-        local,
-        clients=40,
-        seed=1,
-        shard_size=1,
-        aggregation=AggregationSettings(),
-        plan=plan(PrivacySettings(), 3, 40, 40, "uniform"),
-        device=torch.device("cpu"),
-        backend=backend,
-    )
+    made = made_federation(local, 40, seed=1, shard_size=1, backend=backend)
     for number in range(1, 4):
         made.round(number, np.arange(40), Sampler(train, np.arange(items), items, 4, 32, 0), train)
     return made.shared["item"]
@@ -213,26 +205,6 @@ def test_large_sums_come_through_shared_memory_whose_segments_grow(pool: Pool) -
         assert kept
         assert len(kept) <= (processes.AHEAD + 1) * 2 * 2
         assert all(len(worker.reader.open) <= len(worker.told) for worker in backend.started)
-
-
-def test_a_killed_worker_leaves_no_large_sum() -> None:
-    backend = Workers(1)
-    large(backend, 1000)
-    running, (worker,) = pids(backend), backend.started
-    names = segments(backend)
-    made = [
-        SharedMemory(f"{shelf}.{1 + int(told.segment.rpartition('.')[2])}", create=True, size=9)
-        for shelf, told in worker.told.items()
-        if told is not None
-    ]  # as if it had died in between
-    assert made
-    os.kill(running[0], signal.SIGKILL)
-    with pytest.raises(RuntimeError, match="its round is lost"):
-        large(backend, 1000)
-    assert gone(running)
-    assert unlinked(names + [memory.name for memory in made])
-    for memory in made:
-        memory.close()
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------
@@ -254,12 +226,13 @@ def run(backend: Backend, local: LocalProgram, size: int = 3, **changes: Any) ->
     return list(backend.releases(replace(work(local), **changes), PLAIN, local.init_shared(0), private, shards(size)))
 
 
-def test_a_fault_comes_back_and_a_caller_may_stop_midway() -> None:
+def test_a_fault_comes_back_and_a_caller_may_stop_midway(pool: Pool) -> None:
     """Either way nothing is left, and the next round has a new worker."""
-    backend, local = Workers(1), program("fedmf")
+    backend, local = pool.spare(), program("fedmf")
     with pytest.raises(RuntimeError, match=r"(?s)failed in round 2, block .*ZeroDivisionError: nothing to share"):
         run(backend, Faulty(ZeroDivisionError("nothing to share")))
     assert not backend.started
+    backend = pool.spare()
     with pytest.raises(InputError, match=r"^use another file$"):
         run(backend, Faulty(InputError("use another file")))
     private = local.init_private(0, torch.from_numpy(EVERYONE))
@@ -272,26 +245,35 @@ def test_a_fault_comes_back_and_a_caller_may_stop_midway() -> None:
     assert unlinked(names)
 
 
-def test_a_killed_worker_is_an_error_and_leaves_nothing() -> None:
-    backend, local = Workers(1), program("fedmf")
+def test_a_killed_worker_is_an_error_and_leaves_nothing(pool: Pool) -> None:
+    """Nor large sums, those among them that it made and did not tell of."""
+    backend, local = pool.spare(), program("fedmf")
+    large(backend, 1000)
     run(backend, local)
-    running, names = pids(backend), segments(backend)
-    assert len(names) == 2
+    running, (worker,), names = pids(backend), backend.started, segments(backend)
+    assert len(names) > 2
+    made = [
+        SharedMemory(f"{shelf}.{1 + int(told.segment.rpartition('.')[2])}", create=True, size=9)
+        for shelf, told in worker.told.items()
+        if told is not None
+    ]  # as if it had died in between
+    assert made
     os.kill(running[0], signal.SIGKILL)
-    with pytest.raises(RuntimeError, match=r"worker 0 of executor processes ended by signal 9 .*its round is lost"):
+    with pytest.raises(RuntimeError, match=r"worker \d of executor processes ended by signal 9 .*its round is lost"):
         run(backend, local)
     assert gone(running)
-    assert unlinked(names)
+    assert unlinked(names + [memory.name for memory in made])
+    for memory in made:
+        memory.close()
 
 
 SCRIPT = textwrap.dedent("""
-    import sys
-    import numpy as np, torch
-    from edgefr.engine.backends.processes import Workers
-    from tests.engine.test_processes import EVERYONE, PLAIN, pids, segments, shards
-    from tests.contract.programs import program, work
+    if __name__ == "__main__":  # a worker imports this file, too
+        import torch
+        from edgefr.engine.backends.processes import Workers
+        from tests.engine.test_processes import EVERYONE, PLAIN, pids, segments, shards
+        from tests.contract.programs import program, work
 
-    if __name__ == "__main__":
         backend, local = Workers(1), program("fedmf", local_epochs=200)
         private = local.init_private(0, torch.from_numpy(EVERYONE))
         for number in range(10**6):

@@ -13,16 +13,14 @@ from scipy import stats
 
 from cloud.fusion import KnowledgeSettings
 from cloud.prototypes import KnowledgeBase
-from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
 from edgefr.engine.executors import inline
 from edgefr.engine.federation import Federation
 from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.transfer import Transfer
-from privacy.plan import plan
 from privacy.prototypes import Prototypes
-from privacy.settings import PrivacySettings
 from tests.contract.sessions import CLIENTS, program, sampler
+from tests.federations import federation as made_federation
 from tests.noises import KEY
 
 EVERYONE = np.arange(CLIENTS)
@@ -43,24 +41,14 @@ class Spy(KnowledgeBase):
 
 
 def federation(order: str, interval: int = 1, seed: int = 7, **privacy: Any) -> tuple[Federation, Spy]:
-    made = program(ORDERS[order])
-    how = KnowledgeSettings(interval=interval)
-    asked = PrivacySettings.model_validate({"trust": "local", "clip": CLIP, **privacy})
-    resolved = plan(asked, 4, CLIENTS, CLIENTS, prototypes=Prototypes(made.settings.reply, -(-4 // interval)))
-    found = Federation(
-        made,
-        clients=CLIENTS,
-        seed=seed,
-        shard_size=4,
-        aggregation=AggregationSettings(),
-        plan=resolved,
-        device=torch.device("cpu"),
-        executor=inline.run,
-        noise=SimulatedNoise(KEY, seed),
-    )
-    base = Spy(made.settings.reply, how)
-    assert resolved.prototypes is not None
-    found.transfer = Transfer(base, order, resolved.prototypes, seed, KEY)  # type: ignore[arg-type]
+    made, how = program(ORDERS[order]), KnowledgeSettings(interval=interval)
+    asked = {"trust": "local", "clip": CLIP, **privacy}
+    sent = Prototypes(made.settings.reply, -(-4 // interval))
+    more: dict[str, Any] = {"prototypes": sent, "seed": seed, "noise": SimulatedNoise(KEY, seed)}
+    found = made_federation(made, CLIENTS, privacy=asked, rounds=4, executor=inline.run, **more)
+    base, terms = Spy(made.settings.reply, how), found.plan.prototypes
+    assert terms is not None
+    found.transfer = Transfer(base, order, terms, seed, KEY)  # type: ignore[arg-type]
     return found, base
 
 

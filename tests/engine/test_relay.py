@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,18 +13,16 @@ from hypothesis import strategies as st
 from edgefr.engine.executors import inline
 from edgefr.engine.federation import Federation
 from edgefr.engine.transfer import Relay, senders
-from edgefr.experiment.experiment import Experiment, load_experiment
-from edgefr.fleet import load_fleet
+from edgefr.experiment.experiment import load_experiment
 from edgefr.methods.fedcar.program import MESSAGE
 from edgefr.methods.fedcar.settings import messages
-from edgefr.simulation.loop import Training
 from edgefr.simulation.participation import Participation
-from edgefr.simulation.prepare import prepare
 from privacy.errors import InputError
 from privacy.noise_key import NoiseKey
 from privacy.plan import plan
 from privacy.prototypes import RELAYED, Prototypes
 from tests.contract.programs import CLIENTS, program, work
+from tests.federations import begun
 
 KEY, SECRET = NoiseKey(b"k" * 16), NoiseKey(b"s" * 16)
 CLIENT_NUMBERS = np.array([3, 0, 7, 19, 12])
@@ -128,7 +128,8 @@ def test_every_client_of_a_round_is_charged_for_update_and_message() -> None:
     assert federation.events(1) == (resolved.event, resolved.prototypes.event)
 
 
-def test_a_round_relays_what_trained_encoders_are() -> None:
+def relaying() -> tuple[Any, Federation, Any]:
+    """A program whose trained encoders are relayed without noise, its federation, and everybody's work."""
     local = program("fedcar")
     made = load_experiment(overrides=["method=fedcar", "model.negative_noise=0"])
     how = {"aggregation": made.aggregation, "device": torch.device("cpu"), "executor": inline.run}
@@ -136,6 +137,11 @@ def test_a_round_relays_what_trained_encoders_are() -> None:
     federation = Federation(local, clients=CLIENTS, seed=3, shard_size=2, plan=plain, **how)
     federation.transfer = Relay(MESSAGE, messages(made.settings, made), 3, KEY)  # type: ignore[arg-type]
     todo = work(local)
+    return local, federation, todo
+
+
+def test_a_round_relays_what_trained_encoders_are() -> None:
+    local, federation, todo = relaying()
     federation.round(2, CLIENT_NUMBERS, todo.sampler, todo.context)
     before = local.encoder.joined({name: federation.private[f"previous.{name}"] for name in local.encoder.shapes})
     mine, heard = (
@@ -150,13 +156,7 @@ def test_a_round_relays_what_trained_encoders_are() -> None:
 
 def test_a_diverged_client_sends_nothing_and_has_what_it_had() -> None:
     """Else its message would make others diverge, and what it keeps would leave it diverged for ever."""
-    local, sick = program("fedcar"), int(CLIENT_NUMBERS[0])
-    made = load_experiment(overrides=["method=fedcar", "model.negative_noise=0"])
-    how = {"aggregation": made.aggregation, "device": torch.device("cpu"), "executor": inline.run}
-    plain = plan(made.privacy, 7, 3, CLIENTS, prototypes=made.prototypes)
-    federation = Federation(local, clients=CLIENTS, seed=3, shard_size=2, plan=plain, **how)
-    federation.transfer = Relay(MESSAGE, messages(made.settings, made), 3, KEY)  # type: ignore[arg-type]
-    todo = work(local)
+    (_, federation, todo), sick = relaying(), int(CLIENT_NUMBERS[0])
     federation.private["scorer.weight"][sick] *= 1e15
     before = {name: value[sick].clone() for name, value in federation.private.items()}
     federation.round(2, CLIENT_NUMBERS, todo.sampler, todo.context)
@@ -210,12 +210,6 @@ def test_messages_travel_both_ways_in_the_fleets_cost(case: str) -> None:
         assert found.message_bytes == 4 * up
 
 
-def begun(made: Experiment) -> Training:
-    prepared = prepare(made, None, "cpu")
-    devices, device = load_fleet("devices.yaml"), torch.device("cpu")
-    return Training.start(made, prepared, devices, device, lambda events: None)
-
-
 def test_what_has_no_place_beside_messages_is_refused() -> None:
     with pytest.raises(InputError, match=r"set model\.negative=none"):
         load_experiment(overrides=["method=fedcar", "privacy.mechanism=gaussian", "privacy.clip=1", "privacy.sigma=1"])
@@ -240,11 +234,6 @@ def test_every_message_goes_to_exactly_one_other_client(draws: list[int]) -> Non
     assert (whose != np.arange(len(draws))).all()  # nobody's own
 
 
-def test_a_cohort_of_one_gets_nothing() -> None:
-    assert senders(np.array([5], np.uint64)).tolist() == []
-    assert senders(np.empty(0, np.uint64)).tolist() == []
-
-
 def test_pairs_follow_the_draws_alone() -> None:
     draws = np.random.default_rng(0).integers(0, 2**63, 30).astype(np.uint64)
     order = np.random.default_rng(1).permutation(30)
@@ -252,7 +241,8 @@ def test_pairs_follow_the_draws_alone() -> None:
     assert (order[shuffled] == whose[order]).all()
 
 
-def test_a_cohort_of_one_keeps_what_it_had() -> None:
+def test_a_cohort_of_one_gets_nothing() -> None:
+    assert [senders(np.array(draws, np.uint64)).tolist() for draws in ([5], [])] == [[], []]
     assert not relayed(sent(np.array([3])), clients=np.array([3])).any()
 
 

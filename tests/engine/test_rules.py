@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from cloud.rule import AggregationSettings
 from cloud.rules.temporal_mean import temporal_mean
 from edge.ragged import Ragged
 from edge.sampling import Sampler
@@ -20,9 +20,8 @@ from edgefr.methods.fedmf.settings import FedMFSettings
 from export.program import Tensors
 from privacy import keyed
 from privacy.errors import InputError
-from privacy.plan import plan
-from privacy.settings import PrivacySettings
 from tests.closeness import assert_same
+from tests.federations import federation as made_federation
 
 CLIENTS, ITEMS, TASTES, ROUNDS = 120, 60, 4, 30
 EVERYONE = np.arange(CLIENTS)
@@ -71,18 +70,11 @@ class Attacked:
         return Updates(updates.dense, rows, updates.private)
 
 
-def federation(attack: str | None, privacy: PrivacySettings | None = None, **aggregation: object) -> Federation:
+def federation(attack: str | None, privacy: dict[str, Any] | None = None, **aggregation: object) -> Federation:
     settings = FedMFSettings(dim=8, lr=2.0, item_lr=100.0, init_scale=0.1)
-    return Federation(
-        FedMF(settings, ITEMS, 1),
-        clients=CLIENTS,
-        seed=3,
-        executor=inline.run if attack is None else Attacked(attack),
-        shard_size=50,
-        aggregation=AggregationSettings.model_validate(aggregation),
-        plan=plan(privacy or PrivacySettings(), ROUNDS, CLIENTS, CLIENTS),
-        device=torch.device("cpu"),
-    )
+    executor = inline.run if attack is None else Attacked(attack)
+    how: dict[str, Any] = {"rounds": ROUNDS, "executor": executor, "shard_size": 50}
+    return made_federation(FedMF(settings, ITEMS, 1), CLIENTS, aggregation, privacy, **how)
 
 
 def trained(made: Federation, rounds: int = ROUNDS, cohort: np.ndarray = EVERYONE) -> Federation:
@@ -128,10 +120,10 @@ def test_robust_rules_end_near_the_clean_run(rule: str) -> None:
 def test_a_fixed_norm_bound_is_a_clip_and_equals_the_rule_on_whole_uploads() -> None:
     made = federation(None, rule="norm-bounded", norm_bound=0.5)
     assert not made.terms.each
-    other = federation(None, PrivacySettings(clip=1e5, norm="l1"), rule="norm-bounded", norm_bound=0.5)
+    other = federation(None, {"clip": 1e5, "norm": "l1"}, rule="norm-bounded", norm_bound=0.5)
     assert other.terms.each  # an L1 clip and an L2 bound do not make one clip
     for clip, kept in ((0.3, 0.3), (0.9, 0.5)):  # the shorter of two L2 bounds holds
-        both = federation(None, PrivacySettings(clip=clip), rule="norm-bounded", norm_bound=0.5)
+        both = federation(None, {"clip": clip}, rule="norm-bounded", norm_bound=0.5)
         assert (both.terms.clip, both.terms.norm) == (kept, "l2")
     for one in (made, other):
         trained(one, 2)
@@ -141,7 +133,7 @@ def test_a_fixed_norm_bound_is_a_clip_and_equals_the_rule_on_whole_uploads() -> 
 
 @pytest.mark.parametrize("rule", ["median", "krum", "norm-bounded"])
 def test_noise_needs_a_sum(rule: str) -> None:
-    noisy = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=1.0)
+    noisy = {"mechanism": "gaussian", "clip": 1.0, "sigma": 1.0}
     with pytest.raises(InputError, match=f"which rule {rule} is not; use mean"):
         federation(None, noisy, rule=rule)
     federation(None, noisy, rule="temporal-mean")

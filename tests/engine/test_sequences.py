@@ -12,7 +12,6 @@ from torch import Tensor
 
 from cloud.fusion import KnowledgeSettings
 from cloud.prototypes import KnowledgeBase
-from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
 from edge.sessions import SessionSampler, Windows
 from edgefr.engine.backends.backend import Backend, InProcess
@@ -23,11 +22,10 @@ from edgefr.engine.federation import Federation
 from edgefr.engine.transfer import Transfer
 from edgefr.engine.work import Updates
 from export.batches import One, Window
-from privacy.plan import plan
 from privacy.prototypes import Prototypes
-from privacy.settings import PrivacySettings
 from tests.closeness import after_training, assert_same
 from tests.contract.sessions import CLIENTS, ITEMS, LENGTH, NEGATIVES, SMALL, private_of, program, sampler, work
+from tests.federations import federation as made_federation
 
 CPU, EVERYONE = torch.device("cpu"), np.arange(CLIENTS)
 FAR = 3 * SMALL["lr"]
@@ -121,16 +119,7 @@ def test_scores_depend_on_no_other_user_and_on_no_padding(variant: str) -> None:
 def rounds(backend: Backend, variant: str) -> Federation:
     """Two rounds with a knowledge base in shards of four."""
     local = program(variant)
-    f = Federation(
-        local,
-        clients=CLIENTS,
-        seed=3,
-        shard_size=4,
-        aggregation=AggregationSettings(weights="size"),
-        plan=plan(PrivacySettings(), 2, CLIENTS, CLIENTS),
-        device=CPU,
-        backend=backend,
-    )
+    f = made_federation(local, CLIENTS, {"weights": "size"}, rounds=2, backend=backend)
     if local.settings.reply:
         base = KnowledgeBase(local.settings.reply, KnowledgeSettings(top_k=2))
         f.transfer = Transfer(base, local.publishes, Prototypes(base.width, 2, received_noise=0.1), 3)  # type: ignore[arg-type]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -14,22 +14,16 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from cloud.rule import AggregationSettings
-from edge.ragged import Ragged
 from edgefr.engine.backends.backend import Backend, InProcess
 from edgefr.engine.backends.processes import Workers
 from edgefr.engine.cohort import Group
 from edgefr.engine.executors import debug, inline
 from edgefr.engine.federation import Federation
 from edgefr.engine.footprint import round_work
-from edgefr.engine.scoring import ModelScorer
-from edgefr.engine.tables import PrivateRows, tables_of, tensors_of
-from edgefr.simulation.runs import checkpoint
-from export.batches import One
-from privacy.plan import plan
-from privacy.settings import PrivacySettings
+from edgefr.engine.tables import PrivateRows, tensors_of
 from tests.closeness import assert_same
 from tests.contract.programs import CLIENTS, ITEMS, interactions, program, work
+from tests.federations import federation as made_federation
 
 EVERYONE = np.arange(CLIENTS)
 WRITES = st.lists(st.dictionaries(st.tuples(st.integers(0, 6), st.integers(0, 4)), st.integers(-9, 9), max_size=9))
@@ -57,16 +51,7 @@ def test_rows_are_what_was_written_last_and_zeros_elsewhere(writes: list[dict[tu
 
 
 def federation(backend: Backend, variant: str = "fedrap", rule: str = "mean") -> Federation:
-    return Federation(
-        program(variant),
-        clients=CLIENTS,
-        seed=3,
-        shard_size=6,
-        aggregation=AggregationSettings.model_validate({"rule": rule}),
-        plan=plan(PrivacySettings(), 5, CLIENTS, CLIENTS, "uniform"),
-        device=torch.device("cpu"),
-        backend=backend,
-    )
+    return made_federation(program(variant), CLIENTS, {"rule": rule}, rounds=5, shard_size=6, backend=backend)
 
 
 def rounds(made: Federation, *numbers: int) -> Federation:
@@ -97,64 +82,23 @@ def test_rounds_keep_rows_of_those_who_took_part_alone() -> None:
 KINDS = [("fedrap", "mean"), ("gpfedrec", "graph")]
 
 
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    made = Workers(2)
+    yield made
+    made.close()
+
+
 @pytest.mark.parametrize(("variant", "rule"), KINDS)
-def test_workers_and_the_loop_keep_the_same_rows(variant: str, rule: str) -> None:
+def test_workers_and_the_loop_keep_the_same_rows(variant: str, rule: str, workers: Workers) -> None:
     alone = rounds(federation(InProcess(inline.run), variant, rule), 1, 2, 3)
-    backend = Workers(2)
-    try:
-        same(alone, rounds(federation(backend, variant, rule), 1, 2, 3))
-    finally:
-        backend.close()
+    same(alone, rounds(federation(workers, variant, rule), 1, 2, 3))
     slow = rounds(federation(InProcess(debug.run), variant, rule), 1, 2, 3)
     for name, value in alone.shared.items():
         assert_same(value, slow.shared[name], name=name)
     for name, table in alone.tables.items():
         found, expected = (held.rows(*pairs(CLIENTS, ITEMS)) for held in (table, slow.tables[name]))
         assert_same(found, expected, name=name)
-
-
-@pytest.mark.parametrize(("variant", "rule"), KINDS)
-def test_a_federation_goes_on_from_its_checkpoint(variant: str, rule: str, tmp_path: Path) -> None:
-    whole, first, second = (federation(InProcess(inline.run), variant, rule) for _ in range(3))
-    rounds(whole, 1, 2, 3)
-    rounds(first, 1, 2)
-    checkpoint.write(tmp_path, 2, first.state(), "this")
-    kept = checkpoint.newest(tmp_path, "this", warn=print)
-    assert kept is not None
-    second.restore(kept.state)
-    same(whole, rounds(second, 3))
-
-
-@pytest.mark.parametrize("block", [1 << 24, 100])
-def test_scores_read_the_users_own_rows(block: int) -> None:
-    made = rounds(federation(InProcess(inline.run)), 1, 2)
-    own, pool, users = cast(PrivateRows, made.tables["personal"]), np.arange(0, ITEMS, 2), np.array([5, 0, 17])
-    context, cpu = Ragged.empty(CLIENTS), torch.device("cpu")
-    score = ModelScorer(
-        made.program,
-        made.shared,
-        made.private,
-        context,
-        pool,
-        ITEMS,
-        cpu,
-        block,
-        tables=tables_of(made.program, tensors_of(made.tables)),
-    )
-    candidates = np.random.default_rng(0).integers(0, ITEMS, (3, 7))
-    for asked in (None, candidates):
-        found = score(users, asked)
-        for slot, user in enumerate(users):
-            items = torch.from_numpy(pool if asked is None else asked[slot])
-            tensors = {**made.shared, **{n: v[user] for n, v in made.private.items()}}
-            tensors["personal"] = own.rows(np.full(ITEMS, user), np.arange(ITEMS))
-            batch = One(items, items, items, items)
-            vectors = made.program.vectors(tensors, batch)
-            expected = made.program.score(tensors, batch, vectors, made.program.user(tensors, batch, None, vectors))
-            assert_same(found[slot], expected)
-    empty = {"personal": PrivateRows(own.items, own.width)}
-    plain = ModelScorer(made.program, made.shared, made.private, context, pool, ITEMS, cpu, tables=empty)
-    assert np.abs(plain(users, None) - score(users, None)).max() > 1e-3
 
 
 def literal_graph(before: torch.Tensor, whole: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,18 +10,16 @@ import torch
 
 from cloud.fusion import KnowledgeSettings
 from cloud.prototypes import KnowledgeBase
-from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
 from edgefr.engine.executors.sessions import published
 from edgefr.engine.federation import Federation
 from edgefr.engine.transfer import REPLY, Transfer
 from edgefr.engine.work import LocalWork
 from privacy import keyed
-from privacy.plan import plan
 from privacy.prototypes import Prototypes
-from privacy.settings import PrivacySettings
 from tests.closeness import assert_all_same, assert_same
 from tests.contract.sessions import CLIENTS, SMALL, program, sampler
+from tests.federations import federation as made_federation
 
 CPU, EVERYONE, WIDTH = torch.device("cpu"), np.arange(CLIENTS), 6
 
@@ -139,15 +137,7 @@ def test_rounds_between_transfers_send_nothing_and_keep_the_answer(interval: int
 def federation(variant: str, order: str, **options: Any) -> Federation:
     """A server with the knowledge base, and its clients; three shards."""
     local = program(variant)
-    made = Federation(
-        local,
-        clients=CLIENTS,
-        seed=3,
-        shard_size=4,
-        aggregation=AggregationSettings(),
-        plan=plan(PrivacySettings(), 2, CLIENTS, CLIENTS),
-        device=CPU,
-    )
+    made = made_federation(local, CLIENTS, rounds=2)
     made.transfer = transfer(order, width=local.settings.reply, **options)
     return made
 

@@ -247,6 +247,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     place = tmp_path_factory.mktemp("async")
     (place / "async.yaml").write_text(ASYNC_RUN)
     arguments = ["--experiment", str(place / "async.yaml"), "--no-bundles", "--checkpoint-every", "1"]
+    arguments += ["--devices", str(runs.write_fleet(place / "devices.yaml"))]
     job = {"name": "async", "arguments": arguments, "moments": 4, "timed": 1, "each_kind": False}
     done = subprocess.run(
         [sys.executable, "-m", "tests.durable.driver", str(place / "jobs")],

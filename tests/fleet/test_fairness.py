@@ -15,7 +15,7 @@ from edgefr.experiment.experiment import load_experiment
 from edgefr.report.fairness import fairness_table, over_runs
 from edgefr.report.small_groups import FEWEST, tellable
 from edgefr.simulation.prepare import prepare
-from edgefr.simulation.summary.fairness import with_fairness
+from edgefr.simulation.summary.summary import with_fairness
 from tests.durable.test_state import begun
 
 USERS = 32

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cloud.fusion import KnowledgeSettings
 from cloud.prototypes import KnowledgeBase
-from cloud.rule import RULES, AggregationSettings
+from cloud.rule import RULES
 from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr.engine.executors import inline
@@ -26,11 +26,10 @@ from edgefr.experiment.continual import ContinualSettings
 from edgefr.methods.f3crec.memory import ReplayMemory
 from edgefr.methods.testing import cases
 from export.program import LocalProgram, SessionProgram
-from privacy.plan import plan
 from privacy.prototypes import Prototypes
-from privacy.settings import PrivacySettings
 from tests.closeness import after_training, assert_all_same, assert_same
 from tests.contract import programs, sessions
+from tests.federations import federation as made_federation
 from tests.mostly_slow import mostly_slow
 from tests.noises import KEY
 
@@ -119,18 +118,8 @@ def federation(local: LocalProgram, device: torch.device, rule: str | None = Non
     """A federation whose rule is the program's own, or this one; `keeps`, and settings of privacy."""
     keeps = options.pop("keeps", False)
     aggregation = {"rule": rule or RULE_OF.get(local.name, "mean"), **options.pop("aggregation", {})}
-    privacy = PrivacySettings.model_validate(options)
-    return Federation(
-        local,
-        clients=programs.CLIENTS,
-        seed=3,
-        shard_size=5,
-        aggregation=AggregationSettings.model_validate(aggregation),
-        plan=plan(privacy, 3, programs.CLIENTS, programs.CLIENTS),
-        device=device,
-        noise=SimulatedNoise(KEY, 3),
-        keeps=keeps,
-    )
+    how: dict[str, Any] = {"shard_size": 5, "device": device, "noise": SimulatedNoise(KEY, 3), "keeps": keeps}
+    return made_federation(local, programs.CLIENTS, aggregation, options, **how)
 
 
 def after(made: Federation, rounds: int = 2) -> Federation:
@@ -154,16 +143,8 @@ def of_sessions(variant: str, order: Order, device: torch.device, moved: int | N
     """
     local = sessions.program(variant, local_epochs=1)
     sent = Prototypes(local.settings.reply, 2)
-    made = Federation(
-        local,
-        clients=sessions.CLIENTS,
-        seed=3,
-        shard_size=4,
-        aggregation=AggregationSettings(),
-        plan=plan(PrivacySettings(clip=0.5), 2, sessions.CLIENTS, sessions.CLIENTS, prototypes=sent),
-        device=device,
-        noise=SimulatedNoise(KEY, 3),
-    )
+    how: dict[str, Any] = {"rounds": 2, "device": device, "noise": SimulatedNoise(KEY, 3), "prototypes": sent}
+    made = made_federation(local, sessions.CLIENTS, privacy={"clip": 0.5}, **how)
     if moved is not None:
         generator = torch.Generator().manual_seed(moved)
         for value in made.shared.values():

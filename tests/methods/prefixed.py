@@ -8,9 +8,8 @@ from torch import Tensor
 
 from edgefr.experiment.method import METHODS
 from edgefr.methods.prefixes import PrefixProgram, prefixes
-from export.batches import One, Window
+from export.batches import Window
 from export.given import Given
-from tests.closeness import assert_same
 
 DIM, LENGTH, ITEMS = 6, 5, 12
 SESSIONS = ([3, 7, 3, 3, 9], [4, 8, 4, 8, 5], [2, 2], [11])
@@ -52,16 +51,3 @@ def scores(local: PrefixProgram, tensors: dict[str, Tensor], session: list[int],
     found = local.match(intents, torch.nn.functional.normalize(tensors["item"], dim=-1))
     assert found.isfinite().all(), "padding too"
     return found[LENGTH - len(session) :]
-
-
-@torch.no_grad()
-def assert_recommends_as_last_prefix(local: PrefixProgram, shape: tuple[int, ...]) -> None:
-    """Scores of a recommendation, by a user of this shape, are those after the last prefix of a round's window."""
-    tensors = drawn(local, 2)
-    everything = torch.arange(ITEMS)
-    for session in SESSIONS:
-        batch = One(everything, everything, everything, everything, history=window(session))
-        vectors = local.vectors(tensors, batch)
-        user = local.user(tensors, batch, None, vectors)
-        assert user.shape == shape
-        assert_same(local.score(tensors, batch, vectors, user), scores(local, tensors, session)[-1])

@@ -18,14 +18,13 @@ from edgefr.data.protocol import PROTOCOLS
 from edgefr.engine.model import Model
 from edgefr.experiment.experiment import load_experiment
 from edgefr.experiment.method import METHODS
-from edgefr.fleet import load_fleet
 from edgefr.methods.central.references import pooled_target
 from edgefr.simulation.loop import Training
-from edgefr.simulation.prepare import prepare
 from edgefr.simulation.runs.run import Run
 from edgefr.simulation.stages.stage import Position
 from privacy.errors import InputError
 from tests.cli.commands import edgefr as command
+from tests.federations import begun as begun_run
 
 SMALL = ("data_options={users: 60, items: 160, interactions: 12}", "protocol.negatives=20")
 HOW = {
@@ -52,10 +51,7 @@ def asked(name: str, *overrides: str) -> Any:
 
 
 def begun(name: str, *overrides: str, prepared: Prepared | None = None) -> Training:
-    chosen = asked(name, *overrides)
-    prepared = prepare(chosen, None, "cpu") if prepared is None else prepared
-    device = torch.device("cpu")
-    return Training.start(chosen, prepared, load_fleet("devices.yaml"), device, lambda events: None)
+    return begun_run(asked(name, *overrides), prepared)
 
 
 def test_the_table_names_all_that_are_central() -> None:

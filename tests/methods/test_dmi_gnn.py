@@ -14,9 +14,7 @@ from edgefr.methods.prefixes import prefixes
 from tests.closeness import assert_same
 from tests.methods.prefixed import (
     DIM,
-    LENGTH,
     SESSIONS,
-    assert_recommends_as_last_prefix,
     drawn,
     program,
     scores,
@@ -51,10 +49,6 @@ def test_every_prefix_is_encoded_as_if_it_were_the_session(session: list[int], i
     found = scores(local, tensors, session)
     for n in range(1, len(session) + 1):
         assert_same(found[n - 1], literally(tensors, session[:n], interests)[0])
-
-
-def test_a_recommendation_is_the_last_prefixs() -> None:
-    assert_recommends_as_last_prefix(program("dmi-gnn"), (3, DIM + LENGTH))
 
 
 @torch.no_grad()

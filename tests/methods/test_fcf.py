@@ -8,22 +8,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud.rule import AggregationSettings
 from edge.sampling import Sampler, Selection
 from edgefr.engine.executors import debug, inline
 from edgefr.engine.federation import Federation
 from edgefr.engine.footprint import round_work
 from edgefr.experiment.experiment import load_experiment
-from edgefr.fleet import load_fleet
 from edgefr.methods.fcf.program import FCF, solved
 from edgefr.methods.fcf.settings import FCFSettings
-from edgefr.simulation.loop import Training
-from edgefr.simulation.prepare import prepare
 from privacy.errors import InputError
-from privacy.plan import plan
-from privacy.settings import PrivacySettings
 from tests.closeness import assert_same
 from tests.contract.programs import CLIENTS, ITEMS, work
+from tests.federations import begun as begun_run
+from tests.federations import federation as made_federation
 
 ALPHA, RIDGE, ITEM_RIDGE, DIM = 3.0, 2.0, 0.05, 6
 HOW = {"dim": DIM, "alpha": ALPHA, "ridge": RIDGE, "init_scale": 0.4}
@@ -75,15 +71,7 @@ def test_a_client_solves_for_itself_and_sends_its_gradient_over_the_whole_catalo
 
 
 def federation(local: FCF, **settings: float) -> Federation:
-    return Federation(
-        local,
-        clients=CLIENTS,
-        seed=3,
-        shard_size=4,
-        aggregation=AggregationSettings.model_validate({"rule": "gram", **settings}),
-        plan=plan(PrivacySettings(), 3, CLIENTS, CLIENTS),
-        device=torch.device("cpu"),
-    )
+    return made_federation(local, CLIENTS, {"rule": "gram", **settings})
 
 
 class Adam:
@@ -154,9 +142,7 @@ def test_its_simulated_work_is_one_pass_over_what_a_client_has() -> None:
 def test_what_recommends_is_solved_for_the_last_table_by_all_who_ask() -> None:
     some = ("data_options={users: 50, items: 150, interactions: 12}", "protocol.negatives=20", "clients_per_round=0.2")
     model = tuple(f"model.{name}={value}" for name, value in HOW.items())
-    chosen = load_experiment(overrides=["method=fcf", "rounds=2", *some, *model])
-    prepared = prepare(chosen, None, "cpu")
-    run = Training.start(chosen, prepared, load_fleet("devices.yaml"), torch.device("cpu"), lambda events: None)
+    run = begun_run(load_experiment(overrides=["method=fcf", "rounds=2", *some, *model]))
     run.learn()
     f, task = run.federation, run.stage.task
     users, table = run.together().private["user"].numpy(), f.shared["item"].double().numpy()

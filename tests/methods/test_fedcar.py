@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -16,18 +14,15 @@ from edgefr.engine.aggregate import restricted
 from edgefr.engine.executors import debug, inline
 from edgefr.engine.scoring import ModelScorer
 from edgefr.engine.work import LocalWork
-from edgefr.experiment.experiment import Experiment, load_experiment
-from edgefr.fleet import load_fleet
+from edgefr.experiment.experiment import load_experiment
 from edgefr.methods.fedcar.program import FedCAR
 from edgefr.methods.fedcar.settings import FedCARSettings
 from edgefr.simulation.bundle_checks import check_shippable
-from edgefr.simulation.loop import Training
-from edgefr.simulation.prepare import prepare
 from export.batches import One
 from export.learning import unlearnable
 from privacy.errors import InputError
+from tests.federations import begun
 
-ROOT = Path(__file__).parents[2]
 ITEMS, DIM, L = 40, 4, 3
 SHAPES = [
     {},
@@ -279,18 +274,13 @@ def test_a_held_out_item_is_asked_for_with_what_came_before_it() -> None:
     seen: dict[str, list[int]] = {}
     for method in ("fedcar", "fedmf"):
         asked = [f"method={method}", "data=demo", "rounds=1", "clients_per_round=4"]
-        sim = simulation(load_experiment(overrides=asked))
+        sim = begun(load_experiment(overrides=asked))
         local, (split,) = sim.schedule[-1], sim.prepared.splits.values()
         before, later = local._scorers(sim, sim.together(), split.train)
         user = int(split.users("test")[0])
         seen[method] = [scorer.context[user].tolist() for scorer in (before, later)]
         expected = split.train[user].tolist()
         assert seen[method] == [expected, expected + ([int(split.valid[user])] if method == "fedcar" else [])]
-
-
-def simulation(experiment: Experiment) -> Training:
-    prepared, fleet = prepare(experiment, None, "cpu"), load_fleet(ROOT / "devices.yaml")
-    return Training.start(experiment, prepared, fleet, torch.device("cpu"), lambda events: None)
 
 
 @pytest.mark.parametrize(

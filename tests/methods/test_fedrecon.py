@@ -11,14 +11,13 @@ from edgefr.engine.executors import debug, inline
 from edgefr.engine.footprint import round_work
 from edgefr.engine.work import LocalWork
 from edgefr.experiment.experiment import load_experiment
-from edgefr.fleet import load_fleet
 from edgefr.methods.fedrecon.program import FedRecon
 from edgefr.methods.fedrecon.settings import FedReconSettings
 from edgefr.simulation.loop import Training
-from edgefr.simulation.prepare import prepare
 from privacy.errors import InputError
 from tests.closeness import assert_same
 from tests.contract.programs import ITEMS, work
+from tests.federations import begun as begun_run
 
 HOW = {"dim": 6, "rebuild_lr": 0.7, "item_lr": 9.0, "init_scale": 0.4, "rebuild_epochs": 2, "support": 0.6}
 Array = np.ndarray
@@ -64,10 +63,7 @@ def test_a_round_rebuilds_on_the_support_set_and_learns_on_the_query_set(executo
 
 def begun(*overrides: str) -> Training:
     some = ("data_options={users: 50, items: 150, interactions: 12}", "protocol.negatives=20", "model.dim=4")
-    chosen = load_experiment(overrides=["method=fedrecon", "rounds=2", *some, *overrides])
-    prepared = prepare(chosen, None, "cpu")
-    device = torch.device("cpu")
-    return Training.start(chosen, prepared, load_fleet("devices.yaml"), device, lambda events: None)
+    return begun_run(load_experiment(overrides=["method=fedrecon", "rounds=2", *some, *overrides]))
 
 
 def test_what_recommends_is_rebuilt_from_everything_its_user_has() -> None:

@@ -16,6 +16,7 @@ from edgefr.simulation.loop import Training
 from edgefr.simulation.prepare import prepare
 from edgefr.simulation.stages.leave_one_out import Rounds, whole_sequences
 from privacy.errors import InputError
+from tests.federations import begun as begun_run
 
 USERS, ITEMS, EACH = 30, 24, 9
 
@@ -37,12 +38,10 @@ def experiment(*overrides: str) -> Experiment:
 
 
 def begun(*overrides: str) -> Training:
-    import torch
-
     chosen = experiment(*overrides).model_copy(update={"data": "data frame"})
     prepared = prepare(chosen, None, "cpu", given=ring())
     fleet = load_fleet(Path("devices.yaml"), {"fleet": {"availability": None, "dropout": 0.0, "battery": None}})
-    return Training.start(chosen, prepared, fleet, torch.device("cpu"), lambda events: None)
+    return begun_run(chosen, prepared, fleet)
 
 
 def test_a_round_is_about_the_newest_items_before_those_held_out() -> None:

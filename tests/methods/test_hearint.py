@@ -12,11 +12,13 @@ from torch.nn import functional as F
 
 from edgefr.methods.hearint.program import HearInt
 from edgefr.methods.prefixes import prefixes
+from export.batches import One
 from tests.closeness import assert_same
 from tests.methods.prefixed import (
     DIM,
+    ITEMS,
+    LENGTH,
     SESSIONS,
-    assert_recommends_as_last_prefix,
     drawn,
     program,
     scores,
@@ -98,8 +100,20 @@ def test_every_prefix_is_encoded_as_if_it_were_the_session(session: list[int], t
         assert_same(found[n - 1], table @ literally(tensors, session[:n], APART if training else None))
 
 
-def test_a_recommendation_is_the_last_prefixs() -> None:
-    assert_recommends_as_last_prefix(program("hearint"), (1, DIM))
+@pytest.mark.parametrize(
+    ("method", "shape"), [("hearint", (1, DIM)), ("miasrec", (LENGTH + 1, DIM + 1)), ("dmi-gnn", (3, DIM + LENGTH))]
+)
+@torch.no_grad()
+def test_a_recommendation_is_the_last_prefixs(method: str, shape: tuple[int, ...]) -> None:
+    """Scores of a recommendation, by a user of this shape, are those after the last prefix of a round's window."""
+    local, everything = program(method), torch.arange(ITEMS)
+    tensors = drawn(local, 2)
+    for session in SESSIONS:
+        batch = One(everything, everything, everything, everything, history=window(session))
+        vectors = local.vectors(tensors, batch)
+        user = local.user(tensors, batch, None, vectors)
+        assert user.shape == shape
+        assert_same(local.score(tensors, batch, vectors, user), scores(local, tensors, session)[-1])
 
 
 @torch.no_grad()

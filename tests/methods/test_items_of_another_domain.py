@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from edgefr.experiment.experiment import load_experiment
-from edgefr.fleet import load_fleet
-from edgefr.simulation.loop import Training
-from edgefr.simulation.prepare import prepare
+from tests.federations import begun
 
 ACROSS = (
     "data_options={users: 40, items: 120, interactions: 24}",
@@ -20,10 +17,7 @@ ACROSS = (
 
 @pytest.mark.parametrize("method", ["fcf", "fedmf", "fedcar"])
 def test_they_are_tied_before_and_after_rounds(method: str) -> None:
-    experiment = load_experiment(overrides=[f"method={method}", *ACROSS])
-    prepared = prepare(experiment, None, "cpu")
-    fleet, device = load_fleet("devices.yaml"), torch.device("cpu")
-    run = Training.start(experiment, prepared, fleet, device, lambda events: None)
+    run = begun(load_experiment(overrides=[f"method={method}", *ACROSS]))
     run.train()
     stages = run.measured.table()["target"]
     assert list(stages) == ["before any round", "federated", "popularity", "chance"], "nothing is known as context"

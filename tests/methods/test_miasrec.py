@@ -13,9 +13,7 @@ from edgefr.methods.miasrec.settings import MiaSRecSettings
 from tests.closeness import assert_same
 from tests.methods.prefixed import (
     DIM,
-    LENGTH,
     SESSIONS,
-    assert_recommends_as_last_prefix,
     drawn,
     program,
     scores,
@@ -79,10 +77,6 @@ def test_every_prefix_is_encoded_as_if_it_were_the_session(session: list[int], s
     found = scores(local, tensors, session)
     for n in range(1, len(session) + 1):
         assert_same(found[n - 1], literally(local.settings, tensors, session[:n]))
-
-
-def test_a_recommendation_is_the_last_prefixs() -> None:
-    assert_recommends_as_last_prefix(program("miasrec"), (LENGTH + 1, DIM + 1))
 
 
 def test_entmax_is_what_bisection_finds() -> None:

@@ -96,35 +96,20 @@ def test_a_list_of_clients_is_each_client_alone(program: LocalProgram) -> None:
 
 
 @pytest.mark.parametrize("executor", [debug.run, inline.run])
-def test_a_round_of_fedncf_is_a_step_of_torch_optim(executor) -> None:
-    program = fedncf(item_lr=8.0)
+@pytest.mark.parametrize("program", [fedncf(item_lr=8.0), pfedrec(item_lr=8.0)], ids=lambda p: p.name)
+def test_a_round_is_a_step_of_torch_optim_or_the_scorers_and_then_the_items(program: LocalProgram, executor) -> None:
     shared, private = start(program, clients=1)
     todo, who = work(program, batch_size=1000), np.array([0])
     found = executor(todo, shared, private, who)
     plain = Plain(shared["item"], {n: v[0] for n, v in private.items()})
-    assert plain.user is not None
-    groups = [
-        {"params": plain.scorer.parameters(), "lr": 0.2},
-        {"params": [plain.user], "lr": 0.2 * 170},
-        {"params": plain.item.parameters(), "lr": 8.0},
-    ]
-    examples = todo.sampler.epoch(who, "federated", todo.round, 0)
-    optimiser = torch.optim.SGD(groups)
-    bce(plain(torch.from_numpy(examples.items).long()), torch.from_numpy(examples.label)).backward()
-    optimiser.step()
-    same(found, plain, shared)
-
-
-@pytest.mark.parametrize("executor", [debug.run, inline.run])
-def test_a_round_of_pfedrec_is_the_scorers_step_and_then_the_items(executor) -> None:
-    program = pfedrec(item_lr=8.0)
-    shared, private = start(program, clients=1)
-    todo, who = work(program, batch_size=1000), np.array([0])
-    found = executor(todo, shared, private, who)
-    plain = Plain(shared["item"], {n: v[0] for n, v in private.items()})
-    for parameters, lr in ((plain.scorer.parameters(), 0.2), (plain.item.parameters(), 8.0)):
-        examples = todo.sampler.epoch(who, "examples", todo.round, 0)  # the same for both
-        optimiser = torch.optim.SGD(parameters, lr=lr)
+    scorer = {"params": plain.scorer.parameters(), "lr": 0.2}
+    items = {"params": plain.item.parameters(), "lr": 8.0}
+    steps = [[scorer], [items]]  # on the same draws
+    if plain.user is not None:
+        steps = [[scorer, {"params": [plain.user], "lr": 0.2 * 170}, items]]
+    for groups in steps:
+        examples = todo.sampler.epoch(who, program.phases[0].purpose, todo.round, 0)
+        optimiser = torch.optim.SGD(groups)
         plain.zero_grad()
         bce(plain(torch.from_numpy(examples.items).long()), torch.from_numpy(examples.label)).backward()
         optimiser.step()

@@ -122,17 +122,3 @@ def test_fedmf_scores_are_inner_products_and_item_rates_follow_the_catalogue() -
     scores = program.score(own, batch, vectors, program.user(own, batch, None, vectors))
     expected = [float((shared["item"][i] * private["user"][2]).sum()) for i in items.tolist()]
     assert scores.tolist() == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize(("name", "width"), [("fedncf", 24), ("pfedrec", 12)])
-def test_clients_start_from_one_scorer_in_the_bounds_of_torch(name: str, width: int) -> None:
-    row = METHODS[name]
-    program = row.program(row.settings.model_validate({"dim": 12}), Given(ITEMS, 1))
-    assert program.specs["scorer.weight"] == TensorSpec((width,), "private")
-    private, other = (program.init_private(seed, torch.tensor([4, 9, 2])) for seed in (7, 8))
-    for part in ("scorer.weight", "scorer.bias"):
-        assert torch.equal(private[part], private[part][:1].expand_as(private[part]))
-        assert private[part].abs().max() <= width**-0.5
-        assert not torch.equal(private[part], other[part])
-    private["scorer.weight"][0] = 0  # a client's tensors are its own
-    assert private["scorer.weight"][1].abs().max() > 0

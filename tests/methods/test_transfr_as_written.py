@@ -9,18 +9,15 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from cloud.rule import AggregationSettings
 from edge.ragged import Ragged
 from edge.sampling import Sampler
 from edgefr.engine.executors import debug, inline
-from edgefr.engine.federation import Federation
 from edgefr.engine.work import Executor
 from edgefr.experiment.experiment import load_experiment
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 from privacy.errors import InputError
-from privacy.plan import plan
-from privacy.settings import PrivacySettings
+from tests.federations import federation as made_federation
 from tests.methods.test_transfr_learns import HASHED, trained
 
 ITEMS, WIDTH, DIM, EPOCHS, SEED = 20, 6, 3, 4, 3
@@ -85,16 +82,8 @@ def client_training(net: list[Floats], user: Floats, client: int, number: int) -
 
 @pytest.mark.parametrize("executor", [inline.run, debug.run])
 def test_rounds_and_local_training_are_algorithm_1(executor: Executor) -> None:
-    server = Federation(
-        made(),
-        clients=3,
-        seed=SEED,
-        shard_size=2,
-        aggregation=AggregationSettings(weights="uniform", server_lr=ETA_S),
-        plan=plan(PrivacySettings(), 2, 3, 3),
-        device=torch.device("cpu"),
-        executor=executor,
-    )
+    how: dict[str, Any] = {"rounds": 2, "seed": SEED, "shard_size": 2, "executor": executor}
+    server = made_federation(made(), 3, {"weights": "uniform", "server_lr": ETA_S}, **how)
     net = [server.shared[f"adapter.{name}"].double().numpy() for name in NAMES]
     users = server.private["user"].double().numpy().copy()
     cohort = np.array([0, 1])

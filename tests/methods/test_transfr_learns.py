@@ -14,15 +14,14 @@ import torch
 from edge.ragged import Ragged
 from edgefr.data.prepared_data import Prepared
 from edgefr.experiment.experiment import Experiment, load_experiment
-from edgefr.fleet import load_fleet
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 from edgefr.metrics.settings import CONTEXT, UNLEARNED, UNLEARNED_IN_CONTEXT
 from edgefr.simulation.loop import Training
 from edgefr.simulation.prepare import prepare
 from edgefr.simulation.summary.summary import summarise_splits
+from tests.federations import begun
 
-ROOT = Path(__file__).resolve().parents[2]
 HASHED = ["encoder.kind=hash", "encoder.width=64", "engine.shard_size=32", "rounds=12", "evaluation.every=12"]
 ACROSS = [*HASHED, "protocol.name=cross-domain", "protocol.source=books", "protocol.target=films"]
 Change = Callable[[Prepared], Prepared]
@@ -31,10 +30,7 @@ Change = Callable[[Prepared], Prepared]
 def trained(overrides: list[str], change: Change = lambda prepared: prepared) -> Training:
     """Run the default method on the generated data, whose preparation `change` has altered."""
     experiment: Experiment = load_experiment(overrides=overrides)
-    prepared = change(prepare(experiment, None, "cpu"))
-    run = Training.start(
-        experiment, prepared, load_fleet(ROOT / "devices.yaml", {}), torch.device("cpu"), lambda event: None
-    )
+    run = begun(experiment, change(prepare(experiment, None, "cpu")))
     run.train()
     return run
 

@@ -10,7 +10,7 @@ from edgefr.data.datasets import load
 from edgefr.data.splits.sessions import SessionsProtocol
 from edgefr.simulation.evaluation import references
 from edgefr.simulation.evaluation.ranking import evaluate
-from edgefr.simulation.evaluation.repeats import had, repeats
+from edgefr.simulation.evaluation.references import had, repeats
 from tests.data.tables import dataset
 
 SESSIONS = [

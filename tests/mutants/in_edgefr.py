@@ -617,7 +617,7 @@ FAULTS = (
     ),
     Fault(
         "users with few items are kept although they are dropped",
-        "edgefr/simulation/protocols/leave_one_out.py",
+        "edgefr/simulation/protocols/kinds.py",
         "dataset = protocol.restrict(dataset)",
         "protocol.restrict(dataset)",
         "tests/contract/test_held_out.py::test_users_with_few_items_are_no_clients_where_they_are_dropped",

@@ -80,7 +80,7 @@ FAULTS = (
     ),
     Fault(
         "a class of a few users has its metrics in the summary",
-        "edgefr/simulation/summary/fairness.py",
+        "edgefr/simulation/summary/summary.py",
         "shown[device_of[users]]",
         "np.ones(len(users), bool)",
         "tests/fleet/test_fairness.py::test_every_number_by_hand",

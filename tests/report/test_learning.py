@@ -9,7 +9,7 @@ import edgefr
 from edgefr.metrics.settings import UNLEARNED, EvaluationSection
 from edgefr.report.verdict import Verdict
 from edgefr.simulation.evaluation.measure import Measurements
-from edgefr.simulation.summary.learning import learning
+from edgefr.simulation.summary.summary import learning
 
 USERS = np.arange(200)
 

@@ -20,7 +20,7 @@ from edgefr.simulation.evaluation.measure import MeasurementPlace, Measurements,
 from edgefr.simulation.evaluation.ranking import Ranking
 from edgefr.simulation.loop import Training
 from edgefr.simulation.stages.sessions import Met
-from edgefr.simulation.summary.sessions import summarise_sessions
+from edgefr.simulation.summary.summary import summarise_sessions
 
 OVER = ["method=fedmf", "protocol.name=sessions"]
 

@@ -77,7 +77,6 @@ def _messages(work: LocalWork, ended: Sequence[Tensors], clients: Clients) -> Te
 
 
 def _whole(work: LocalWork, name: str, number: int) -> Tensor:
-    """Return a client's whole table of a `rows` tensor that is not shared."""
     items = np.arange(work.program.specs[name].shape[0])
     return work.tables[name].rows(np.full_like(items, number), items).to(work.device)
 

@@ -25,9 +25,8 @@ from edge.steps import Ints, Steps, steps_of
 from edgefr.engine.compiled import mlp_phases as layered
 from edgefr.engine.device import keep_memory, tiny_as_zero
 from edgefr.engine.executors import sessions as sequences
-from edgefr.engine.executors.proximal import Pulled
 from edgefr.engine.executors.replay import Shardwise
-from edgefr.engine.optimisers import Optimiser
+from edgefr.engine.optimisers import Optimiser, Pulled
 from edgefr.engine.tables import find
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, check_sets, trained, without_memory
 from export.batches import Flat, One, Padded, Pairs, told

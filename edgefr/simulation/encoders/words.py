@@ -15,7 +15,9 @@ import numpy as np
 from edge.verified_files import mapped_array
 from edge.word_vectors import WordEncoder, WordTable, numbers_of
 from edgefr.data.prepared_data import Text
+from edgefr.experiment.text_encoder import ENCODERS
 from edgefr.simulation.encoders.encoder import RunEncoder
+from edgefr.simulation.encoders.student import Student
 from privacy.errors import InputError
 from privacy.files import write_atomic
 from privacy.progress import Progress
@@ -106,3 +108,7 @@ def opened(folder: Path) -> WordTable:
         return WordTable(mapped_array(folder / NUMBERS), mapped_array(folder / WEIGHTS))
     except (ValueError, OSError) as error:
         raise InputError(f"cannot read the words of {folder}: {error}; run the experiment again") from error
+
+
+for _encoder in (Student(), Hashed(), TfIdf()):
+    ENCODERS.register(_encoder)

@@ -68,7 +68,6 @@ def rank_lists(
 
 
 def _part(rows: Ragged, start: int, stop: int) -> Ragged:
-    """Rows start..stop as views."""
     offsets = rows.offsets[start : stop + 1]
     return Ragged(rows.values[offsets[0] : offsets[-1]], offsets - offsets[0])
 

@@ -52,7 +52,6 @@ class MeasurementPlace:
 
 
 def _head(of: MeasurementPlace, on: str, which: Which, ranking: str, mask: str) -> Head:
-    """Return what all rows of one question have: whose model, on what, and how it was asked."""
     head: Head = {"after": of.after, "on": on, "stage": of.stage, "group": "all", "which": which}
     return {**head, "ranking": ranking, "mask": mask, "round": of.round}
 

@@ -127,7 +127,6 @@ def evaluate(
 
 
 def _alike(width: int) -> Scorer:
-    """Return a scorer to which all of `width` items are alike."""
     return lambda users, items: np.zeros((len(users), width))
 
 

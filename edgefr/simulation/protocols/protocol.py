@@ -1,6 +1,6 @@
 """A run asks its protocol for the tasks it cuts, the stages over them, and what they came to.
 
-A protocol is one entry of `PROTOCOLS`, in a file of its own here: its card (`edgefr.data.protocol`) with this.
+A protocol is one entry of `PROTOCOLS`: its card (`edgefr.data.protocol`) with this.
 """
 
 from __future__ import annotations

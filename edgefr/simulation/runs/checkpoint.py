@@ -120,7 +120,6 @@ def digest(*parts: str | np.ndarray) -> str:
 
 
 def _saved(folder: Path) -> dict[int, Path]:
-    """Return the checkpoints by the number of rounds, ascending."""
     named = ((re.fullmatch(r"round-(\d{8,12})", path.name), path) for path in folder.glob("round-*"))
     return dict(sorted((int(match[1]), path) for match, path in named if match))
 

@@ -183,10 +183,15 @@ class RunFolder(Brief):
     @property
     def summary(self) -> dict[str, Any]:
         """Return the content of summary.json."""
+        return self._json("summary.json")
+
+    def _json(self, name: str) -> dict[str, Any]:
+        """Return the content of a file. Raises `InputError` for one that is missing or damaged."""
         try:
-            return json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
+            found: dict[str, Any] = json.loads((self.path / name).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise InputError(f"cannot read {self.path / 'summary.json'}: {error}; run the experiment again") from None
+            raise InputError(f"cannot read {self.path / name}: {error}; run the experiment again") from None
+        return found
 
     @property
     def metrics(self) -> DataFrame:
@@ -245,13 +250,7 @@ class RunFolder(Brief):
     @property
     def resolved(self) -> dict[str, Any] | None:
         """Return what the experiment came to before round 1, as resolved.json has it; None for runs of before."""
-        try:
-            found: dict[str, Any] = json.loads((self.path / RESOLVED).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise InputError(f"cannot read {self.path / RESOLVED}: {error}; run the experiment again") from None
-        return found
+        return self._json(RESOLVED) if (self.path / RESOLVED).exists() else None
 
     def write_resolved(self, facts: Mapping[str, Any]) -> None:
         """Save what the experiment comes to."""

@@ -52,7 +52,6 @@ def _recommended(run: RunFolder, user: str | None, k: int) -> Recommendations:
 
 
 def _by_model(run: RunFolder, saved: Saved, user: int, k: int) -> Recommendations:
-    """Score by the saved model."""
     sessions = run.experiment.sessions
     if sessions.history_bonus or sessions.popularity_weight:
         raise InputError("sessions.history_bonus and sessions.popularity_weight rank with more than a model's scores")

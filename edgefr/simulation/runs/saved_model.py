@@ -122,7 +122,6 @@ def _name(name: str) -> str:
 
 
 def _linked(source: str, target: str) -> None:
-    """Make a hard link where the file system allows, else a copy."""
     try:
         os.link(source, target)
     except OSError:
@@ -204,7 +203,6 @@ def _names(run: RunFolder) -> dict[str, Any]:
 
 
 def _program(run: RunFolder, experiment: Experiment, tensors: dict[str, torch.Tensor], items: int) -> LocalProgram:
-    """The local program of a finished run, from its model's tensors."""
     row = experiment.row
     text, reader = tensors.get("frozen.text"), partial(reader_of, run, experiment, tensors)
     given = Given(items, experiment.local_epochs, text, reader, source=tensors.get("source"))

@@ -170,7 +170,6 @@ class Local(Stage):
         run.measured.candidates(asked, self.task, score if later is None else later, "test")
 
     def _untrained(self, run: Running) -> None:
-        """Test the stages of the method's ablation that need no training."""
         for name, score in untrained(run, self.task, self.cold).items():
             self._test(run, MeasurementPlace(name, self.task.name), score)
 

@@ -39,7 +39,7 @@ from edgefr.metrics.settings import UNLEARNED
 from edgefr.simulation.evaluation import references
 from edgefr.simulation.evaluation.measure import MeasurementPlace
 from edgefr.simulation.evaluation.ranking import Scorer
-from edgefr.simulation.evaluation.repeats import had, repeats
+from edgefr.simulation.evaluation.references import had, repeats
 from edgefr.simulation.stages.leave_one_out import Local, split_references, untrained
 from edgefr.simulation.stages.stage import Stage
 from export.program import SessionProgram
@@ -149,7 +149,6 @@ class Met(Stage):
         return self._distinct(train.rows[met][each.rows], each.values)
 
     def _distinct(self, user: npt.NDArray[np.int64], item: npt.NDArray[np.integer]) -> Ragged:
-        """Return items by user, ascending and once each."""
         catalogue = len(self.dataset.catalogue)
         code = np.unique(user * catalogue + item)
         return Ragged.from_sorted(code // catalogue, (code % catalogue).astype(np.int32), len(self.sessions.train))

@@ -9,7 +9,7 @@ import numpy as np
 
 from edgefr.metrics.continual import MASKS, forgetting, harmonic_mean, learning_average, retained_average
 from edgefr.report.small_groups import FEW, tellable
-from edgefr.simulation.summary.learning import learning
+from edgefr.simulation.summary.summary import learning
 
 if TYPE_CHECKING:
     from edgefr.simulation.stages.stage import Running
@@ -22,7 +22,11 @@ def summarise_blocks(sim: Running) -> dict[str, Any]:
     """
     names, last = [done["name"] for done in sim.done], sim.stages[-1]
     measured = list(sim.measured.table(ranking="full")[names[0]])
-    stages = {stage: _by_block(sim, stage, names) for stage in measured}
+
+    def right_after(stage: str, block: str) -> dict[str, dict[str, float]]:
+        return {mask: sim.measured.final(stage=stage, after=block, on=block, mask=mask) for mask in MASKS}
+
+    stages = {stage: {name: right_after(stage, name) for name in names} for stage in measured}
     averages = {stage: {mask: _average(values, mask) for mask in MASKS} for stage, values in stages.items()}
     metric = next(m for m in averages[last][MASKS[0]] if m.startswith("NDCG"))
     references = [name for name in sim.schedule[0].compared if name in stages]
@@ -53,15 +57,6 @@ def summarise_blocks(sim: Running) -> dict[str, Any]:
         "learning": {"main": {one.stage: one.record() for one in helped}},
         "verdicts": {"main": [str(one) for one in helped]},
     }
-
-
-def _by_block(sim: Running, stage: str, names: Sequence[str]) -> dict[str, dict[str, dict[str, float]]]:
-    """Return {block: {mask: {metric: value}}} right after each block."""
-    return {name: {mask: _right_after(sim, stage, name, mask) for mask in MASKS} for name in names}
-
-
-def _right_after(sim: Running, stage: str, block: str, mask: str) -> dict[str, float]:
-    return sim.measured.final(stage=stage, after=block, on=block, mask=mask)
 
 
 def _average(found: dict[str, dict[str, dict[str, float]]], mask: str) -> dict[str, float]:

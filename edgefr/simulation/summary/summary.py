@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from edgefr.config import random_streams as purposes
 from edgefr.engine.footprint import Travel
+from edgefr.fleet.histogram import QUANTITIES
+from edgefr.metrics.bootstrap import LEVEL, intervals
+from edgefr.metrics.groups import by_group, known, rank_correlation
 from edgefr.metrics.settings import CONTEXT, UNLEARNED_IN_CONTEXT
 from edgefr.report.over_seeds import versions
-from edgefr.report.verdict import Verdict
-from edgefr.simulation.summary.fairness import with_fairness
-from edgefr.simulation.summary.learning import learning
+from edgefr.report.small_groups import FEW, tellable
+from edgefr.report.verdict import UNTRAINED, Verdict, VerdictRow
+from privacy import keyed
 from privacy.example_plan import report_examples
 from privacy.report import report as privacy_report
 from privacy.setting_scope import unread_fields
 
 if TYPE_CHECKING:
+    from edgefr.simulation.evaluation.measure import Measurements
     from edgefr.simulation.stages.stage import Running
 
 CENTRAL = "central reference: pools everybody's data; no federation, no privacy"
@@ -103,7 +108,6 @@ def summarise_splits(sim: Running) -> dict[str, Any]:
 
 
 def _kept(sim: Running) -> dict[str, Any]:
-    """Return which round was kept, and its validation, where the best one is."""
     first = sim.done[0]
     if not sim.schedule[0].keeps_best:
         return {}
@@ -111,7 +115,6 @@ def _kept(sim: Running) -> dict[str, Any]:
 
 
 def _compared(sim: Running) -> list[str]:
-    """Return the names of the references of all stages, once each."""
     return list(dict.fromkeys(name for stage in sim.schedule for name in stage.compared))
 
 
@@ -211,3 +214,138 @@ def _engine(sim: Running, seconds: float, peak_rss_mb: float) -> dict[str, Any]:
         "shard_size": section.shard_size,
         "device": str(sim.federation.device),
     }
+
+
+def learning(
+    measured: Measurements, stage: str, names: Sequence[str], on: Sequence[str], rounds: int = 1
+) -> Verdict | None:
+    """Compare a learned stage, user by user, with everything named, on held-out items of `on` (blocks: their average).
+
+    `rounds` (or epochs) are behind it. Full ranking decides where users were ranked against the whole catalogue.
+    Returns None where nobody was asked, or there is nothing to compare with.
+    """
+    ranking = "full" if (stage, on[-1], "full") in measured.users else "sampled"
+    found = [measured.users[stage, name, ranking] for name in on]
+    if not all(len(users) for users, _ in found):
+        return None
+    metric = next(name for name in found[0][1] if name.startswith("NDCG"))
+    others = [n for n in names if all((n, name, ranking) in measured.users for name in on)]
+    if not others:
+        return None
+    values = [np.stack([measured.users[n, name, ranking][1][metric] for n in others], axis=1) for name in on]
+    parts = [(u, of[metric][:, None] - other) for (u, of), other in zip(found, values, strict=True)]
+    apart = intervals(parts, keyed.generator(measured.seed, purposes.BOOTSTRAP))
+    means = np.mean([other.mean(axis=0) for other in values], axis=0)
+    lines = np.stack([means, apart.mean, apart.low, apart.high], axis=1).tolist()
+    against = [
+        VerdictRow(name, value, gain, *(end if np.isfinite(end) else None for end in ends))
+        for name, (value, gain, *ends) in zip(others, lines, strict=True)
+    ]
+    own = [row for row in against if row.name in UNTRAINED]
+    return Verdict(
+        "main",
+        stage,
+        metric,
+        ranking,
+        users=len(np.unique(np.concatenate([users for users, _ in found]))),
+        value=float(np.mean([of[metric].mean() for _, of in found])),
+        against=tuple(against),
+        learned=rounds > 0 or all(row.difference for row in own),  # local training may leave another model, too
+        level=LEVEL,
+    )
+
+
+def summarise_sessions(sim: Running) -> dict[str, Any]:
+    """Return the section `sessions` of a summary.
+
+    `groups`: test metrics by stage and reference on targets that are repeats ("seen") and on new ones; of targets that
+    nobody has there is their number, 0, alone. `first_session`: {metric: value per measured round} of every client's
+    first session, empty unless it was asked for. `knowledge`: the server's prototypes at the end.
+    """
+    from edgefr.engine.transfer import Transfer
+    from edgefr.simulation.stages.sessions import FIRST, Met
+
+    stage, results = sim.schedule[-1], sim.measured
+    assert isinstance(stage, Met)
+    assert sim.final is not None
+    curve: dict[str, list[float]] = {}
+    for row in results.rows:
+        if row["on"] == FIRST:
+            curve.setdefault(row["metric"], []).append(row["value"])
+    transfer = sim.federation.transfer
+    base = transfer.base if isinstance(transfer, Transfer) else None
+    return {
+        "stream": stage.protocol.stream,
+        "rounds": sim.done[-1]["round"],
+        "best_round": sim.done[-1]["best_round"],
+        "statistics": stage.sessions.statistics(),
+        "groups": {name: _apart(sim, name) for name in results.table()[stage.task.name]},
+        "probabilities": stage.probabilities(sim, sim.final),
+        "first_session": curve,
+        "knowledge": None
+        if base is None
+        else {"prototypes": len(base), "refused": base.refused, "answers_of_one_client": base.lone},
+    }
+
+
+def _apart(sim: Running, stage: str) -> dict[str, dict[str, Any]]:
+    """Test metrics of a stage on repeats ("seen") and on new targets, each with its number of users.
+
+    Means over nobody are left out, a data set may have no repeats, and so is what would tell of a few users.
+    """
+    out: dict[str, dict[str, Any]] = {}
+    for row in sim.measured.rows:
+        if row["stage"] == stage and row["group"] in ("seen", "new"):
+            group = out.setdefault(row["group"], {"users": row["users"]})
+            group[row["metric"]] = row["value"]
+    told = tellable([int(group["users"]) for group in out.values()])
+    return {name: group if one else _few(group) for (name, group), one in zip(out.items(), told, strict=True)}
+
+
+def _few(group: dict[str, float]) -> dict[str, Any]:
+    return {"users": FEW if group["users"] else 0}
+
+
+def with_fairness(fleet: dict[str, Any], sim: Running) -> dict[str, Any]:
+    """Return the fleet's summary with test metrics and participation of every class, and how unequal they are.
+
+    Metrics are those of the final model on the run's last split or block: means over the users who have such a device.
+    `participation` of a class: how often one of its clients contributed, as a share of the rounds. `fairness`, by
+    metric: worst and best class, their distance (`spread`), what the classes' means deviate by (`sd`, weighted by
+    users), whether that is more than chance (`p_equal`), the rank correlation of a user's metric with the number of
+    rounds the user contributed to, and the means of those who never did and of those who did. What would tell of a few
+    users is left out (`few`).
+    """
+    names, device_of = sim.fleet.classes, sim.fleet.device_of
+    able = np.bincount(device_of[sim.clients], minlength=len(names))
+    classes = {name: dict(row) for name, row in fleet["classes"].items()}
+    for name, clients, told in zip(names, able.tolist(), tellable(able.tolist()), strict=True):
+        rounds = clients * fleet["rounds"]
+        classes[name]["participation"] = classes[name]["contributed"] / rounds if rounds and told else None
+        if clients and not told:
+            kept = {key: value for key, value in classes[name].items() if not key.startswith("total_")}
+            classes[name] = {**kept, **dict.fromkeys(QUANTITIES), "few_clients": True}
+    users, found = sim.tested()
+    device, took_part = device_of[users], sim.federation.counters.participation[users]
+    tested = np.bincount(device, minlength=len(names))
+    shown = np.array(tellable(tested.tolist()))
+    for name, few in zip(names, (~shown & (tested > 0)).tolist(), strict=True):
+        classes[name] |= {"metrics": {}, "few": few}
+    overall, own = dict[str, Any](), shown[device_of[users]]
+    for metric, values in found.items():
+        mean = float(values.mean())
+        groups = by_group(values[own], device[own], len(names))
+        for number in np.flatnonzero(groups.users).tolist():
+            gap = {"difference": float(groups.mean[number]) - mean}
+            classes[names[number]]["metrics"][metric] = groups.cell(number) | gap
+        by_part = by_group(values, (took_part > 0).astype(np.int64), 2)
+        both = zip(("never_took_part", "took_part"), tellable(by_part.users.tolist()), strict=True)
+        overall[metric] = {
+            "mean": mean,
+            "users": len(users),
+            **groups.spread(names, mean),
+            "fewest_users": FEWEST,
+            "participation_correlation": known(rank_correlation(took_part, values)),
+            **{name: by_part.cell(number) if one else None for number, (name, one) in enumerate(both)},
+        }
+    return {**fleet, "classes": classes, "fairness": overall}

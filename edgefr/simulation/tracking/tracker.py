@@ -129,7 +129,6 @@ def of_summary(summary: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _flat(values: Any, name: str = "") -> Iterator[tuple[str, str | float | bool]]:
-    """Yield settings by dotted name; lists and the like as text."""
     if isinstance(values, dict):
         for key, value in values.items():
             yield from _flat(value, f"{name}.{key}" if name else str(key))
