@@ -46,20 +46,15 @@ def compared(line: Mapping[str, str], counts: Counts | None) -> Record:
     """Return the record of a printed statistic beside those counted here; None where the archive is not at hand."""
     what, printed, places = line["statistic"], parsed(line["printed"]), int(line["places"])
     counted = (counts or {}).get(what)
+    if counts is None:
+        remark = "its archive is not at hand"
+    elif counted is None or printed is None:
+        remark = "not counted here" if counted is None else "not in the paper"
+    else:  # as finely as it is printed
+        same = abs(counted - printed) <= 0.5 * 10.0**-places + 1e-9
+        remark = "same" if same else f"differs by {counted - printed:+,.{places}f}"
     head = {"data": line["label"], "statistic": what, "printed": printed, "counted": counted}
-    return {**head, "remark": line["remark"] or _remark(printed, counted, places, counts is not None), "places": places}
-
-
-def _remark(printed: float | None, counted: float | None, places: int, at_hand: bool) -> str:
-    """Say whether a printed count and one made here are the same, as finely as it is printed."""
-    if not at_hand:
-        return "its archive is not at hand"
-    if counted is None:
-        return "not counted here"
-    if printed is None:
-        return "not in the paper"
-    same = abs(counted - printed) <= 0.5 * 10.0**-places + 1e-9
-    return "same" if same else f"differs by {counted - printed:+,.{places}f}"
+    return {**head, "remark": line["remark"] or remark, "places": places}
 
 
 def _shown(record: Record) -> dict[str, str]:

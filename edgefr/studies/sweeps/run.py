@@ -19,8 +19,9 @@ from edgefr.simulation.runs.keeper import asked
 from edgefr.simulation.runs.layout import CHECKPOINT
 from edgefr.simulation.runs.run import Run
 from edgefr.simulation.simulate import resume, simulate
-from edgefr.studies.campaign import finished, make_runs
+from edgefr.studies.campaign import finished
 from edgefr.studies.jobs import HERE, Failed, Where
+from edgefr.studies.jobs_on_ray import run_jobs
 from edgefr.studies.sweeps.grid import Point
 from edgefr.studies.sweeps.plan import RECORD, SweepPlan
 from edgefr.studies.sweeps.results import FinishedSweep, SweepRun, validation
@@ -142,10 +143,10 @@ class Sweep:
 
     def _make(self, jobs: Sequence[SweepJob]) -> list[SweepRun]:
         """Return what jobs came to, in their order; those that have a summary are not made again."""
-        found = {job.out: self._ended(job, None) for job in jobs if finished(job)}
+        found = {job.out: self._ended(job, None) for job in jobs if finished(job.out)}
         self.watch(self.standing)
         left = [job for job in jobs if job.out not in found]
-        for job, made in make_runs(make, left, self.options, self.folder, self.where):
+        for job, made in run_jobs(make, left, self.options, self.where, self.folder):
             if isinstance(made, float):
                 self.standing.seconds.append(made)
             found[job.out] = self._ended(job, made.why if isinstance(made, Failed) else None)
@@ -165,7 +166,14 @@ class Sweep:
 
     def _search(self) -> dict[str, int]:
         """Make batches of all points together, then the remaining seeds of what each search chose, by point."""
-        studies = self._studies()
+        search = self.plan.search
+        assert search is not None
+        available()
+        journal = open_journal(self.folder)
+        studies = [
+            (point, Study(journal, point.name, search.ranges, search.trials, self.plan.seeds[0], place))
+            for place, point in enumerate(self.plan.points)
+        ]
         first, *others = self.plan.seeds
         ended = [(self._job(point, first, one.trial), one) for point, study in studies for one in study.ended]
         self._make([job for job, one in ended if math.isfinite(one.value)])
@@ -180,16 +188,6 @@ class Sweep:
         best = [(point, study.best.trial) for point, study in studies if study.best is not None]
         self._make([self._job(point, seed, trial) for seed in others for point, trial in best])
         return {point.name: trial.number for point, trial in best}
-
-    def _studies(self) -> list[tuple[Point, Study]]:
-        search = self.plan.search
-        assert search is not None
-        available()
-        journal = open_journal(self.folder)
-        return [
-            (point, Study(journal, point.name, search.ranges, search.trials, self.plan.seeds[0], place))
-            for place, point in enumerate(self.plan.points)
-        ]
 
     def _objective(self, run: SweepRun) -> float:
         return math.nan if run.summary is None else validation(run.summary, self.plan.objectives[run.point.name])

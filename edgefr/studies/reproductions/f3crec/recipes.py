@@ -29,9 +29,9 @@ class F3CRecCell(cells.Cell):
     LABELS = LABELS
 
     @property
-    def part(self) -> cells.TablePlace:
-        """Return strategy and backbone."""
-        return cells.TablePlace(self.row, self.title, self.within)
+    def backbone(self) -> str:
+        """Return its backbone."""
+        return self.within
 
     @property
     def values(self) -> Values:
