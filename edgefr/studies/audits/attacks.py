@@ -32,9 +32,7 @@ FIRST = "adapter.0.weight"
 
 
 def sign_split(target: AttackTarget, effort: Effort, progress: Progress) -> Finding:
-    """Split a client's items by sign (F3CRec §5.6).
-
-    Positives and negatives of its round push item rows to opposite sides along its own vector.
+    """Split a client's items by sign: positives and negatives push item rows apart along its vector (F3CRec §5.6).
 
     The rows' main direction stands for that vector; of its two sides the one with fewer rows is called the positives'.
     """

@@ -17,9 +17,7 @@ from privacy.audits import CONFIDENCE, Leak, epsilon_lower_bound, one_run_bound
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding is what one attack saw of `of` clients, draws or canaries.
-
-    None where it does not say, `note` why it was not made.
+    """A finding is what one attack saw of `of` clients, draws or canaries; None where it does not say, `note` why.
 
     `unit`: what is told apart. `auc`, `tpr` (at 1 % FPR) beside what knowing nothing reaches at its 95 % quantile;
     `best_auc`: had somebody told the attacker the right sign for every client. `eps_lb95` bounds `releases` releases

@@ -171,9 +171,7 @@ class AttackTarget:
         return keyed.choose(keyed.key(self.experiment.seed, purposes.AUDITED), able, number)
 
     def upload(self, client: int, items: Ints, draw: int, *, noise: bool = True) -> dict[str, Floats]:
-        """Return what an attacker sees if `client` trains on `items` [n]:
-
-        each shared tensor's change, float64 of its shape.
+        """Return what an attacker sees if `client` trains on `items` [n]: each shared tensor's change, float64.
 
         `draw` keys the client's draws and the noise: another number is another round as far as chance goes.
         """

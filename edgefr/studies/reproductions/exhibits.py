@@ -192,10 +192,7 @@ def check_chosen(ask: Ask, exhibits: Mapping[str, Exhibit], wanted: Mapping[str,
 def _run(
     ask: Ask, cells: Sequence[Cell], setting: JobSetting, out: Path, where: Where, progress: Progress | None
 ) -> tuple[FinishedRuns, dict[str, str]]:
-    """Run every cell with every seed; return what is finished, and what went wrong.
-
-    Seeds go round by round over all cells.
-    """
+    """Run every cell with every seed, a seed of all cells after another; return what is finished, what went wrong."""
     places = {out / "runs" / cell.folder(seed): (cell, seed) for seed in ask.seeds for cell in cells}
     jobs = [Job(cell.experiment(seed), place) for place, (cell, seed) in places.items()]
     done: dict[Path, Run] = {}

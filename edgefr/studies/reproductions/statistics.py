@@ -36,7 +36,13 @@ def statistics(paper: str, name: str, count: Count) -> Exhibit:
             needed = own[0]["data"].split()
             counts = count(label, needed, ask.data_dir) if set(needed) <= set(names) else None
             records += [compared(line, counts) for line in own]
-        return Made([Sheet(title, [_shown(record) for record in records], words=["data", "what", "remark"])], records)
+        rows = list[dict[str, str]]()
+        for record in records:
+            row, places = {"data": record["data"], "what": record["statistic"]}, record["places"]
+            for column, kind in (("printed", "printed"), ("counted here", "counted")):
+                row[column] = "-" if record[kind] is None else f"{record[kind]:,.{places}f}"
+            rows.append(row | {"remark": record["remark"]})
+        return Made([Sheet(title, rows, words=["data", "what", "remark"])], records)
 
     data = tuple(dict.fromkeys(data for line in printed for data in line["data"].split()))
     return Exhibit.of(paper, name, lambda ask, data: (), make, data)
@@ -55,11 +61,3 @@ def compared(line: Mapping[str, str], counts: Counts | None) -> Record:
         remark = "same" if same else f"differs by {counted - printed:+,.{places}f}"
     head = {"data": line["label"], "statistic": what, "printed": printed, "counted": counted}
     return {**head, "remark": line["remark"] or remark, "places": places}
-
-
-def _shown(record: Record) -> dict[str, str]:
-    cells = (
-        "-" if record[name] is None else f"{record[name]:,.{record['places']}f}" for name in ("printed", "counted")
-    )
-    shown = dict(zip(("printed", "counted here"), cells, strict=True))
-    return {"data": record["data"], "what": record["statistic"], **shown, "remark": record["remark"]}

@@ -55,10 +55,7 @@ class RunOptions:
 
 
 def make(job: SweepJob, options: RunOptions) -> float:
-    """Make a run, and return its seconds.
-
-    It goes on from the checkpoint that an interrupted one left; what cannot be gone on with is removed.
-    """
+    """Make a run, from its checkpoint if it has a fitting one, and return its seconds; anything else is removed."""
     began = time.monotonic()
     common: dict[str, Any] = {"data_dir": options.data_dir, "checkpoint_every": options.checkpoint_every}
     common |= {"bundles": False, "figures": False}
@@ -182,12 +179,13 @@ class Sweep:
                 self._ended(job, "it failed in an earlier call, and a search does not ask again")
         while batch := [(point, study, trial) for point, study in studies for trial in study.ask()]:
             runs = self._make([self._job(point, first, trial) for point, _, trial in batch])
-            values = [EndedTrial(trial, self._objective(run)) for (_, _, trial), run in zip(batch, runs, strict=True)]
             for point, study in studies:
-                study.tell([value for value, (of, _, _) in zip(values, batch, strict=True) if of is point])
+                ended_now, metric = list[EndedTrial](), self.plan.objectives[point.name]
+                for (of, _, trial), run in zip(batch, runs, strict=True):
+                    if of is point:
+                        value = math.nan if run.summary is None else validation(run.summary, metric)
+                        ended_now.append(EndedTrial(trial, value))
+                study.tell(ended_now)
         best = [(point, study.best.trial) for point, study in studies if study.best is not None]
         self._make([self._job(point, seed, trial) for seed in others for point, trial in best])
         return {point.name: trial.number for point, trial in best}
-
-    def _objective(self, run: SweepRun) -> float:
-        return math.nan if run.summary is None else validation(run.summary, self.plan.objectives[run.point.name])

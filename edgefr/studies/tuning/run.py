@@ -125,10 +125,7 @@ class Tuning:
         return SearchResult(space, ranges, steps, edges, records, top, chosen)
 
     def _make(self, space: Space, ended: Sequence[EndedTrial], batch: Sequence[Trial]) -> list[EndedTrial]:
-        """Make the trials of a batch that have no record yet, and return what the whole batch came to.
-
-        Raises `InputError` where one could not be made for a reason outside it, which is no value of its choice.
-        """
+        """Make the trials of a batch that have no record; `InputError` where one fails for a reason outside it."""
         earlier = [self._record(space, one.trial) for one in ended[: len(ended) - len(ended) % BATCH]]
         kept = [(trial, trials.read(self._place(space, trial))) for trial in batch]
         done = [EndedTrial(trial, trials.value_of(record)) for trial, record in kept if record is not None]

@@ -98,10 +98,7 @@ def moved(r: Range, side: int, allowed: Allowed) -> Range | None:
 
 
 def at_edges(ranges: Sequence[Range], best: EndedTrial | None, allowed: Allowed) -> list[tuple[Range, Range]]:
-    """Return those ranges at whose edge the best trial's value lies, each with the range it would become.
-
-    Ends that the experiment does not go beyond are none.
-    """
+    """Return ranges at whose edge the best value lies, if they can be widened, each with what it would become."""
     if best is None:
         return []
     found = [(r, edge(r, float(best.trial.values[r.field]))) for r in ranges]
@@ -112,10 +109,7 @@ def at_edges(ranges: Sequence[Range], best: EndedTrial | None, allowed: Allowed)
 def widened(
     ranges: Sequence[Range], ended: Sequence[EndedTrial], trials: int, allowed: Allowed
 ) -> tuple[list[Range], list[Widened]]:
-    """Return the ranges that the next batch is drawn from, and how they came about.
-
-    A function of the trials that have ended, so that a search that was killed goes on as it would have.
-    """
+    """Return the ranges that the next batch is drawn from, and their history, by the trials that have ended alone."""
     now, steps = list(ranges), list[Widened]()
     for after in range(FIRST_LOOK, min(len(ended), trials - 1) + 1, BATCH):
         for before, after_it in at_edges(now, best_of(ended[:after]), allowed):

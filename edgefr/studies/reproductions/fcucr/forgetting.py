@@ -52,10 +52,7 @@ def figure_2(ask: Ask, found: FinishedRuns, data: str) -> Made:
 
 
 def curve(sessions: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Return the mean over seeds of the first sessions' HR@10 after each round.
-
-    It is as long as the shortest run; empty without one.
-    """
+    """Return the mean over seeds of first sessions' HR@10 after each round, as long as the shortest run has."""
     kept = [one["first_session"].get(METRIC, []) for one in sessions]
     length = min(map(len, kept), default=0)
     return [] if not length else list(np.mean([values[:length] for values in kept], axis=0))

@@ -121,10 +121,7 @@ def _title(name: str) -> str:
 
 
 def compared(found: FinishedRuns, title: str, one: Line, other: Line) -> Made:
-    """Compare one line with another, measure by measure, over the seeds that both have; say whether the gain is there.
-
-    It may be there on all targets and not on those that are new to the user.
-    """
+    """Compare one line with another over the seeds that both have; say whether the gain is there on new targets too."""
     (label,), (against,) = one.head.values(), other.head.values()
     rows, records = [], list[Record]()
     for name in MEASURES:

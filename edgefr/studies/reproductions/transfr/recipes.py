@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from edgefr.config.documents import Document
 from edgefr.experiment.experiment import Change, Experiment, load_experiment
+from edgefr.report.pages import Record
 from edgefr.studies.reproductions import cells
 from edgefr.studies.reproductions.cells import Values
 from privacy.errors import unknown
@@ -32,6 +33,11 @@ class DomainPair(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.source} → {self.target}"
+
+    @property
+    def words(self) -> Record:
+        """Return what names it in records."""
+        return {"data": self.data, "task": str(self)}
 
     def cell(self, ask: cells.Ask, row: str, extra: Values | None = None) -> cells.Cell:
         """Return the cell of a row on it."""

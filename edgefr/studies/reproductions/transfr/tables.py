@@ -28,6 +28,7 @@ from edgefr.studies.reproductions.transfr.recipes import ROWS, DomainPair, tasks
 from privacy.progress import Progress
 
 Side = Literal["source", "target"]
+SIDES: tuple[Side, ...] = ("source", "target")
 
 METRICS = ("HR@10", "NDCG@10")
 MAIN = "NDCG@10"
@@ -89,7 +90,7 @@ def lost(metric: str) -> Pick:
     """Pick delta, how many % of the source's metric are lost in the target (Tables 5 and 6)."""
 
     def pick(summary: Summary) -> float:
-        before, after = (shown(side, metric)(summary) for side in ("source", "target"))
+        before, after = (shown(side, metric)(summary) for side in SIDES)
         return 100 * (1 - after / before) if before else math.nan
 
     return pick
@@ -114,7 +115,7 @@ def _cold(found: FinishedRuns, cells: Mapping[str, Cell], task: DomainPair) -> M
     columns += [beside(stands, "against ours", BASE), seeds]
     below = [
         (
-            Line({"method": REFERENCES[name]}, source, {"data": task.data, "task": str(task), "row": name}),
+            Line({"method": REFERENCES[name]}, source, task.words | {"row": name}),
             [level(metric, of_stage("target", name, metric), {"metric": metric}) for metric in METRICS],
         )
         for name in COLD_NAMES
@@ -123,9 +124,8 @@ def _cold(found: FinishedRuns, cells: Mapping[str, Cell], task: DomainPair) -> M
     rivals = sides({ROWS[name].label: one for name, one in stands.items()})
     words = "; ".join(f"{what} {', '.join(of)}" for what, of in rivals.items())
     said = [f"{task}: {ROWS[BASE].label}, is {words} ({MAIN} of cold start)"] if words else []
-    return sheet(
-        found, f"{task}, cold start ({task.data})", lines(cells, {"data": task.data, "task": str(task)}), columns, below
-    ) + Made(said=said)
+    made = sheet(found, f"{task}, cold start ({task.data})", lines(cells, task.words), columns, below)
+    return made + Made(said=said)
 
 
 def transfer(
@@ -142,19 +142,12 @@ def transfer(
     made = Made()
     for task in (task for name in data for task in tasks(name)):
         cells = task.cells(ask, ROWS)
-        sides_: tuple[Side, Side] = ("source", "target")
         below = [
-            (Line({"method": REFERENCES[name]}, source, {}), [level(s, of_stage(s, name, metric)) for s in sides_])
+            (Line({"method": REFERENCES[name]}, source, {}), [level(s, of_stage(s, name, metric)) for s in SIDES])
             for name in WARM_NAMES
             if (source := found.fullest(cells.values(), of_stage("target", name, metric)))
         ]
-        made += sheet(
-            found,
-            f"{task}, {metric} ({task.data})",
-            lines(cells, {"data": task.data, "task": str(task)}),
-            columns,
-            below,
-        )
+        made += sheet(found, f"{task}, {metric} ({task.data})", lines(cells, task.words), columns, below)
     return made + Made([_printed(table, f"as the paper prints it: {metric}")])
 
 
@@ -205,9 +198,8 @@ def by_stage(metric: str, ask: Ask, found: FinishedRuns, data: str) -> Made:
         for name, words in REFERENCES.items():
             pick = of_stage("target", name, metric)
             rows.append({"stage": words, **{label: str(found.spread(cell, pick)) for label, cell in cells.items()}})
-        head = {"data": task.data, "task": str(task)}
         records: list[Record] = [
-            {**head, "method": cells[label].row, "stage": name, "metric": metric, **spread.record()}
+            {**task.words, "method": cells[label].row, "stage": name, "metric": metric, **spread.record()}
             for label, spreads in drawn.items()
             for name, spread in spreads.items()
         ]
@@ -245,8 +237,7 @@ def knob(axis: str, title: str, points: Mapping[str, Values], ask: Ask, found: F
     made = Made()
     for task in tasks(data):
         cells = turned(ask, task, points)
-        head = {"data": task.data, "task": str(task)}
-        rows = [Line({axis: point}, cell, {**head, axis: point}) for point, cell in cells.items()]
+        rows = [Line({axis: point}, cell, task.words | {axis: point}) for point, cell in cells.items()]
         curves = {
             metric: {point: found.spread(cell, warm(metric)) for point, cell in cells.items()} for metric in METRICS
         }
