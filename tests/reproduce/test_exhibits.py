@@ -109,6 +109,7 @@ def test_rows_and_backbones_choose_cells() -> None:
         ("f3crec", ("f3crek",), (), (), "'f3crek'"),
         ("f3crec", (), ("fedmlp",), (), "'fedmlp'"),
         ("f3crec", ("kd",), (), ("table-2", "table-6"), "table-6 has nothing of kd: leave it out"),
+        ("f3crec", (), ("fedncf",), ("table-2", "table-6"), "table-6 has nothing of fedncf: leave it out"),
         ("f3crec", ("ft",), (), ("figure-3",), "figure-3 is drawn of all of its rows"),
         ("fcucr", ("sasrek",), (), (), "sasrec"),
         ("fcucr", (), ("sasrec",), (), "unknown backbone of table-2"),
