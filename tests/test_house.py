@@ -96,7 +96,6 @@ TERMS = frozenset(
         "unclipped",
         "published",
         "finding",
-        "best_finding",
         "forgetting",
     }
 )

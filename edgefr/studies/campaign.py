@@ -10,22 +10,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from edgefr.data import datasets
 from edgefr.engine.device import torch_device
 from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import FleetFile, load_fleet
 from edgefr.simulation.simulate import fleet_overrides
-from edgefr.studies.jobs import HERE, Common, Failed, Result, Where
-from edgefr.studies.jobs_on_ray import run_jobs
 from privacy.errors import InputError
 from privacy.machine import hold
-from privacy.progress import Progress
 
 SUMMARY = "summary.json"
 """The file that a run's folder has as soon as the run is finished."""
@@ -96,38 +93,9 @@ class Fleets:
             self.of(experiment)
 
 
-class Planned(Protocol):
-    """This is a run that belongs to a campaign; `out`: its folder."""
-
-    @property
-    def out(self) -> Path: ...
-
-
-PlannedRun = TypeVar("PlannedRun", bound=Planned)
-
-
-def finished(run: Planned) -> bool:
-    """Say whether a run's folder has a summary."""
-    return (run.out / SUMMARY).is_file()
-
-
-def make_runs(
-    call: Callable[[PlannedRun, Common], Result],
-    runs: Sequence[PlannedRun],
-    common: Common,
-    folder: Path,
-    where: Where = HERE,
-    progress: tuple[str, Progress] | None = None,
-) -> Iterator[tuple[PlannedRun, Result | Failed]]:
-    """Make runs into `folder`, several at a time; yield each as it ends, with `call(run, common)` or why there is none.
-
-    `progress`: the name of this stage, and who is told of every run that ended by the name of its folder.
-    """
-    for done, (run, made) in enumerate(run_jobs(call, runs, common, where, folder), 1):
-        if progress is not None:
-            stage, tell = progress
-            tell(stage, done, len(runs), run.out.name)
-        yield run, made
+def finished(run: Path) -> bool:
+    """Say whether the folder of a run has a summary."""
+    return (run / SUMMARY).is_file()
 
 
 def occupied(folder: Path) -> bool:

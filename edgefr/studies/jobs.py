@@ -88,20 +88,19 @@ def _as_worker(plugins: Sequence[str]) -> None:
 
     A run that nobody waits for would write where the next one begins anew.
     """
+
+    def end_with_parent() -> None:
+        if (parent := parent_process()) is not None:
+            parent.join()
+            os._exit(1)
+
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     for name in plugins:
         importlib.import_module(name)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 def said(problem: BaseException) -> str:

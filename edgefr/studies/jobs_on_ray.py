@@ -57,8 +57,7 @@ def on_ray(
 ) -> Iterator[tuple[Job, Result | Failed]]:
     """`call(job, common)` for every job, `workers` at a time, each on a processor of a cluster.
 
-    All that jobs write must be below `folder`. Raises `InputError` where a machine of the cluster does not share it,
-    before any job.
+    All that jobs write must be below `folder`. Raises `InputError`, before any job, where a machine does not share it.
     """
     from edgefr.engine.backends.ray import connect
 

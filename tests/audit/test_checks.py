@@ -19,9 +19,8 @@ from edgefr.engine.executors.dp_sgd import PrivateSteps
 from edgefr.engine.federation import Federation
 from edgefr.engine.work import Updates
 from edgefr.simulation.bundles import NOISED
-from edgefr.studies.audits import canary_rounds as played
+from edgefr.studies.audits import canaries, checks
 from edgefr.studies.audits import channels as ways
-from edgefr.studies.audits import checks
 from edgefr.studies.audits.canaries import PUBLIC, Channel, RealSumChannel, SumChannel
 from edgefr.studies.audits.channels import StepChannel, UploadChannel
 from edgefr.studies.audits.checks import FALSE_ALARM, Outcome, check
@@ -107,7 +106,7 @@ def test_without_a_promise_nothing_is_asked_of_noise() -> None:
 @pytest.mark.slow
 def test_how_often_a_right_mechanism_is_accused(monkeypatch: Patch) -> None:
     """One audit in a million, by the bounds that are added up: of 40 audits the least chance is near 1 in 40."""
-    monkeypatch.setattr(played, "VALUES", 3000)
+    monkeypatch.setattr(canaries, "VALUES", 3000)
     least = []
     for seed in range(40):
         found = check([SumChannel(planned("central", **(LAPLACE if seed % 2 else GAUSSIAN)), SPECS, seed)], seed)
@@ -116,127 +115,94 @@ def test_how_often_a_right_mechanism_is_accused(monkeypatch: Patch) -> None:
     assert FALSE_ALARM == 1e-6
 
 
-def scaled(factor: float) -> Callable[[Patch], None]:
+Plant = Callable[[Patch], None]
+
+
+def wrapped(owner: Any, name: str, wrong: Callable[[Any], Any]) -> Plant:
+    """A fault: what `wrong` makes of a function stands in its place."""
+    return lambda patch: patch.setattr(owner, name, wrong(getattr(owner, name)))
+
+
+def scaled(factor: float) -> Plant:
     def plant(patch: Patch) -> None:
-        summed, exact = Noise.of_sum, Noise.exact
-        patch.setattr(Noise, "of_sum", lambda self, *args: factor * summed(self, *args))
+        wrapped(Noise, "of_sum", lambda right: lambda self, *args: factor * right(self, *args))(patch)
+        exact = Noise.exact
         patch.setattr(Noise, "exact", lambda self, size: np.rint(factor * exact(self, size)).astype(np.int64))
 
     return plant
 
 
-def law_exchanged(patch: Patch) -> None:
+def _uniform(self: Noise, count: Any, shape: tuple[int, ...], source: Any) -> Any:
     """Uniform noise of the right standard deviation: it hides nothing beyond its ends."""
-    patch.setattr(
-        Noise,
-        "of_sum",
-        lambda self, count, shape, source: self.std * 3**0.5 * _generator(source).uniform(-1, 1, shape),
-    )
+    return self.std * 3**0.5 * getattr(source, "generator", source).uniform(-1, 1, shape)
 
 
-def _generator(source: Any) -> np.random.Generator:
-    found: np.random.Generator = getattr(source, "generator", source)
-    return found
-
-
-def one_draw_for_all_rows(patch: Patch) -> None:
-    right = Noise.of_sum
-
-    def of_sum(self: Noise, count: Any, shape: tuple[int, ...], *args: Any) -> Any:
-        return np.broadcast_to(right(self, count, shape[-1:], *args), shape) + np.zeros(shape)
-
-    patch.setattr(Noise, "of_sum", of_sum)
-
-
-def clip_without(patch: Patch, part: str) -> None:
-    right = Updates.norms
-    patch.setattr(Updates, "norms", lambda self, *args: right(replace(self, **{part: {}}), *args))
-
-
-def clip_without_tables(patch: Patch) -> None:
-    clip_without(patch, "rows")
-
-
-def clip_without_dense(patch: Patch) -> None:
-    clip_without(patch, "dense")
-
-
-def clip_twice_as_long(patch: Patch) -> None:
-    right = aggregate.factors_by
-    patch.setattr(aggregate, "factors_by", lambda library, norms, bound: right(library, norms, 2.0 * bound))
-
-
-def noise_where_the_sum_is_not_zero(patch: Patch) -> None:
-    right = Accumulator.noise
-    patch.setattr(
-        Accumulator, "noise", lambda self, name, a: right(self, name, np.where(self.sums[name].numpy() != 0, a, 0.0))
-    )
-
-
-def no_noise_on_a_row(patch: Patch) -> None:
-    right = Accumulator.noise
-
+def _bare_row(right: Any) -> Any:
     def noise(self: Accumulator, name: str, array: np.ndarray) -> None:
         if name == "item":
             array[17] = 0.0
         right(self, name, array)
 
-    patch.setattr(Accumulator, "noise", noise)
+    return noise
 
 
-def no_noise_on_nothing(patch: Patch) -> None:
-    right = Accumulator.noise
-
+def _noise_on_something(right: Any) -> Any:
     def noise(self: Accumulator, name: str, array: np.ndarray) -> None:
         if any(bool(total.any()) for total in self.sums.values()):
             right(self, name, array)
 
-    patch.setattr(Accumulator, "noise", noise)
+    return noise
 
 
-def every_round_alike(patch: Patch) -> None:
-    right = Federation._noise
-    patch.setattr(Federation, "_noise", lambda self, number, *rest: right(self, 1, *rest))
+def _charged_once(self: Ledger, clients: Any, *events: Any) -> None:
+    for event in events:
+        self._released[self._number_of(event)][np.asarray(clients)] = 1
 
 
 def noise_of_the_seed(patch: Patch) -> None:
-    stream, base = NoiseKey.stream, NoiseKey.base
-    patch.setattr(NoiseKey, "stream", lambda self, *path: stream(PUBLIC, *path))
-    patch.setattr(NoiseKey, "base", lambda self, *path: base(PUBLIC, *path))
+    wrapped(NoiseKey, "stream", lambda right: lambda self, *path: right(PUBLIC, *path))(patch)
+    wrapped(NoiseKey, "base", lambda right: lambda self, *path: right(PUBLIC, *path))(patch)
 
 
-def every_tensor_alike(patch: Patch) -> None:
-    patch.setattr(purposes, "noise", lambda name: "noise")
+law_exchanged = wrapped(Noise, "of_sum", lambda right: _uniform)
+one_draw_for_all_rows = wrapped(
+    Noise,
+    "of_sum",
+    lambda right: (
+        lambda self, count, shape, *args: (
+            np.broadcast_to(right(self, count, shape[-1:], *args), shape) + np.zeros(shape)
+        )
+    ),
+)
+clip_without_tables, clip_without_dense = (
+    wrapped(Updates, "norms", lambda right, part=part: lambda self, *args: right(replace(self, **{part: {}}), *args))
+    for part in ("rows", "dense")
+)
+clip_twice_as_long = wrapped(
+    aggregate, "factors_by", lambda right: lambda library, norms, bound: right(library, norms, 2.0 * bound)
+)
+noise_where_the_sum_is_not_zero = wrapped(
+    Accumulator,
+    "noise",
+    lambda right: lambda self, name, a: right(self, name, np.where(self.sums[name].numpy() != 0, a, 0.0)),
+)
+no_noise_on_a_row = wrapped(Accumulator, "noise", _bare_row)
+no_noise_on_nothing = wrapped(Accumulator, "noise", _noise_on_something)
+every_round_alike = wrapped(Federation, "_noise", lambda right: lambda self, number, *rest: right(self, 1, *rest))
+every_tensor_alike = wrapped(purposes, "noise", lambda right: lambda name: "noise")
+every_client_alike = wrapped(
+    Noise, "of_sum", lambda right: lambda self, count, *rest: np.asarray(count) * right(self, 1, *rest)
+)
+second_release_free = wrapped(Ledger, "spend", lambda right: _charged_once)
+composition_forgotten = wrapped(
+    checks, "composed", lambda right: lambda events, delta: right([(event, 1) for event, _ in events], delta)
+)
+sensitivity_halved = wrapped(PrivacySettings, "sensitivity", lambda right: property(lambda self: self.clip))
+weighed_after_rounding = wrapped(Federation, "_weights", lambda right: lambda self, group: (1.0, group.weight))
+"""An old update is made smaller after it was put on the grid."""
 
 
-def every_client_alike(patch: Patch) -> None:
-    right = Noise.of_sum
-    patch.setattr(Noise, "of_sum", lambda self, count, *rest: np.asarray(count) * right(self, 1, *rest))
-
-
-def second_release_free(patch: Patch) -> None:
-    def spend(self: Ledger, clients: Any, *events: Any) -> None:
-        for event in events:
-            self._released[self._number_of(event)][np.asarray(clients)] = 1
-
-    patch.setattr(Ledger, "spend", spend)
-
-
-def composition_forgotten(patch: Patch) -> None:
-    right = checks.composed
-    patch.setattr(checks, "composed", lambda events, delta: right([(event, 1) for event, _ in events], delta))
-
-
-def sensitivity_halved(patch: Patch) -> None:
-    patch.setattr(PrivacySettings, "sensitivity", property(lambda self: self.clip))
-
-
-def weighed_after_rounding(patch: Patch) -> None:
-    """An old update is made smaller after it was put on the grid."""
-    patch.setattr(Federation, "_weights", lambda self, group: (1.0, group.weight))
-
-
-SUMS: list[tuple[str, dict[str, Any], Callable[[Patch], None], str]] = [
+SUMS: list[tuple[str, dict[str, Any], Plant, str]] = [
     ("central", GAUSSIAN, scaled(0.5), "noise"),
     ("central", GAUSSIAN, scaled(0.7), "noise"),
     ("central", GAUSSIAN, scaled(0.95), "noise"),
@@ -266,8 +232,9 @@ SUMS: list[tuple[str, dict[str, Any], Callable[[Patch], None], str]] = [
 
 
 def _named(cases: list[Any]) -> Iterator[Any]:
+    known = {id(fault): name for name, fault in globals().items()}
     for number, case in enumerate(cases):
-        yield pytest.param(*case, id=f"{number}-{case[-1]}-{case[-2].__qualname__.split('.')[0]}")
+        yield pytest.param(*case, id=f"{number}-{case[-1]}-{known.get(id(case[-2]), 'scaled')}")
 
 
 OF_SUMS = list(_named(SUMS))
@@ -275,7 +242,7 @@ OF_SUMS = list(_named(SUMS))
 
 @pytest.mark.parametrize(("trust", "settings", "plant", "name"), mostly_slow_params(OF_SUMS, OF_SUMS[::6]))
 def test_faults_of_the_sum_are_found(
-    trust: str, settings: dict[str, Any], plant: Callable[[Patch], None], name: str, monkeypatch: Patch
+    trust: str, settings: dict[str, Any], plant: Plant, name: str, monkeypatch: Patch
 ) -> None:
     plant(monkeypatch)
     found = violated(SumChannel(planned(trust, **settings), SPECS))
@@ -283,38 +250,29 @@ def test_faults_of_the_sum_are_found(
     assert found[name].chance < FALSE_ALARM / len(checks.CHECKS)
 
 
-def noise_drawn_anew(patch: Patch) -> None:
-    """Noise of devices from a generator that is made anew for every update."""
+def _generator_made_anew(self: Noise, size: int) -> Any:
+    return np.rint(np.random.default_rng(1).standard_normal(size) * self.steps).astype(np.int64)
 
-    def exact(self: Noise, size: int) -> Any:
-        return np.rint(np.random.default_rng(1).standard_normal(size) * self.steps).astype(np.int64)
 
-    patch.setattr(Noise, "exact", exact)
+noise_drawn_anew = wrapped(Noise, "exact", lambda right: _generator_made_anew)
+"""Noise of devices comes from a generator that is made anew for every update."""
 
 
 @pytest.mark.parametrize(("plant", "name"), [(scaled(0.7), "noise"), (noise_drawn_anew, "secret")])
-def test_faults_of_real_noise_on_a_sum_are_found(plant: Callable[[Patch], None], name: str, monkeypatch: Patch) -> None:
+def test_faults_of_real_noise_on_a_sum_are_found(plant: Plant, name: str, monkeypatch: Patch) -> None:
     plant(monkeypatch)
     assert name in violated(RealSumChannel(planned("central"), SPECS))
 
 
-def upload_clips_without_tables(patch: Patch) -> None:
-    right = Change.norm
-    patch.setattr(Change, "norm", lambda self, order: right(replace(self, rows={}), order))
-
-
-def upload_noises_what_changed(patch: Patch) -> None:
-    right = outgoing._noised
-
-    def noised(terms: Any, vector: Any) -> Any:
-        return np.where(vector != 0, right(terms, vector), 0).astype(np.int32)
-
-    patch.setattr(outgoing, "_noised", noised)
-
-
-def diverged_upload_is_bare(patch: Patch) -> None:
-    right = outgoing._noised
-    patch.setattr(outgoing, "_noised", lambda terms, v: right(terms, v) if v.any() else np.zeros(len(v), np.int32))
+upload_clips_without_tables = wrapped(
+    Change, "norm", lambda right: lambda self, order: right(replace(self, rows={}), order)
+)
+upload_noises_what_changed = wrapped(
+    outgoing, "_noised", lambda right: lambda terms, v: np.where(v != 0, right(terms, v), 0).astype(np.int32)
+)
+diverged_upload_is_bare = wrapped(
+    outgoing, "_noised", lambda right: lambda terms, v: right(terms, v) if v.any() else np.zeros(len(v), np.int32)
+)
 
 
 def upload_says_how_it_went(patch: Patch) -> None:
@@ -330,7 +288,7 @@ def upload_says_how_it_went(patch: Patch) -> None:
     patch.setattr(ways, "make", make)
 
 
-UPLOADS: list[tuple[dict[str, Any], Callable[[Patch], None], str]] = [
+UPLOADS: list[tuple[dict[str, Any], Plant, str]] = [
     (GAUSSIAN, scaled(0.5), "noise"),
     (LAPLACE, scaled(0.7), "noise"),
     (GAUSSIAN, upload_clips_without_tables, "clip"),
@@ -343,9 +301,7 @@ UPLOADS: list[tuple[dict[str, Any], Callable[[Patch], None], str]] = [
 
 
 @pytest.mark.parametrize(("settings", "plant", "name"), _named(UPLOADS))
-def test_faults_of_a_device_are_found(
-    settings: dict[str, Any], plant: Callable[[Patch], None], name: str, monkeypatch: Patch
-) -> None:
+def test_faults_of_a_device_are_found(settings: dict[str, Any], plant: Plant, name: str, monkeypatch: Patch) -> None:
     plant(monkeypatch)
     assert name in violated(upload(planned("local", **settings)))
 
@@ -357,45 +313,37 @@ def test_an_upload_that_tells_how_much_there_was_to_learn_is_found(monkeypatch: 
     assert not {one.check: one.ok for one in check([upload(planned("local"))])}["bytes"]
 
 
-def every_step_alike(patch: Patch) -> None:
-    right = PrivateSteps.step
-
-    def step(self: PrivateSteps, tensors: Any, records: Any, noise: Any = None) -> Any:
-        return right(self, tensors, records, PUBLIC.stream(7, "alike"))
-
-    patch.setattr(PrivateSteps, "step", step)
-
-
-def steps_with_less_noise(patch: Patch) -> None:
-    right = PrivateSteps.__init__
-
-    def init(self: PrivateSteps, program: Any, phase: Any, clip: float, sigma: float, *rest: Any) -> None:
-        right(self, program, phase, clip, 0.8 * sigma, *rest)
-
-    patch.setattr(PrivateSteps, "__init__", init)
-
-
-def steps_leave_rows_bare(patch: Patch) -> None:
-    right = PrivateSteps._whole
-
+def _rows_left_bare(right: Any) -> Any:
     def whole(self: PrivateSteps, mean: Any, like: Any, rows: Any, noise: Any) -> Any:
         noised = right(self, mean, like, rows, noise)
         return noised if rows is None else noised.new_zeros(noised.shape).index_copy(0, rows, noised[rows])
 
-    patch.setattr(PrivateSteps, "_whole", whole)
+    return whole
 
 
-def steps_do_not_clip(patch: Patch) -> None:
-    right = PrivateSteps._sums
-
+def _unclipped(right: Any) -> Any:
     def sums(self: PrivateSteps, records: Any) -> Any:
         self.clip = 1e9
         return right(self, records)
 
-    patch.setattr(PrivateSteps, "_sums", sums)
+    return sums
 
 
-STEPS: list[tuple[Callable[[Patch], None], str]] = [
+every_step_alike = wrapped(
+    PrivateSteps,
+    "step",
+    lambda right: lambda self, tensors, records, noise=None: right(self, tensors, records, PUBLIC.stream(7, "alike")),
+)
+steps_with_less_noise = wrapped(
+    PrivateSteps,
+    "__init__",
+    lambda right: (
+        lambda self, program, phase, clip, sigma, *rest: right(self, program, phase, clip, 0.8 * sigma, *rest)
+    ),
+)
+steps_leave_rows_bare = wrapped(PrivateSteps, "_whole", _rows_left_bare)
+steps_do_not_clip = wrapped(PrivateSteps, "_sums", _unclipped)
+STEPS: list[tuple[Plant, str]] = [
     (noise_of_the_seed, "secret"),
     (every_step_alike, "steps"),
     (every_step_alike, "noise"),
@@ -409,6 +357,6 @@ OF_STEPS = list(_named(STEPS))
 
 
 @pytest.mark.parametrize(("plant", "name"), mostly_slow_params(OF_STEPS, OF_STEPS[::3]))
-def test_faults_of_steps_are_found(plant: Callable[[Patch], None], name: str, monkeypatch: Patch) -> None:
+def test_faults_of_steps_are_found(plant: Plant, name: str, monkeypatch: Patch) -> None:
     plant(monkeypatch)
     assert name in violated(stepping())

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from edgefr.studies.audits import games
 from edgefr.studies.audits.canaries import through
-from edgefr.studies.audits.games import plant, play
+from edgefr.studies.audits.finding import Effort, Finding
 from privacy.plan import PrivacyPlan, plan
 from privacy.settings import PrivacySettings
 
@@ -25,6 +27,12 @@ def planned(rounds: int = 1, **settings: Any) -> PrivacyPlan:
 def weaker(plan: PrivacyPlan, times: float) -> PrivacyPlan:
     """The same plan with noise of so many times less scale, in whole steps, and the claim that it had."""
     return replace(plan, noise=replace(plan.noise, scale=round(plan.noise.steps / times) * plan.noise.step))
+
+
+def played(plan: PrivacyPlan, trials: int, rounds: int = 1, attack: Any = games.game) -> Finding:
+    """What an attack on a run under this plan finds."""
+    settings = SimpleNamespace(privacy=SimpleNamespace(delta=1e-5))
+    return attack(SimpleNamespace(plan=plan, rounds=rounds, p90=None, experiment=settings), Effort(0, trials), quiet)
 
 
 LAPLACE = {"mechanism": "laplace", "norm": "l1", "epsilon": 2.0}
@@ -53,7 +61,7 @@ def test_what_passes_is_clipped_and_noised_as_the_plan_says() -> None:
 )
 def test_right_mechanisms_are_not_accused(settings: dict[str, Any], rounds: int, trials: int) -> None:
     resolved = planned(rounds, **settings)
-    found = play(resolved, 1.0, rounds, 1e-5, trials, quiet)
+    found = played(resolved, trials, rounds)
     assert found.releases == rounds
     assert found.claimed == pytest.approx(settings["epsilon"], rel=1e-3)
     assert not found.exceeds
@@ -66,7 +74,7 @@ def test_a_forgotten_factor_two_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
     right = PrivacySettings.sensitivity.fget
     monkeypatch.setattr(PrivacySettings, "sensitivity", property(lambda self: right(self) / 2.0))
     resolved = planned(**LAPLACE, trust="local")
-    found = play(resolved, 1.0, 1, 1e-5, 3000, quiet)
+    found = played(resolved, 3000)
     assert found.claimed == pytest.approx(2.0, rel=1e-3)
     assert 2.0 < found.eps_lb95 <= 4.0
     assert found.exceeds
@@ -78,31 +86,32 @@ def test_a_std_used_as_scale_is_found() -> None:
     resolved = planned(**LAPLACE, trust="central")
     assert resolved.noise is not None
     wrong = weaker(resolved, 2**0.5)
-    found = play(wrong, 1.0, 1, 1e-5, 20_000, quiet)
+    found = played(wrong, 20_000)
     assert 2.0 < found.eps_lb95 <= 2.0 * 2**0.5
     assert found.exceeds
 
 
 @pytest.mark.parametrize("trust", ["central", "local"])
-def test_canaries_of_one_run(trust: str) -> None:
+def test_canaries_of_one_run(trust: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They find something of a right mechanism, and more than is claimed where hardly any noise is left."""
-    resolved = planned(mechanism="laplace", norm="l1", epsilon=2.0, trust=trust)
-    found = plant(resolved, 1.0, 1, 1e-5, 600, quiet)
+    monkeypatch.setattr(games, "CANARIES", 600)
+    resolved = planned(**LAPLACE, trust=trust)
+    found = played(resolved, 600, attack=games.canaries)
     assert 0.3 < found.eps_lb95 <= 2.0
     assert not found.exceeds
     assert found.counts["guesses"] == 150
     assert resolved.noise is not None
     bare = weaker(resolved, 50.0)
-    assert plant(bare, 1.0, 1, 1e-5, 600, quiet).exceeds
+    assert played(bare, 600, attack=games.canaries).exceeds
 
 
 def test_without_noise_everything_is_told_apart_and_nothing_is_claimed() -> None:
     resolved = plan(PrivacySettings(clip=1.0), 4, 50, 50)
-    found = play(resolved, 1.0, 4, 1e-5, 2000, quiet)
+    found = played(resolved, 2000, 4)
     assert (found.auc, found.tpr, found.row()["claimed"], found.exceeds) == (1.0, 1.0, "inf", False)
     assert found.eps_lb95 > 4.0
 
 
 def test_the_same_audit_gives_the_same_bits() -> None:
     resolved = planned(mechanism="gaussian", sigma=1.0)
-    assert play(resolved, 1.0, 1, 1e-5, 1000, quiet) == play(resolved, 1.0, 1, 1e-5, 1000, quiet)
+    assert played(resolved, 1000) == played(resolved, 1000)

@@ -104,8 +104,8 @@ def test_the_same_again_changes_nothing(made, data_dir, cli):
 
 
 def test_a_failed_run_is_named_and_does_not_stop_the_rest(made, data_dir, cli, monkeypatch, tmp_path):
-    from edgefr.studies import campaign
     from edgefr.studies.jobs import Failed
+    from edgefr.studies.reproductions import runs
 
     out = made[1]
     (gone,) = out.glob("runs/*f3crec-no-itemwise*_seed-1")
@@ -115,7 +115,7 @@ def test_a_failed_run_is_named_and_does_not_stop_the_rest(made, data_dir, cli, m
     def broken(call, jobs, *rest):
         yield from ((job, Failed("RuntimeError: on purpose")) for job in jobs)
 
-    monkeypatch.setattr(campaign, "run_jobs", broken)
+    monkeypatch.setattr(runs, "run_jobs", broken)
     code, printed, err = cli("reproduce", "f3crec", "--data-dir", data_dir, *ASKED, "--out", out)
     (gone / "summary.json").write_bytes(summary)
     assert code == 1

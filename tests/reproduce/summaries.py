@@ -1,10 +1,11 @@
-"""Summaries of continual runs as small as the tables need, from literal numbers."""
+"""Summaries of continual runs as small as the tables need, from literal numbers; cells of a page's tables."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from edgefr.metrics.continual import MASKS
+from edgefr.report.pages import Page
 
 POPULARITY = {"popularity": 0.25, "popularity, all blocks": 0.3, "chance": 0.01}
 
@@ -34,3 +35,9 @@ def summary(d1: float, d2: float, d3: float, known: float | None = 0.1, new: flo
         "protocol": "blocks",
         "versions": {"edgefr": "0"},
     }
+
+
+def assert_cells(page: Page, number: int, row: str, cells: dict[str, str]) -> None:
+    """A row of a page's table, found by its first cell, has these texts."""
+    (own,) = [each for each in page.sheets[number].rows if next(iter(each.values())) == row]
+    assert {column: own[column] for column in cells} == cells

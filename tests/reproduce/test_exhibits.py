@@ -1,7 +1,9 @@
-"""What a page says about how it was made, and which fleet its runs may ask for."""
+"""What a page says about how it was made, which fleet its runs may ask for, and a part of a table."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ import pytest
 from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet import load_fleet
 from edgefr.studies.reproductions.cells import Ask, Cell, FinishedRuns, Values
-from edgefr.studies.reproductions.exhibits import about
+from edgefr.studies.reproductions.exhibits import about, check_chosen
+from edgefr.studies.reproductions.papers import PAPERS
 from edgefr.studies.reproductions.runs import Job, JobSetting, ideal_fleet, run_all
 from privacy.errors import InputError
 
@@ -82,3 +85,36 @@ def test_a_recipe_that_says_what_the_fleet_is_anyway_is_run(tmp_path: Path) -> N
     (place / "summary.json").write_text("{}")  # finished, so that nothing is trained here
     ((job, run),) = run_all([Job(own, place)], JobSetting(FLEET, None, tmp_path / "bases"))
     assert (job.out, not isinstance(run, str)) == (place, True)
+
+
+def chosen(paper: str, rows: tuple[str, ...], backbones: tuple[str, ...] = (), *exhibits: str):
+    entry = PAPERS[paper]
+    ask = replace(entry.ask("released", range(1)), rows=rows, backbones=backbones)
+    wanted = {name: entry.exhibits[name] for name in exhibits or ("table-2",)}
+    data = {name: list(exhibit.data)[:1] for name, exhibit in wanted.items()}
+    check_chosen(ask, wanted, data)
+    return [c for name, exhibit in wanted.items() for c in exhibit.cells(ask, data[name][0]) if ask.has(c)]
+
+
+def test_rows_and_backbones_choose_cells() -> None:
+    parts = chosen("f3crec", ("ft", "f3crec"), ("fedmf",))
+    assert [(part.row, part.backbone) for part in parts] == [("ft", "fedmf"), ("f3crec", "fedmf")]
+    assert {part.backbone for part in chosen("f3crec", ("ft",))} == {"fedmf", "fedncf", "pfedrec"}
+    assert [part.row for part in chosen("fcucr", ("sasrec",))] == ["sasrec"]
+
+
+@pytest.mark.parametrize(
+    ("paper", "rows", "backbones", "exhibits", "problem"),
+    [
+        ("f3crec", ("f3crek",), (), (), "'f3crek'"),
+        ("f3crec", (), ("fedmlp",), (), "'fedmlp'"),
+        ("f3crec", ("kd",), (), ("table-2", "table-6"), "table-6 has nothing of kd: leave it out"),
+        ("f3crec", (), ("fedncf",), ("table-2", "table-6"), "table-6 has nothing of fedncf: leave it out"),
+        ("f3crec", ("ft",), (), ("figure-3",), "figure-3 is drawn of all of its rows"),
+        ("fcucr", ("sasrek",), (), (), "sasrec"),
+        ("fcucr", (), ("sasrec",), (), "unknown backbone of table-2"),
+    ],
+)
+def test_what_no_table_has_is_refused(paper, rows, backbones, exhibits, problem: str) -> None:
+    with pytest.raises(InputError, match=re.escape(problem)):
+        chosen(paper, rows, backbones, *exhibits)

@@ -18,6 +18,7 @@ from edgefr.studies.reproductions.fedcar.tables import FEDCAR
 from edgefr.studies.reproductions.paired import against
 from edgefr.studies.tuning.rules import Rules
 from privacy.errors import InputError
+from tests.reproduce.summaries import assert_cells
 
 ASK = FEDCAR.ask(seeds=[0, 1])
 RECIPE = """\
@@ -77,29 +78,36 @@ def page(name: str, found: FinishedRuns, data: str = "ml-100k") -> Page:
     return FEDCAR.exhibits[name].page(ASK, found, [data])
 
 
+TWO = page("table-2", found(fedmf=(0.08, 0.09), fedcar=(0.10, 0.12), ease=(0.3, 0.3), pfedrec_released=(0.5, 0.5)))
+
+
+@pytest.mark.parametrize(
+    ("number", "row", "cells"),
+    [
+        (0, "FedMF", {"NDCG@10": "0.0850 ± 0.0071", "n": "40"}),
+        (0, "FedMF", {"p\nseeds": "0.126"}),  # t of (-.02, -.03): 5 with one degree of freedom
+        (0, "FedCAR", {"against FedCAR": ""}),
+        (0, "PFedRec, as released", {"against FedCAR": ""}),  # it knows held-out items
+        (0, "popularity", {"NDCG@10": "0.1000 ± 0.0000"}),
+        (0, "FedRAP", {"NDCG@10": "-"}),
+        (1, "FedCAR", {"NDCG@10": "0.4100 ± 0.0141", "NDCG@10\npaper": "0.2837"}),
+        (1, "popularity", {"HR@10": "0.2000 ± 0.0000"}),
+    ],
+)
+def test_cells_of_a_row_of_table_2(number: int, row: str, cells: dict[str, str]):
+    assert_cells(TWO, number, row, cells)
+
+
 def test_table_2_ranks_in_full_first_and_compares_with_fedcar():
-    made = found(fedmf=(0.08, 0.09), fedcar=(0.10, 0.12), ease=(0.3, 0.3), pfedrec_released=(0.5, 0.5))
-    two = page("table-2", made)
-    full, sampled = two.sheets
-    assert full.title == "ml-100k, full ranking"
+    full = TWO.sheets[0]
     rows = {row["method"]: row for row in full.rows}
-    assert rows["FedMF"]["NDCG@10"] == "0.0850 ± 0.0071"
-    assert rows["FedCAR"]["against FedCAR"] == ""
+    assert full.title == "ml-100k, full ranking"
     assert rows["FedMF"]["against FedCAR"].startswith("-0.0250 [-0.02")
-    assert rows["FedMF"]["n"] == "40"
     assert rows["EASE^R, central"]["against FedCAR"].startswith("+0.1900 [+0.1")
-    assert rows["PFedRec, as released"]["against FedCAR"] == "", "it knows held-out items"
     assert float(rows["FedMF"]["p\nusers"]) < 0.001
-    assert rows["FedMF"]["p\nseeds"] == "0.126"  # t of (-.02, -.03): 5 with one degree of freedom
-    assert rows["popularity"]["NDCG@10"] == "0.1000 ± 0.0000"
-    assert rows["FedRAP"]["NDCG@10"] == "-"
     assert [full.rows[at]["method"] for at in full.bold] == ["FedCAR"]
-    rows = {row["method"]: row for row in sampled.rows}
-    assert (rows["FedCAR"]["NDCG@10"], rows["FedCAR"]["NDCG@10\npaper"]) == ("0.4100 ± 0.0141", "0.2837")
-    assert rows["popularity"]["HR@10"] == "0.2000 ± 0.0000"
-    assert two.notes[0] == (
-        "ml-100k: the highest federated row by NDCG@10 (full ranking) is FedCAR; FedCAR is above all others (FedMF)"
-    )
+    said = "the highest federated row by NDCG@10 (full ranking) is FedCAR; FedCAR is above all others (FedMF)"
+    assert TWO.notes[0] == f"ml-100k: {said}"
 
 
 def test_where_fedcar_stands_is_said_by_name():
@@ -154,14 +162,11 @@ def test_pairs_are_users_over_the_seeds_that_both_rows_have():
 def test_a_user_whom_some_seeds_alone_rank_is_compared_over_those():
     base = {0: {"u0": 0.1, "u1": 0.2}, 1: {"u1": 0.4, "u2": 0.3}}
     row = {0: {"u0": 0.4, "u1": 0.3}, 1: {"u1": 0.9, "u2": 0.3, "u3": 0.9}}
-    one = against({"base": base, "row": row}, {"base": {}, "row": {}}, "base", ["row"])["row"]
-    assert one.users.users == 3
-    assert one.users.mean == pytest.approx((0.3 + (0.1 + 0.5) / 2 + 0.0) / 3)
-
-
-def test_rows_without_a_user_in_common_are_not_compared():
-    rows = {"base": {0: {"u0": 0.1}, 1: {"u1": 0.2}}, "row": {0: {"u1": 0.1}, 1: {"u0": 0.2}}}
-    assert against(rows, {"base": {}, "row": {}}, "base", ["row"]) == {}
+    rows, no_seeds = {"base": base, "row": row, "apart": {0: {"u2": 0.1}, 1: {"u0": 0.2}}}, dict[int, float]()
+    found = against(rows, dict.fromkeys(rows, no_seeds), "base", rows)
+    assert list(found) == ["row"], "rows without a user of a seed in common are not compared"
+    assert found["row"].users.users == 3
+    assert found["row"].users.mean == pytest.approx((0.3 + (0.1 + 0.5) / 2 + 0.0) / 3)
 
 
 def test_figure_5_keeps_the_kinds_of_epsilon_apart(tmp_path: Path):
@@ -169,12 +174,8 @@ def test_figure_5_keeps_the_kinds_of_epsilon_apart(tmp_path: Path):
     cell = tables.noisy(ASK, "ml-100k", "fedcar")[0.3]
     run = cast(Run, Made(0.1, tmp_path))
     made = FinishedRuns({cell: {0: run.summary}}, {cell: {0: run}})
-    assert tables.epsilons(made, cell) == {
-        "nominal": 3.0,
-        "guaranteed": float("inf"),
-        "hypothetical": None,
-        "audited": 0.25,
-    }
+    kinds = {"nominal": 3.0, "guaranteed": float("inf"), "hypothetical": None, "audited": 0.25}
+    assert tables.epsilons(made, cell) == kinds
     five = page("figure-5", made)
     row = next(r for r in five.sheets[0].rows if (r["method"], r["lambda"]) == ("FedCAR", "0.3"))
     assert (row["eps\nnominal"], row["eps\naudited"], row["eps\nhypothetical"]) == ("3", "0.25", "-")
@@ -202,11 +203,6 @@ def test_a_row_is_its_recipe_with_another_seed(kept: Path):
     before = cell.folder(2)
     (kept / "fedmf.yaml").write_text(RECIPE.replace("0.5", "0.25"))
     assert cell.folder(2) != before, "runs of another recipe are others"
-
-
-def test_seeds_of_the_search_are_not_reported(kept: Path):
-    with pytest.raises(InputError, match="was chosen with seed 3"):
-        ASK.cell("ml-100k", "fedmf").experiment(3)
 
 
 @pytest.mark.parametrize(
@@ -258,11 +254,17 @@ def test_rows_beside_each_other_were_found_by_the_same_rules(kept: Path, other: 
         ASK.cell("ml-100k", "fedmf").experiment(0)
 
 
-def test_a_row_without_a_recipe_says_how_to_make_one(kept: Path):
-    with pytest.raises(InputError, match=r"no recipe .*fedcar.yaml yet: make one by edgefr tune fedcar .*--rows"):
-        ASK.cell("ml-100k", "fedcar").experiment(0)
-    with pytest.raises(InputError, match="fedavg"):
-        ASK.cell("ml-100k", "fedavg").experiment(0)
+@pytest.mark.parametrize(
+    ("row", "seed", "told"),
+    [
+        ("fedmf", 3, "was chosen with seed 3"),
+        ("fedcar", 0, r"no recipe .*fedcar.yaml yet: make one by edgefr tune fedcar .*--rows"),
+        ("fedavg", 0, "fedavg"),
+    ],
+)
+def test_a_seed_of_the_search_and_a_row_without_a_recipe_are_refused(kept: Path, row: str, seed: int, told: str):
+    with pytest.raises(InputError, match=told):
+        ASK.cell("ml-100k", row).experiment(seed)
 
 
 def test_data_without_a_search_has_the_recipes_of_ml_100k_for_all_rows_or_for_none(kept: Path):

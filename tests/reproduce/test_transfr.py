@@ -24,6 +24,7 @@ from edgefr.studies.reproductions.transfr.tables import (
 )
 from privacy.errors import InputError
 from tests.cli import commands
+from tests.reproduce.summaries import assert_cells
 
 ASK = TRANSFR.ask(seeds=[0, 1])
 HERE, BACK = tasks("amazon-arts-office")
@@ -88,26 +89,41 @@ def test_what_a_table_takes_from_a_run() -> None:
     assert lost("NDCG@10")(CMF) == pytest.approx(75)
 
 
-def test_tables_show_rows_references_and_the_papers_numbers() -> None:
-    made = {"transfr": TUNED, "cmf": CMF, "pmf": PMF}
-    found = FinishedRuns({HERE.cell(ASK, row): {0: one, 1: one} for row, one in made.items()})
-    four = page("table-4", found)
-    first, second, printed = four.sheets
-    assert (first.title, second.title) == (
-        "arts → office, cold start (amazon-arts-office)",
-        "office → arts, cold start (amazon-arts-office)",
-    )
-    rows = {row["method"]: row for row in first.rows}
-    assert rows["PMF, central"]["HR@10"] == "0.1000 ± 0.0000"
-    assert rows["TransFR, cross-entropy and Adam on devices"]["HR@10"] == "0.2000 ± 0.0000"
-    assert rows["chance"]["HR@10"] == "0.0900 ± 0.0000"
+FOUND = FinishedRuns(
+    {HERE.cell(ASK, row): {0: m, 1: m} for row, m in {"transfr": TUNED, "cmf": CMF, "pmf": PMF}.items()}
+)
+KNOB = FinishedRuns({cell: {0: TUNED} for cell in TRANSFR.exhibits["figure-6"].cells(ASK, "amazon-arts-office")})
+ADAM = "TransFR, cross-entropy and Adam on devices"
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "cells"),
+    [
+        ("table-4", "PMF, central", {"HR@10": "0.1000 ± 0.0000"}),
+        ("table-4", ADAM, {"HR@10": "0.2000 ± 0.0000"}),
+        ("table-4", "chance", {"HR@10": "0.0900 ± 0.0000"}),
+        ("table-5", ADAM, {"lost %": "25.0 ± 0.0"}),
+        ("table-5", "CMF, central", {"target, its\nitems known": "0.3500 ± 0.0000"}),
+        ("table-5", "popularity", {"source": "0.4000 ± 0.0000"}),
+        ("figure-3", "Random", {ADAM: "0.0500"}),
+        ("figure-3", "Pretrain", {ADAM: "0.1500"}),
+        ("figure-3", "Finetune", {ADAM: "0.2000"}),
+        ("figure-3", "context", {ADAM: "0.2500"}),
+        ("figure-3", "Localtrain", {ADAM: "0.3000"}),
+        *(("figure-6", epochs, {"HR@10\nLocaltrain": "0.3000"}) for epochs in ("2", "4", "6", "8", "10")),
+    ],
+)
+def test_cells_of_a_row(name: str, row: str, cells: dict[str, str]) -> None:
+    assert_cells(page(name, KNOB if name.startswith("figure") else FOUND), 0, row, cells)
+
+
+def test_tables_have_a_sheet_per_task_and_the_papers_numbers() -> None:
+    *own, printed = page("table-4", FOUND).sheets
+    tasks_ = ("arts → office", "office → arts")
+    assert [sheet.title for sheet in own] == [f"{task}, cold start (amazon-arts-office)" for task in tasks_]
     assert [row["Music→Books\nHR@10"] for row in printed.rows][:2] == ["0.1403", "0.1692"]
-    five = page("table-5", found)
-    rows = {row["method"]: row for row in five.sheets[0].rows}
-    assert rows["TransFR, cross-entropy and Adam on devices"]["lost %"] == "25.0 ± 0.0"
-    assert rows["CMF, central"]["target, its\nitems known"] == "0.3500 ± 0.0000"
-    assert rows["popularity"]["source"] == "0.4000 ± 0.0000"
-    assert found.fullest([HERE.cell(ASK, "pmf")], of_stage("source", "hybrid", "HR@10")) is None
+    assert FOUND.fullest([HERE.cell(ASK, "pmf")], of_stage("source", "hybrid", "HR@10")) is None
+    assert page("figure-3", KNOB).figure is not None
 
 
 def test_a_part_of_a_table_leaves_the_papers_rows() -> None:
@@ -116,18 +132,6 @@ def test_a_part_of_a_table_leaves_the_papers_rows() -> None:
     part = page("table-4", found).without(left)
     assert [row["method"] for row in part.sheets[0].rows] == ["PMF, central", "popularity", "chance"]
     assert len(part.sheets[-1].rows) == 9
-
-
-def test_figures_show_every_stage_and_every_point() -> None:
-    found = FinishedRuns({cell: {0: TUNED} for cell in TRANSFR.exhibits["figure-6"].cells(ASK, "amazon-arts-office")})
-    by_stage = page("figure-3", found)
-    rows = {row["stage"]: row["TransFR, cross-entropy and Adam on devices"] for row in by_stage.sheets[0].rows}
-    assert [rows[name] for name in ("Random", "Pretrain", "Finetune", "context", "Localtrain")] == [
-        *("0.0500", "0.1500", "0.2000", "0.2500", "0.3000")
-    ]
-    assert by_stage.figure is not None
-    six = page("figure-6", found)
-    assert [row["HR@10\nLocaltrain"] for row in six.sheets[0].rows] == ["0.3000"] * 5
 
 
 @pytest.mark.slow

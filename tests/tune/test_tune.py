@@ -15,7 +15,7 @@ import torch
 import yaml
 
 import edgefr
-from edgefr.studies import campaign
+import edgefr.studies.tuning.run
 from edgefr.studies.jobs import Failed
 from edgefr.studies.reproductions.fedcar.recipes import _rules
 from edgefr.studies.sweeps.grid import Range
@@ -59,7 +59,7 @@ def here() -> Iterator[None]:
     """Trials are made in this process, and without archives."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("EDGEFR_DATA", raising=False)
-        patch.setattr(campaign, "run_jobs", at_once)
+        patch.setattr(edgefr.studies.tuning.run, "run_jobs", at_once)
         yield
 
 
@@ -179,12 +179,6 @@ def test_what_fails_from_outside_is_no_value_and_is_made_again(
     assert kept(tmp_path / "out") == kept(whole.out)
 
 
-def test_a_data_set_that_is_not_there_is_refused_before_any_trial(spaces: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is not there"):
-        tune(["fedmf"], spaces=spaces, rules=RULES, data="ml-100k", data_dir=tmp_path, out=tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 CENTRAL: dict[str, Any] = {
     "experiment": {"method": "mf", "model.dim": 4, "model.epochs": 6, "model.patience": 6},
     "ranges": {"model.lr": "log(0.001, 0.1)"},
@@ -235,15 +229,29 @@ def test_what_no_method_takes_is_refused_for_central_ones_too(change: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("rules", "says"),
-    [(Rules(metric=name), rf"^unknown --metric '{name}'.*HR@10") for name in ("HR@7", "MRR@10", "NDCG", "NDCG@")]
-    + [(Rules(seeds=(4, 5)), r"seed 4 is one that results are reported with.*give --seed 5 or more")],
+    ("method", "asked", "says"),
+    [
+        ("fedmf", {"rules": Rules(metric=name)}, rf"^unknown --metric '{name}'.*HR@10")
+        for name in ("HR@7", "MRR@10", "NDCG", "NDCG@")
+    ]
+    + [
+        (
+            "fedmf",
+            {"rules": Rules(seeds=(4, 5))},
+            r"seed 4 is one that results are reported with.*give --seed 5 or more",
+        ),
+        ("fedmf", {"data": "ml-100k", "overrides": ()}, "is not there"),
+        ("transfr", {"overrides": ()}, "transfr ends with local training"),  # which no round measures
+        ("f3crec", {"overrides": ()}, "rounds over blocks are not tuned"),
+    ],
 )
-def test_rules_that_no_trial_could_follow_are_refused_before_any(
-    rules: Rules, says: str, spaces: Path, tmp_path: Path
+def test_what_no_trial_could_follow_is_refused_before_any(
+    method: str, asked: dict[str, Any], says: str, spaces: Path, tmp_path: Path
 ) -> None:
+    write_spaces(spaces, {method: {"experiment": {"method": method}, "ranges": {"model.lr": "log(0.1, 1)"}}})
+    asked = {"rules": RULES, "overrides": SMALL, "data_dir": tmp_path, **asked}
     with pytest.raises(InputError, match=says):
-        tuned(spaces, tmp_path / "out", rules=rules)
+        tune([method], spaces=spaces, out=tmp_path / "out", **asked)
     assert not (tmp_path / "out").exists()
 
 
@@ -292,16 +300,6 @@ def test_a_best_value_at_the_edge_widens_the_range_within_the_budget(
     again = tuned(spaces, tmp_path / "out", rules=rules)
     assert again.records == found.records
     assert again.warnings == found.warnings
-
-
-@pytest.mark.parametrize(
-    ("method", "says"),
-    [("transfr", "transfr ends with local training"), ("f3crec", "rounds over blocks are not tuned")],
-)
-def test_what_no_round_measures_is_refused(method: str, says: str, spaces: Path, tmp_path: Path) -> None:
-    write_spaces(spaces, {method: {"experiment": {"method": method}, "ranges": {"model.lr": "log(0.1, 1)"}}})
-    with pytest.raises(InputError, match=says):
-        tune([method], spaces=spaces, rules=RULES, out=tmp_path / "out")
 
 
 def test_a_record_that_is_gone_is_missed(done: Path, spaces: Path) -> None:

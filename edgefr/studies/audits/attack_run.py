@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from edgefr.engine.device import one_thread
 from edgefr.report.audit import FILE, SCHEMA, read_attacks
 from edgefr.simulation.bundle_checks import check_federated
 from edgefr.simulation.runs.run import Run
 from edgefr.studies.audits.attacks import ATTACKS
-from edgefr.studies.audits.best_finding import bound, strongest, verdict
-from edgefr.studies.audits.checks import FALSE_ALARM, check
-from edgefr.studies.audits.finding import Effort
-from edgefr.studies.audits.ledger_check import check_ledger
+from edgefr.studies.audits.checks import FALSE_ALARM, Outcome, check
+from edgefr.studies.audits.finding import Effort, bound, strongest, verdict
 from edgefr.studies.audits.target import AttackTarget
 from privacy.errors import InputError, unknown
 from privacy.files import write_json
@@ -21,6 +22,7 @@ from privacy.progress import Progress
 from privacy.trust import TRUSTS
 
 FEWEST, MOST = 100, 1_000_000
+ASKS = "was every upload of the run charged, and is the worst client's epsilon what is printed?"
 
 
 def audit_run(
@@ -71,3 +73,29 @@ def audit_run(
     report = {"verdict": verdict(report), **report}
     write_json(run.path / FILE, report)
     return report
+
+
+def check_ledger(run: Run) -> list[Outcome]:
+    """Compare a run's ledger with its log of events and with its summary; nothing where releases are not counted."""
+    privacy = run.summary.get("privacy", {})
+    ledger = run.read_ledger(privacy)
+    if ledger is None:
+        return []
+    events = run.events
+    uploads = events[events["kind"] == "uploaded"]
+    made = np.bincount(uploads["client"].to_numpy(np.int64), minlength=len(ledger))
+    short = made[: len(ledger)] - ledger.releases()
+    twice = int(uploads.groupby(["round", "client"]).size().max()) if len(uploads) else 1
+    printed, spent = float(privacy.get("eps_guaranteed", math.inf)), ledger.worst()[0].epsilon
+    return [
+        _outcome(f"client {int(short.argmax())}", float(max(0, short.max())), "uploads not charged"),
+        _outcome("the busiest client of a round", float(twice), "uploads", least=1.0),
+        _outcome(
+            "the worst client", spent / printed if printed else math.inf, "of the printed epsilon", least=1.0 + 1e-9
+        ),
+    ]
+
+
+def _outcome(worst: str, figure: float, unit: str, least: float = 0.0) -> Outcome:
+    ok = figure <= least
+    return Outcome("counted", "run", ASKS, ok, worst, figure, unit, float(ok), 1)

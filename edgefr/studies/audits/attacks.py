@@ -15,9 +15,9 @@ import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from edgefr.config import random_streams as purposes
+from edgefr.studies.audits.canaries import Bools, Floats, Ints, flat
 from edgefr.studies.audits.finding import Effort, Finding
 from edgefr.studies.audits.games import GAMES
 from edgefr.studies.audits.target import AttackTarget
@@ -25,9 +25,6 @@ from privacy import keyed
 from privacy.audits import leak
 from privacy.progress import Progress
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 SHADOWS = 3
 """Updates that a membership attacker trains of each target."""
 FIRST = "adapter.0.weight"
@@ -35,9 +32,7 @@ FIRST = "adapter.0.weight"
 
 
 def sign_split(target: AttackTarget, effort: Effort, progress: Progress) -> Finding:
-    """Split a client's items by sign (F3CRec §5.6).
-
-    Positives and negatives of its round push item rows to opposite sides along its own vector.
+    """Split a client's items by sign: positives and negatives push item rows apart along its vector (F3CRec §5.6).
 
     The rows' main direction stands for that vector; of its two sides the one with fewer rows is called the positives'.
     """
@@ -78,14 +73,14 @@ def membership(target: AttackTarget, effort: Effort, progress: Progress) -> Find
         line = mean[True] - mean[False]
         length = float(line @ line) if target.plan.noise is None else 1.0
         for draw, (there, items) in enumerate(worlds.items()):
-            seen = _flat(target.upload(client, items, draw))
+            seen = flat(target.upload(client, items, draw))
             scores.append(float((seen - (mean[True] + mean[False]) / 2.0) @ line) / max(length, 1e-300))
             member.append(there)
     return _finding("membership", "interaction", [(np.array(scores), np.array(member, np.bool_))], target, "membership")
 
 
 def _shadow(target: AttackTarget, client: int, items: Ints) -> Floats:
-    made = [_flat(target.upload(client, items, 2 + draw, noise=False)) for draw in range(SHADOWS)]
+    made = [flat(target.upload(client, items, 2 + draw, noise=False)) for draw in range(SHADOWS)]
     return np.mean(made, axis=0)
 
 
@@ -121,10 +116,6 @@ def _each(clients: Ints, stage: str, progress: Progress) -> Iterator[int]:
         progress(stage, number, len(clients), "")
         yield client
     progress(stage, len(clients), len(clients), "")
-
-
-def _flat(change: dict[str, Floats]) -> Floats:
-    return np.concatenate([value.ravel() for value in change.values()])
 
 
 def _finding(

@@ -6,9 +6,11 @@ A channel is how something leaves devices: the sum that a server opens (`SumChan
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +27,7 @@ from edgefr.engine.noise import NoiseSource, RealNoise, SimulatedNoise
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates
 from export.batches import Batch
 from export.program import LocalProgram, Phase, Tensors, TensorSpec
+from privacy import keyed
 from privacy.compress import Projection
 from privacy.noise_key import NoiseKey
 from privacy.noise_tests import Law
@@ -36,6 +39,10 @@ Bools = npt.NDArray[np.bool_]
 PLAIN = AggregationSettings(rule="mean", server_lr=1.0, weights="uniform")
 """The rule under which the server's tensors move by exactly what one client uploaded."""
 PROJECTED = "projected"
+VALUES, FEWEST, MOST = 30_000, 6, 48
+"""Values of noise that are wanted, and how many rounds are played for them at least and at most."""
+CHANGED = 4
+"""Rows of a table that a planted client changes."""
 PUBLIC = NoiseKey(bytes(16))
 """Keys the simulated noise of audits, so that an audit can be repeated; no run has it."""
 
@@ -60,6 +67,11 @@ class Canary:
         """Return this with every change multiplied."""
         rows = {name: (items, values * factor) for name, (items, values) in self.rows.items()}
         return Canary({name: value * factor for name, value in self.dense.items()}, rows)
+
+
+def flat(seen: Mapping[str, Floats]) -> Floats:
+    """Return all values of tensors in one row."""
+    return np.concatenate([value.ravel() for value in seen.values()])
 
 
 class Still(LocalProgram):
@@ -105,8 +117,8 @@ class Still(LocalProgram):
 class Channel(ABC):
     """A channel is how something of clients leaves their devices.
 
-    `specs`: the tensors that leave. `law` of the noise on every value of one client (`together`: of the sum of all);
-    None where no noise is promised. `clip` bounds what leaves in `norm` (None: nothing does). `seed` and `key` key
+    `specs`: the tensors that leave. `law` of the noise on every value of one client, or of the sum of all; None where
+    no noise is promised. `clip` bounds what leaves in `norm` (None: nothing does). `seed` and `key` key
     simulated noise. `projects`: the values that leave instead of the tensors (None: the tensors do).
     """
 
@@ -117,19 +129,24 @@ class Channel(ABC):
     norm: str
     seed: int
     key = PUBLIC
-    together = False
     projects: int | None = None
 
     @abstractmethod
     def seen(self, clients: Sequence[Canary], number: int, *, who: int = 0, noise: bool = True) -> dict[str, Floats]:
         """Return what an adversary sees of these clients in round `number`: whole tensors, or one projected vector.
 
-        Where `together`, that is their sum; else there is one of them, and `who` says which.
+        A `SumChannel` shows their sum; of others there is one client, and `who` says which.
         """
 
-    @abstractmethod
     def meant(self, clients: Sequence[Canary], number: int) -> dict[str, Floats]:
         """Return what would be seen if nothing was clipped and there was no noise."""
+        total = {n: sum((c.whole(n, s.shape) for c in clients), np.zeros(s.shape)) for n, s in self.specs.items()}
+        return total if self.projects is None else {PROJECTED: self.projection(number).forth(flat(total))}
+
+    def projection(self, number: int) -> Projection:
+        """Return the projection of round `number`, where the channel projects."""
+        assert self.projects is not None
+        return Projection.of_round(self.seed, number, sum(spec.size for spec in self.specs.values()), self.projects)
 
     def tight(self) -> Channel:
         """Return the channel on which an update far beyond the clip leaves with all of its length."""
@@ -179,9 +196,7 @@ class SumChannel(Channel):
 
     def __init__(self, plan: PrivacyPlan, specs: Mapping[str, TensorSpec], seed: int = 0):
         self.plan, self.specs, self.seed, self.norm, self.clip = plan, specs, seed, plan.norm, plan.clip
-        self.together, self.projects = True, plan.project
-        noise = plan.noise
-        self.law = Law.of_noise(noise)
+        self.projects, self.law = plan.project, Law.of_noise(plan.noise)
 
     def law_of(self, clients: int) -> Law | None:
         """Return the law of the noise on the sum of so many clients."""
@@ -195,49 +210,32 @@ class SumChannel(Channel):
         self, clients: Sequence[Canary], numbers: Iterable[int], noise: bool = True, weight: float = 1.0
     ) -> Iterator[dict[str, Floats]]:
         """Yield what is seen of these clients in each of several rounds; a `weight` below 1 is of old updates."""
-        server, count = self._federation(clients, noise), len(clients)
+        program, count = Still(self.specs), len(clients)
+        server = Federation(
+            program,
+            clients=count,
+            seed=self.seed,
+            shard_size=max(1, count),
+            aggregation=PLAIN,
+            plan=replace(self.plan, at_least=1) if noise else quiet(self.plan),
+            device=torch.device("cpu"),
+            backend=CanaryBackend(program, clients),
+            noise=self.source(),
+        )
         start, everyone = server.shared, np.arange(count)
         rows = Ragged(np.zeros(count, np.int32), np.arange(count + 1))
         sampler = Sampler(rows, np.arange(2), 2, 0, 1, self.seed)
         for number in numbers:
             server.shared = start
             server.round(number, [Group(everyone, number, start, weight)], sampler, rows)
-            yield self._sent({name: server.shared[name].double().numpy() * count for name in self.specs}, number)
+            seen = {name: server.shared[name].double().numpy() * count for name in self.specs}
+            if self.projects is not None:  # one value for each of the projection's own
+                to = self.projection(number)
+                seen = {PROJECTED: (flat(seen) * to.signs)[np.unique(to.buckets, return_index=True)[1]]}
+            yield seen
 
-    def _sent(self, whole: dict[str, Floats], number: int) -> dict[str, Floats]:
-        """Return the numbers that were sent: of a projection one value for each of its own."""
-        if self.projects is None:
-            return whole
-        projection = self._projection(number)
-        flat = np.concatenate([value.ravel() for value in whole.values()]) * projection.signs
-        return {PROJECTED: flat[np.unique(projection.buckets, return_index=True)[1]]}
-
-    def meant(self, clients: Sequence[Canary], number: int) -> dict[str, Floats]:
-        total = {n: sum((c.whole(n, s.shape) for c in clients), np.zeros(s.shape)) for n, s in self.specs.items()}
-        if self.projects is None:
-            return total
-        return {PROJECTED: self._projection(number).forth(np.concatenate([v.ravel() for v in total.values()]))}
-
-    def _projection(self, number: int) -> Projection:
-        assert self.projects is not None
-        size = sum(spec.size for spec in self.specs.values())
-        return Projection.of_round(self.seed, number, size, self.projects)
-
-    def _federation(self, clients: Sequence[Canary], noise: bool) -> Federation:
-        program = Still(self.specs)
-        return Federation(
-            program,
-            clients=len(clients),
-            seed=self.seed,
-            shard_size=max(1, len(clients)),
-            aggregation=PLAIN,
-            plan=replace(self.plan, at_least=1) if noise else quiet(self.plan),
-            device=torch.device("cpu"),
-            backend=CanaryBackend(program, clients),
-            noise=self._source(),
-        )
-
-    def _source(self) -> NoiseSource:
+    def source(self) -> NoiseSource:
+        """Return where the noise comes from."""
         return SimulatedNoise(self.key, self.seed)
 
 
@@ -246,7 +244,7 @@ class RealSumChannel(SumChannel):
 
     name = "real sum"
 
-    def _source(self) -> NoiseSource:
+    def source(self) -> NoiseSource:
         return RealNoise()
 
 
@@ -263,3 +261,82 @@ def through(plan: PrivacyPlan, updates: Floats, seed: int, numbers: Iterable[int
     channel = SumChannel(replace(plan, project=None), {"vector": TensorSpec(updates.shape[1:], "shared")}, seed)
     clients = [Canary({"vector": update}) for update in updates]
     return np.stack([seen["vector"] for seen in channel.over(clients, numbers)])
+
+
+# Rounds of a planted client
+
+
+@dataclass(frozen=True)
+class MeasuredChance:
+    """This is what one measurement saw: a `figure` of `what`, and the `chance` of one so bad if all is right."""
+
+    what: str
+    figure: float
+    chance: float
+
+
+class CanaryRounds:
+    """These are rounds of a client with a known small update, on one channel; what was noise in them is kept."""
+
+    def __init__(self, channel: Channel, seed: int = 0):
+        self.channel, self.seed = channel, seed
+        self.small = planted(channel, seed, (channel.clip or 1.0) / 8.0)
+        size = channel.projects or sum(spec.size for spec in channel.specs.values())
+        self.rounds = range(1, 1 + max(FEWEST, min(MOST, math.ceil(VALUES / size))))
+
+    @cached_property
+    def noise(self) -> dict[str, Floats]:
+        """Return the noise of all rounds by tensor, [rounds, values]."""
+        each = [self.channel.noise(self.small, number) for number in self.rounds]
+        return {name: np.stack([found[name].ravel() for found in each]) for name in each[0]}
+
+    @property
+    def law(self) -> Law:
+        """Return the law of the noise, where there is any."""
+        assert self.channel.law is not None
+        return self.channel.law
+
+    def parts(self) -> list[tuple[str, Floats]]:
+        """Return the noise of every tensor, that of a table's changed rows and of its others apart."""
+        out = []
+        for name, values in self.noise.items():
+            changed = self._changed(name)
+            if changed is None:
+                out.append((name, values))
+            else:
+                out += [(f"{name}, rows changed", values[:, changed]), (f"{name}, other rows", values[:, ~changed])]
+        return [(name, values) for name, values in out if values.size]
+
+    def _changed(self, name: str) -> Bools | None:
+        if name not in self.small.rows:
+            return None
+        rows, width = self.channel.specs[name].shape
+        found = np.zeros(rows, np.bool_)
+        found[self.small.rows[name][0]] = True
+        return np.repeat(found, width)
+
+
+def planted(channel: Channel, seed: int, norm: float, dense: bool = True, rows: bool = True) -> Canary:
+    """Make an update of this joint norm, on the grid: keyed signs on the dense tensors, on some rows of the tables."""
+    values: dict[str, Floats] = {}
+    items = {}
+    for name, spec in channel.specs.items():
+        if spec.kind == "dense" and dense:
+            values[name] = _signs(seed, name, spec.shape)
+        if spec.kind == "rows" and rows:
+            chosen = keyed.choose(keyed.key(seed, "rows"), np.arange(spec.shape[0]), min(CHANGED, spec.shape[0]))
+            items[name] = np.sort(chosen)
+            values[name] = _signs(seed, name, (len(chosen), spec.shape[1]))
+    count = sum(value.size for value in values.values())
+    size = norm / max(1.0, count if channel.norm == "l1" else math.sqrt(count))
+    step = None if channel.law is None else channel.law.step
+    size = size if step is None else math.floor(size / step) * step
+    return Canary(
+        {name: size * value for name, value in values.items() if name not in items},
+        {name: (items[name], size * values[name]) for name in items},
+    )
+
+
+def _signs(seed: int, name: str, shape: tuple[int, ...]) -> Floats:
+    drawn = keyed.integers(keyed.key(seed, f"planted {name}"), np.arange(math.prod(shape)), 2)
+    return np.where(drawn.reshape(shape) == 1, 1.0, -1.0)

@@ -23,7 +23,6 @@ from edgefr.engine.transfer import REPLY, Transfer
 from edgefr.engine.work import Clients, LocalWork
 from edgefr.studies.audits.canaries import PROJECTED, Canary, Channel, Floats, Still
 from export.program import TensorSpec
-from privacy.compress import Projection
 from privacy.example_plan import ExamplePlan
 from privacy.noise_tests import Law
 from privacy.plan import PrivacyPlan
@@ -42,14 +41,13 @@ class UploadChannel(Channel):
     def __init__(self, plan: PrivacyPlan, release: ReleaseRecord, specs: Mapping[str, TensorSpec], seed: int = 0):
         self.specs, self.seed, self.norm, self.clip, self.projects = specs, seed, plan.norm, plan.clip, plan.project
         self.promised = plan.guarantees
-        noise = plan.noise if plan.where == "each upload" else None
-        self.law = Law.of_noise(noise)
-        self.learning, self.silent = (_learning(specs, r, seed) for r in (release, _silent(release)))
+        self.law = Law.of_noise(plan.noise if plan.where == "each upload" else None)
+        silent = release.model_copy(update={"noise": None, "scale": 0.0, "step": None, "noised": "nowhere"})
+        self.learning, self.silent = (_learning(specs, r, seed) for r in (release, silent))
 
     def content(self, known: Canary, number: int, *, who: int = 0, steps: int = 1, noise: bool = True) -> bytes:
         """Return what leaves the device of client `who` in round `number`, after `steps` steps of training."""
-        shapes = {name: spec.shape for name, spec in self.specs.items()}
-        zeros = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+        zeros = {name: np.zeros(spec.shape, np.float32) for name, spec in self.specs.items()}
         dense = {n: known.whole(n, s.shape).astype(np.float32) for n, s in self.specs.items() if s.kind == "dense"}
         rows = {}
         for name, spec in self.specs.items():
@@ -65,9 +63,7 @@ class UploadChannel(Channel):
         (known,) = clients
         learning = self.learning if noise else self.silent
         found = read_update(self.content(known, number, who=who, noise=noise), learning, BUNDLE)
-        values = found.update.astype(np.float64) * (
-            learning.release.step if found.whole and learning.release.step else 1.0
-        )
+        values = found.update.astype(np.float64) * ((found.whole and learning.release.step) or 1.0)
         if self.projects is not None:
             return {PROJECTED: values}
         out, at = {}, 0
@@ -79,19 +75,6 @@ class UploadChannel(Channel):
                 out[name] = np.zeros(spec.shape)
                 out[name][found.rows[name][0]] = found.rows[name][1]
         return out
-
-    def meant(self, clients: Sequence[Canary], number: int) -> dict[str, Floats]:
-        (known,) = clients
-        whole = {name: known.whole(name, spec.shape) for name, spec in self.specs.items()}
-        if self.projects is None:
-            return whole
-        size = sum(spec.size for spec in self.specs.values())
-        projection = Projection.of_round(self.seed, number, size, self.projects)
-        return {PROJECTED: projection.forth(np.concatenate([value.ravel() for value in whole.values()]))}
-
-
-def _silent(release: ReleaseRecord) -> ReleaseRecord:
-    return release.model_copy(update={"noise": None, "scale": 0.0, "step": None, "noised": "nowhere"})
 
 
 def _learning(specs: Mapping[str, TensorSpec], release: ReleaseRecord, seed: int) -> Learning:
@@ -155,10 +138,6 @@ class StepChannel(Channel):
             out[name][rows.rows.numpy()] = rows.values.double().numpy()
         return {name: out[name] for name in self.specs}
 
-    def meant(self, clients: Sequence[Canary], number: int) -> dict[str, Floats]:
-        (known,) = clients
-        return {name: known.whole(name, spec.shape) for name, spec in self.specs.items()}
-
 
 class Heard:
     """This stands where the server keeps prototypes, and keeps what reaches it."""
@@ -199,6 +178,3 @@ class MessageChannel(Channel):
         sampler = cast(SessionSampler, SimpleNamespace(current=np.zeros(who + 1, np.int64)))
         transfer.after(number, {REPLY: torch.zeros(who + 1, self.terms.values)}, sampler)
         return {"prototype": heard.sent[0].double().numpy()}
-
-    def meant(self, clients: Sequence[Canary], number: int) -> dict[str, Floats]:
-        return {"prototype": clients[0].whole("prototype", (self.terms.values,))}

@@ -13,8 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from edgefr.studies.audits.canaries import Canary, Channel, Floats, SumChannel
-from edgefr.studies.audits.canary_rounds import CanaryRounds, MeasuredChance, planted
+from edgefr.studies.audits.canaries import (
+    Canary,
+    CanaryRounds,
+    Channel,
+    Floats,
+    MeasuredChance,
+    SumChannel,
+    flat,
+    planted,
+)
 from edgefr.studies.audits.channels import MessageChannel, StepChannel, UploadChannel
 from privacy.accounting import composed
 from privacy.errors import InputError
@@ -101,16 +109,18 @@ def claim(played: CanaryRounds) -> list[MeasuredChance]:
 @asked("is every value of every tensor noised as promised?", (Channel,), STD)
 def noise(played: CanaryRounds) -> list[MeasuredChance]:
     """Measure the size of the noise of every part, and of every single value over rounds."""
-    sizes = [MeasuredChance(name, *size_chance(values, played.law)) for name, values in played.parts()]
-    alone = [
-        MeasuredChance(f"{name}, some value", _least(values, played.law), least_chance(values, played.law))
-        for name, values in played.parts()
-    ]
-    return sizes + alone
+    return [one for name, values in played.parts() for one in _sizes(name, values, played.law)]
 
 
-def _least(values: Floats, law: Law) -> float:
-    return float(np.sqrt(np.square(values).mean(axis=0)).min() / law.std)
+def _sizes(what: str, values: Floats, law: Law) -> list[MeasuredChance]:
+    """Measure noise [rounds, values] as a whole, and the value that has least of it over rounds."""
+    least = float(np.sqrt(np.square(values).mean(axis=0)).min() / law.std)
+    whole = MeasuredChance(what, *size_chance(values, law))
+    return [whole, MeasuredChance(f"{what}, some value", least, least_chance(values, law))]
+
+
+def _alike(what: str, one: Floats, other: Floats) -> MeasuredChance:
+    return MeasuredChance(what, *likeness_chance(one.ravel(), other.ravel()))
 
 
 @asked("does the noise have the law it is named by?", (Channel,), "distance")
@@ -129,19 +139,15 @@ def secret(played: CanaryRounds) -> list[MeasuredChance]:
     for key in (channel.key, NoiseKey(b"another one, too")):
         other = copy(channel)
         other.key = key
-        drawn.append(_flat(other.noise(Canary(), 1)))
-    return [MeasuredChance("two keys", *likeness_chance(*drawn))]
+        drawn.append(flat(other.noise(Canary(), 1)))
+    return [_alike("two keys", *drawn)]
 
 
 @asked("has every round noise of its own?", (Channel,), ALIKE)
 def rounds(played: CanaryRounds) -> list[MeasuredChance]:
     """Compare all pairs of rounds."""
     drawn = np.concatenate(list(played.noise.values()), axis=1)
-    return [
-        MeasuredChance(f"rounds {a + 1} and {b + 1}", *likeness_chance(drawn[a], drawn[b]))
-        for b in range(len(drawn))
-        for a in range(b)
-    ]
+    return [_alike(f"rounds {a + 1} and {b + 1}", drawn[a], drawn[b]) for b in range(len(drawn)) for a in range(b)]
 
 
 @asked("has every client noise of its own?", (Channel,), f"{STD}, or {ALIKE}")
@@ -152,18 +158,10 @@ def clients(played: CanaryRounds) -> list[MeasuredChance]:
         promised = channel.law_of(COHORT)
         assert promised is not None
         found = [channel.seen([nothing] * COHORT, number) for number in played.rounds]
-        return [
-            MeasuredChance(
-                f"sum of {COHORT}, {name}", *size_chance(np.stack([f[name].ravel() for f in found]), promised)
-            )
-            for name in found[0]
-        ]
-    each = [_flat(channel.seen([nothing], 1, who=who)) for who in range(COHORT)]
-    return [
-        MeasuredChance(f"clients {a} and {b}", *likeness_chance(each[a], each[b]))
-        for b in range(COHORT)
-        for a in range(b)
-    ]
+        drawn = {name: np.stack([one[name].ravel() for one in found]) for name in found[0]}
+        return [MeasuredChance(f"sum of {COHORT}, {n}", *size_chance(all_, promised)) for n, all_ in drawn.items()]
+    each = [flat(channel.seen([nothing], 1, who=who)) for who in range(COHORT)]
+    return [_alike(f"clients {a} and {b}", each[a], each[b]) for b in range(COHORT) for a in range(b)]
 
 
 @asked("have tensors, rows and values noise of their own?", (Channel,), ALIKE)
@@ -174,14 +172,12 @@ def tensors(played: CanaryRounds) -> list[MeasuredChance]:
     for b, second in enumerate(names):
         for first in names[:b]:
             size = min(drawn[first].shape[1], drawn[second].shape[1])
-            pair = (drawn[name][:, :size].ravel() for name in (first, second))
-            out.append(MeasuredChance(f"{first} and {second}", *likeness_chance(*pair)))
+            out.append(_alike(f"{first} and {second}", drawn[first][:, :size], drawn[second][:, :size]))
     for name, values in drawn.items():
         spec = played.channel.specs.get(name)
         for apart in {1, spec.shape[-1] if spec is not None else 1}:
             if apart < values.shape[1]:
-                found = likeness_chance(values[:, :-apart].ravel(), values[:, apart:].ravel())
-                out.append(MeasuredChance(f"{name}, {apart} value(s) apart", *found))
+                out.append(_alike(f"{name}, {apart} value(s) apart", values[:, :-apart], values[:, apart:]))
     return out
 
 
@@ -190,16 +186,9 @@ def steps(played: CanaryRounds) -> list[MeasuredChance]:
     """Compare the noise of a first step with what a second one adds to it."""
     channel = played.channel
     assert isinstance(channel, StepChannel)
-    one, two = (
-        np.concatenate(
-            [
-                _flat(StepChannel(channel.plan, channel.specs, channel.seed, n).seen([Canary()], number))
-                for number in played.rounds
-            ]
-        )
-        for n in (1, 2)
-    )
-    return [MeasuredChance("first and second step", *likeness_chance(one, two - one))]
+    short = [StepChannel(channel.plan, channel.specs, channel.seed, records) for records in (1, 2)]
+    one, two = (np.concatenate([flat(each.seen([Canary()], n)) for n in played.rounds]) for each in short)
+    return [_alike("first and second step", one, two - one)]
 
 
 @asked("is what leaves whole steps of the grid, of an old update too?", (SumChannel,), "off it")
@@ -216,7 +205,7 @@ def whole(played: CanaryRounds) -> list[MeasuredChance]:
     out = []
     for what, weight in (("a new update", 1.0), ("an old update", OLD)):
         if weight == 1.0 or channel.plan.where != "each upload":
-            left = _flat(next(channel.over([played.small], [1], weight=weight))) / noise.step
+            left = flat(next(channel.over([played.small], [1], weight=weight))) / noise.step
             off = float(np.mean(left != np.rint(left)))
             out.append(MeasuredChance(what, off, float(off == 0.0)))
     return out
@@ -235,7 +224,7 @@ def clip(played: CanaryRounds) -> list[MeasuredChance]:
             continue
         tight = channel.tight()
         assert tight.clip is not None
-        left = _flat(tight.seen([huge], 1, noise=False))
+        left = flat(tight.seen([huge], 1, noise=False))
         norm = float(np.abs(left).sum() if channel.norm == "l1" else np.linalg.norm(left))
         out.append(MeasuredChance(what, norm / tight.clip, 0.0 if norm > tight.clip * (1.0 + 1e-5) else 1.0))
         if channel.law is not None:
@@ -247,8 +236,8 @@ def _beyond(what: str, played: CanaryRounds, huge: Canary, bound: float, law: La
     """Measure how far updates with noise go along what was sent, on average over rounds; the chance is a bound."""
     far = []
     for number in played.rounds:
-        along = _flat(played.channel.meant([huge], number))
-        far.append(float(_flat(played.channel.seen([huge], number)) @ along) / float(np.linalg.norm(along)))
+        along = flat(played.channel.meant([huge], number))
+        far.append(float(flat(played.channel.seen([huge], number)) @ along) / float(np.linalg.norm(along)))
     excess = max(0.0, float(np.mean(far)) - bound) * math.sqrt(len(far)) / law.std
     return MeasuredChance(f"{what}, with noise", float(np.mean(far)) / bound, math.exp(-(excess**2) / 4.0))
 
@@ -264,19 +253,11 @@ def diverged(played: CanaryRounds) -> list[MeasuredChance]:
         )
         if value == 1e30 and isinstance(channel, StepChannel):
             continue  # a finite gradient is clipped
-        found = [_flat(channel.seen([broken], number)) for number in played.rounds]
-        left = np.concatenate(found)
+        left = np.stack([flat(channel.seen([broken], number)) for number in played.rounds])
         if not np.isfinite(left).all():
             out.append(MeasuredChance(what, math.inf, 0.0))
         elif channel.law is not None:
-            out.append(MeasuredChance(what, *size_chance(left, channel.law)))
-            out.append(
-                MeasuredChance(
-                    f"{what}, some value",
-                    _least(np.stack(found), channel.law),
-                    least_chance(np.stack(found), channel.law),
-                )
-            )
+            out += _sizes(what, left, channel.law)
         else:
             out.append(MeasuredChance(what, float(np.abs(left).max(initial=0.0)), 0.0 if left.any() else 1.0))
     return out
@@ -340,40 +321,23 @@ def _three(multiplier: float, mechanism: str, once: float) -> float:
     return float(brentq(excess, 0.0, mu * mu + 40.0 * mu)) if excess(0.0) > 0 else 0.0
 
 
-def _flat(seen: dict[str, Floats]) -> Floats:
-    return np.concatenate([value.ravel() for value in seen.values()])
-
-
 def check(channels: Sequence[Channel], seed: int = 0) -> list[Outcome]:
     """Ask every check of every channel that it is about."""
     every = [
-        (found, played)
+        (of, played)
         for played in (CanaryRounds(channel, seed) for channel in channels)
-        for found in CHECKS.values()
-        if isinstance(played.channel, found.of) and (played.channel.law is not None or not found.needs_noise)
+        for of in CHECKS.values()
+        if isinstance(played.channel, of.of) and (played.channel.law is not None or not of.needs_noise)
     ]
-    return [outcome for found, played in every for outcome in _outcomes(found, played, FALSE_ALARM / len(every))]
-
-
-def _outcomes(of: Check, played: CanaryRounds, level: float) -> list[Outcome]:
-    try:
-        seen = of.look(played)
-    except (InputError, ValueError) as error:  # what was sent is not what may be sent
-        seen = [MeasuredChance(str(error), math.inf, 0.0)]
-    if not seen:
-        return []
-    worst = min(seen, key=lambda one: one.chance)
-    chance = min(1.0, worst.chance * len(seen))
-    return [
-        Outcome(
-            check=of.name,
-            way=played.channel.name,
-            asks=of.asks,
-            ok=chance >= level,
-            worst=worst.what,
-            figure=worst.figure,
-            unit=of.unit,
-            chance=chance,
-            measured=len(seen),
-        )
-    ]
+    out = list[Outcome]()
+    for of, played in every:
+        try:
+            seen = of.look(played)
+        except (InputError, ValueError) as error:  # what was sent is not what may be sent
+            seen = [MeasuredChance(str(error), math.inf, 0.0)]
+        if seen:
+            worst, way = min(seen, key=lambda one: one.chance), played.channel.name
+            chance = min(1.0, worst.chance * len(seen))
+            ok = chance >= FALSE_ALARM / len(every)
+            out.append(Outcome(of.name, way, of.asks, ok, worst.what, worst.figure, of.unit, chance, len(seen)))
+    return out

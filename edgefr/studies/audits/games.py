@@ -16,10 +16,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from edgefr.config import random_streams as purposes
-from edgefr.studies.audits.canaries import Canary, Channel, Floats, SumChannel, through
+from edgefr.studies.audits.canaries import Bools, Canary, Channel, Floats, SumChannel, flat, through
 from edgefr.studies.audits.channels import StepChannel, UploadChannel
 from edgefr.studies.audits.finding import Effort, Finding
 from edgefr.studies.audits.target import AttackTarget
@@ -31,7 +30,6 @@ from privacy.guarantee import Event
 from privacy.plan import PrivacyPlan
 from privacy.progress import Progress
 
-Bools = npt.NDArray[np.bool_]
 CANARIES = 1000
 GUESSED = 4
 """One canary in so many is guessed; fixed before the run, as the bound wants it."""
@@ -48,31 +46,23 @@ UPLOADS, STEPS = 4000, 1000
 
 
 def game(target: AttackTarget, effort: Effort, progress: Progress) -> Finding:
-    """Tell two neighbouring worlds apart from what the run's own mechanism lets through of a planted client."""
-    delta = target.experiment.privacy.delta
-    return play(target.plan, bound_of(target), target.rounds, delta, effort.trials, progress, effort.seed)
+    """Tell two neighbouring worlds apart from what the run's own mechanism lets through of a planted client.
 
-
-def play(
-    plan: PrivacyPlan, bound: float, rounds: int, delta: float, trials: int, progress: Progress, seed: int = 0
-) -> Finding:
-    """The game of `trials` draws for a plan: a client at `bound` or absent (central), or at either end of it (local).
-
-    As many of the run's `rounds` are released in each draw as the work allows.
+    It is at its bound or absent (central), or at either end of it (local). As many of the run's rounds are released in
+    each draw as the work allows.
     """
-    width = 1 if plan.where == "each upload" else min(WIDTH, trials // 2)
-    releases = max(1, min(rounds, ROUNDS * width // trials))
-    batches = trials // 2 // width
-    worlds = []
-    for target in (1, 0):
-        updates = _planted(plan, bound, np.full(width, target == 1))
-        found = np.empty((batches, width))
+    plan, delta = target.plan, target.experiment.privacy.delta
+    width = 1 if plan.where == "each upload" else min(WIDTH, effort.trials // 2)
+    releases = max(1, min(target.rounds, ROUNDS * width // effort.trials))
+    batches = effort.trials // 2 // width
+    worlds = np.empty((2, batches, width))
+    for world in (0, 1):
+        updates, key = _planted(target, np.full(width, world == 0)), keyed.key(effort.seed, purposes.GAME, 1 - world)
         for batch in range(batches):
             numbers = range(batch * releases, (batch + 1) * releases)
-            found[batch] = _passed(plan, updates, keyed.key(seed, purposes.GAME, target), numbers)
-            progress("game", (1 - target) * batches + batch + 1, 2 * batches, "")
-        worlds.append(found.ravel())
-    return _of_draws("game", np.stack(worlds), delta, seed, _claimed(plan, releases, delta), releases)
+            worlds[world, batch] = through(plan, updates, key, numbers).sum(axis=0)
+            progress("game", world * batches + batch + 1, 2 * batches, "")
+    return _of_draws("game", worlds.reshape(2, -1), delta, effort.seed, _claimed(plan, releases, delta), releases)
 
 
 def _of_draws(name: str, worlds: Floats, delta: float, seed: int, claimed: float, releases: int = 1) -> Finding:
@@ -94,66 +84,50 @@ def _of_draws(name: str, worlds: Floats, delta: float, seed: int, claimed: float
 
 
 def canaries(target: AttackTarget, effort: Effort, progress: Progress) -> Finding:
-    """One run with many planted clients, each there or not by a coin: how many coins does the attacker get right?"""
-    delta = target.experiment.privacy.delta
-    return plant(target.plan, bound_of(target), target.rounds, delta, CANARIES, progress, effort.seed)
+    """One run with many planted clients, each there or not by a coin: how many coins does the attacker get right?
 
-
-def plant(
-    plan: PrivacyPlan, bound: float, rounds: int, delta: float, count: int, progress: Progress, seed: int = 0
-) -> Finding:
-    """The canaries of a plan, in all of a run's `rounds` as far as the work allows (Steinke et al. 2023)."""
-    coins = keyed.integers(keyed.key(seed, purposes.COINS), np.arange(count), 2) == 1
-    updates = _planted(plan, bound, coins)
+    They are in all of the run's rounds as far as the work allows (Steinke et al. 2023).
+    """
+    plan, delta, count = target.plan, target.experiment.privacy.delta, CANARIES
+    coins = keyed.integers(keyed.key(effort.seed, purposes.COINS), np.arange(count), 2) == 1
+    updates = _planted(target, coins)
     together = plan.where != "each upload"
-    releases = max(1, min(rounds, ROUNDS // (20 if together else count)))
-    key, scores = keyed.key(seed, purposes.CANARIES), np.zeros(count)
-    if together:
-        for number in range(releases):
-            scores += _passed(plan, updates, key, range(number, number + 1))
-            progress("canaries", number, releases, "")
-    else:  # every upload is seen by itself
-        for canary in range(count):
-            numbers = range(canary * releases, (canary + 1) * releases)
-            scores[canary] = _passed(plan, updates[canary : canary + 1, canary : canary + 1], key, numbers)[0]
-            progress("canaries", canary, count, "")
+    releases = max(1, min(target.rounds, ROUNDS // (20 if together else count)))
+    key, scores, total = keyed.key(effort.seed, purposes.CANARIES), np.zeros(count), releases if together else count
+    for number in range(total):
+        progress("canaries", number, total, "")
+        if together:
+            scores += through(plan, updates, key, [number]).sum(axis=0)
+        else:  # every upload is seen by itself
+            numbers, one = range(number * releases, (number + 1) * releases), slice(number, number + 1)
+            scores[number] = through(plan, updates[one, one], key, numbers).sum(axis=0)[0]
+    progress("canaries", total, total, "")
     order, each = np.argsort(scores, kind="stable"), count // GUESSED // 2
     correct = int((~coins[order[:each]]).sum() + coins[order[-each:]].sum())
-    apart = leak([(scores, coins)], keyed.generator(seed, purposes.null("canaries")), deals=100)
-    total = releases if together else count
-    progress("canaries", total, total, "")
     return Finding.of_leak(
         "canaries",
         "client",
-        apart,
+        leak([(scores, coins)], keyed.generator(effort.seed, purposes.null("canaries")), deals=100),
         eps_lb95=one_run_bound(count, 2 * each, correct, delta),
         claimed=_claimed(plan, releases, delta),
         releases=releases,
         of=count,
         counts={"canaries": count, "guesses": 2 * each, "correct": correct},
         bounded="coins",
-        seed=seed,
+        seed=effort.seed,
     )
 
 
-def bound_of(target: AttackTarget) -> float:
-    """Return the norm of a planted update: the clip, or where nobody clips the run's 90th percentile."""
-    return target.plan.clip or target.p90 or 1.0
-
-
-def _planted(plan: PrivacyPlan, bound: float, there: Bools) -> Floats:
+def _planted(target: AttackTarget, there: Bools) -> Floats:
     """Make uploads [C, C], one coordinate per client: at the bound if it is there, else at nothing or at the other end.
 
-    Under a clip they are sent ten times too large, so that the bound is the clip's own doing.
+    The bound is the clip, or where nobody clips the run's 90th percentile. Under a clip they are sent ten times too
+    large, so that the bound is the clip's own doing.
     """
-    size = bound if plan.clip is None else 10.0 * bound
-    other = -size if plan.where == "each upload" else 0.0
+    size = 10.0 * target.plan.clip if target.plan.clip else target.p90 or 1.0
+    other = -size if target.plan.where == "each upload" else 0.0
     out: Floats = np.diag(np.where(there, size, other))
     return out
-
-
-def _passed(plan: PrivacyPlan, updates: Floats, key: int, numbers: range) -> Floats:
-    return through(plan, updates, key, numbers).sum(axis=0)
 
 
 def _claimed(plan: PrivacyPlan, releases: int, delta: float) -> float:
@@ -175,14 +149,12 @@ def game_rows(target: AttackTarget, effort: Effort, progress: Progress) -> Findi
 
 def game_bytes(target: AttackTarget, effort: Effort, progress: Progress) -> Finding:
     """Tell which row (or value) a client changed by the bytes of its device's upload."""
-    release = target.release
-    if release is None or target.plan.where != "each upload":
+    plan = replace(target.plan, project=None)
+    if target.release is None or plan.where != "each upload":
         return Finding("game-bytes", "client", note="no device of this run adds noise to its upload")
-    plan, release = replace(target.plan, project=None), release.model_copy(update={"project": None})
-    channel = UploadChannel(plan, release, _short(target), effort.seed)
-    return tell_apart(
-        "game-bytes", channel, _worlds(channel, other=True), plan.event, target, min(effort.trials, UPLOADS), progress
-    )
+    channel = UploadChannel(plan, target.release.model_copy(update={"project": None}), _short(target), effort.seed)
+    worlds, trials = _worlds(channel, other=True), min(effort.trials, UPLOADS)
+    return tell_apart("game-bytes", channel, worlds, plan.event, target, trials, progress)
 
 
 def game_steps(target: AttackTarget, effort: Effort, progress: Progress) -> Finding:
@@ -231,7 +203,7 @@ def _worlds(channel: Channel, other: bool) -> Worlds:
 
 
 def _clipped(channel: Channel, known: Canary) -> Floats:
-    whole = np.concatenate([value.ravel() for value in channel.meant([known], 1).values()])
+    whole = flat(channel.meant([known], 1))
     norm = np.abs(whole).sum()  # one value alone is planted, so its norms are alike
     return whole if not norm or channel.clip is None else whole * min(1.0, channel.clip / norm)
 
@@ -239,13 +211,12 @@ def _clipped(channel: Channel, known: Canary) -> Floats:
 def _score(channel: Channel, seen: dict[str, Floats], means: list[Floats]) -> float:
     """Return the likelihood ratio of world one, and whether a row that one world alone changes is without noise."""
     ((name, values),) = seen.items()
-    flat, spec = values.ravel(), channel.specs[name]
     places = np.flatnonzero((means[0] != 0) | (means[1] != 0))
-    here, (one, zero) = flat[places], (mean[places] for mean in means)
+    here, (one, zero) = values.ravel()[places], (mean[places] for mean in means)
     if channel.law is None:
         return float(here @ (one - zero))
     score = float((channel.law.log_density(here - one) - channel.law.log_density(here - zero)).sum())
-    if spec.kind == "rows":
+    if channel.specs[name].kind == "rows":
         bare = ~(values != 0).any(axis=1)
         score += SURE * (float(bare[-1]) - float(bare[0]))
     return score

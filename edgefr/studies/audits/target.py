@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from edge.learning import ReleaseRecord
@@ -28,7 +28,7 @@ from edgefr.simulation.bundles import learning_of
 from edgefr.simulation.resolve import Releases
 from edgefr.simulation.runs.run import Run
 from edgefr.simulation.runs.saved_model import open_model
-from edgefr.studies.audits.canaries import PLAIN, PUBLIC, Channel, RealSumChannel, SumChannel
+from edgefr.studies.audits.canaries import PLAIN, PUBLIC, Channel, Floats, Ints, RealSumChannel, SumChannel
 from edgefr.studies.audits.channels import MessageChannel, StepChannel, UploadChannel
 from export.model import TrainedModel
 from export.program import LocalProgram, Phase, read_by
@@ -36,9 +36,6 @@ from privacy import keyed
 from privacy.example_plan import ExamplePlan
 from privacy.noise_tests import Law
 from privacy.plan import PrivacyPlan
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass
@@ -158,20 +155,11 @@ class AttackTarget:
 
     def _federation(self, plan: PrivacyPlan) -> Federation:
         """Return a server with one client; tensors and seed are put in before each round."""
-        cpu = torch.device("cpu")
         executor: Executor | None = None
         if self.examples is not None:
             executor = DPSGD(self.examples.clip, self.examples.sigma if plan is self.plan else 0.0, PUBLIC)
-        return Federation(
-            self.program,
-            clients=1,
-            seed=0,
-            shard_size=1,
-            aggregation=PLAIN,
-            plan=plan,
-            device=cpu,
-            executor=executor,
-        )
+        one: dict[str, Any] = {"clients": 1, "seed": 0, "shard_size": 1, "aggregation": PLAIN}
+        return Federation(self.program, **one, plan=plan, device=torch.device("cpu"), executor=executor)
 
     @property
     def _phases(self) -> list[Phase]:
@@ -183,9 +171,7 @@ class AttackTarget:
         return keyed.choose(keyed.key(self.experiment.seed, purposes.AUDITED), able, number)
 
     def upload(self, client: int, items: Ints, draw: int, *, noise: bool = True) -> dict[str, Floats]:
-        """Return what an attacker sees if `client` trains on `items` [n]:
-
-        each shared tensor's change, float64 of its shape.
+        """Return what an attacker sees if `client` trains on `items` [n]: each shared tensor's change, float64.
 
         `draw` keys the client's draws and the noise: another number is another round as far as chance goes.
         """

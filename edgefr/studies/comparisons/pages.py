@@ -51,11 +51,6 @@ class Pair:
         """Return the run that is above the other, None where the two are not told apart."""
         return {1: self.one, -1: self.other, 0: None}[self.users.side]
 
-    @property
-    def said(self) -> str:
-        """Return who is above whom, in words."""
-        return "not told apart" if self.above is None else f"{self.above} is above"
-
 
 def page(
     rows: Sequence[RunMetrics],
@@ -96,7 +91,7 @@ def _apart(pairs: Sequence[Pair]) -> Sheet:
         {
             "pair": f"{pair.one} - {pair.other}",
             "metric": pair.metric,
-            "verdict": pair.said,
+            "verdict": "not told apart" if pair.above is None else f"{pair.above} is above",
             "difference [95 %]": f"{pair.users.mean:+.4f} [{pair.users.low:+.4f}, {pair.users.high:+.4f}]",
             "p": number(pair.users.p, ".3g"),
             "p\nHolm": number(pair.users.p_holm, ".3g"),

@@ -7,9 +7,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from hashlib import sha256
+from operator import getitem
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import yaml
 
@@ -17,7 +19,8 @@ from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.metrics.significance import paired_t
 from edgefr.report.pages import Record, Spread
 from edgefr.simulation.runs.run import Run
-from privacy.errors import unknown
+from edgefr.studies.reproductions.published import specification
+from privacy.table import Table
 
 Values = dict[str, Any]
 Summary = Mapping[str, Any]
@@ -26,14 +29,6 @@ BySeed = dict[int, float]
 
 FIDELITIES = ("released", "paper")
 """These say whom to follow where a paper and its released code differ."""
-
-
-class TablePlace(NamedTuple):
-    """This is where a cell stands in a table: its row, what pages call it, its backbone where rows come for each."""
-
-    row: str
-    label: str
-    backbone: str | None = None
 
 
 @dataclass(frozen=True)
@@ -84,9 +79,9 @@ class Cell(ABC):
         return {"method": self.row}
 
     @property
-    def part(self) -> TablePlace:
-        """Return the row of a table that the cell is of, and the backbone where the table has some."""
-        return TablePlace(self.row, self.title)
+    def backbone(self) -> str | None:
+        """Return its backbone, where rows come for each."""
+        return None
 
     @property
     def label(self) -> str:
@@ -103,16 +98,40 @@ class Cell(ABC):
         return f"{self.label}_{sha256(digested.encode()).hexdigest()[:8]}_seed-{seed}"
 
 
+@dataclass(frozen=True)
+class TableRow:
+    """This is a row of a table. `kind`: federated, central (all data in one place), or what else its paper has.
+
+    `recipe`: its file, where that is not named as the row.
+    """
+
+    name: str
+    label: str
+    kind: str = "federated"
+    recipe: str | None = None
+
+    @property
+    def judged(self) -> bool:
+        """Say whether the row takes part in comparisons: one as its public code may know held-out items does not."""
+        return self.kind != "released"
+
+
+def register_rows(rows: Table[TableRow], paper: str) -> None:
+    """Fill the table of a paper's rows, as its specification has them."""
+    for name, row in specification(paper)["rows"].items():
+        rows.register(TableRow(name, **row))
+
+
 class Listed(Cell):
     """Cells of this kind are of a paper whose rows are entries of a table, each with a recipe of its own."""
 
     FIDELITY = "as each recipe says"
-    ROWS: ClassVar[Mapping[str, Any]] = {}
+    ROWS: ClassVar[Mapping[str, TableRow]] = {}
 
     @property
     def title(self) -> str:
         """Return the row's label."""
-        return str(self.ROWS[self.row].label)
+        return self.ROWS[self.row].label
 
     @property
     def words(self) -> Record:
@@ -125,39 +144,11 @@ class Listed(Cell):
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """These are the rows and backbones of tables that are asked for; nothing stands for all of them.
-
-    >>> part = TablePlace("ft", "FT", "fedmf")
-    >>> Chosen(rows=("ft",)).has(part), Chosen(backbones=("fedncf",)).has(part)
-    (True, False)
-    """
-
-    rows: Sequence[str] = ()
-    backbones: Sequence[str] = ()
-
-    def has(self, part: TablePlace) -> bool:
-        """Say whether a cell of this place is asked for."""
-        return (not self.rows or part.row in self.rows) and (not self.backbones or part.backbone in self.backbones)
-
-    def check(self, parts: Sequence[TablePlace], what: str) -> None:
-        """Raise `InputError`, with the nearest names, for a row or backbone that is in none of the tables."""
-        for name, asked, there in (
-            ("row", self.rows, [part.row for part in parts]),
-            ("backbone", self.backbones, [part.backbone for part in parts if part.backbone is not None]),
-        ):
-            known = list(dict.fromkeys(there))
-            for each in asked:
-                if each not in known:
-                    raise unknown(f"{name} of {what}", each, known)
-
-
-@dataclass(frozen=True)
 class Ask:
     """This is what is asked for: fidelity, seeds, and values over every recipe. `data_dir`: where archives lie.
 
-    `kind`: the paper's cells; `stream`: one-pass or cyclic, None for that of the recipe; `chosen`: the part of each
-    table.
+    `kind`: the paper's cells; `stream`: one-pass or cyclic, None for that of the recipe; `rows` and `backbones`: the
+    part of each table, nothing stands for all of them.
     """
 
     kind: type[Cell]
@@ -166,7 +157,17 @@ class Ask:
     extra: Values = field(default_factory=dict)
     data_dir: Path | None = None
     stream: str | None = None
-    chosen: Chosen = Chosen()
+    rows: Sequence[str] = ()
+    backbones: Sequence[str] = ()
+
+    @property
+    def part(self) -> list[str]:
+        """Return the rows and backbones that are asked for."""
+        return [*self.rows, *self.backbones]
+
+    def has(self, cell: Cell) -> bool:
+        """Say whether a cell is of the part of its table that is asked for."""
+        return (not self.rows or cell.row in self.rows) and (not self.backbones or cell.backbone in self.backbones)
 
     def cell(self, data: str, row: str, extra: Values | None = None, within: str = "") -> Cell:
         """Return a cell under this request, whose own values go over `extra`."""
@@ -178,6 +179,15 @@ class Ask:
     def cells(self, data: str, rows: Iterable[str], within: str = "") -> dict[str, Cell]:
         """Return the cells of several rows, by name."""
         return {row: self.cell(data, row, within=within) for row in rows}
+
+
+def at(*path: str | int) -> Pick:
+    """Pick the number that keys and places lead to.
+
+    >>> at("blocks", 0, "HR@10")({"blocks": [{"HR@10": 0.5}]})
+    0.5
+    """
+    return lambda summary: float(reduce(getitem, path, summary))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from edgefr.report.over_seeds import versions
 from edgefr.report.pages import Page, Record, Report
 from edgefr.simulation.runs.run import Run
 from edgefr.studies.jobs import HERE, Where
-from edgefr.studies.reproductions.cells import FIDELITIES, Ask, Cell, Chosen, FinishedRuns, Values
+from edgefr.studies.reproductions.cells import FIDELITIES, Ask, Cell, FinishedRuns, Values
 from edgefr.studies.reproductions.page import Reproduction, write_reproduction
 from edgefr.studies.reproductions.published import specification
 from edgefr.studies.reproductions.runs import Job, JobSetting, run_all
 from edgefr.studies.reproductions.tables import Made, draw
-from privacy.errors import InputError
+from privacy.errors import InputError, unknown
 from privacy.progress import Progress
 
 
@@ -62,6 +62,11 @@ def by_data(
 ) -> Callable[[Ask, FinishedRuns, Sequence[str], Progress | None], Made]:
     """Return what makes a page data set by data set, of what makes the part of one."""
     return lambda ask, found, data, progress: sum((make(ask, found, name) for name in data), Made())
+
+
+def rows_alone(rows: Iterable[str], within: str = "") -> Callable[[Ask, str], Iterable[Cell]]:
+    """Return what says that the cells of an exhibit are these rows."""
+    return lambda ask, data: ask.cells(data, rows, within).values()
 
 
 @dataclass(frozen=True)
@@ -107,24 +112,6 @@ class Paper:
         return Ask(self.kind, self.kind.FIDELITY or fidelity, seeds, extra or {}, data_dir, stream)
 
 
-def available(wanted: Sequence[str], data_dir: Path | None) -> tuple[list[str], list[str]]:
-    """Those data sets whose archives are there, and for each of the others a line that says what to put where.
-
-    Raises `InputError` for an archive that is damaged.
-    """
-    there, missing = [], []
-    for name in wanted:
-        try:
-            datasets.load(name, data_dir)
-        except InputError as error:
-            if "is not there" not in str(error) and "none is named" not in str(error):  # there, but damaged
-                raise
-            missing.append(str(error))
-        else:
-            there.append(name)
-    return there, missing
-
-
 def reproduce(
     ask: Ask,
     exhibits: Mapping[str, Exhibit],
@@ -139,11 +126,19 @@ def reproduce(
     """Run what `exhibits` ("table-2": ...) need and is not there yet; write their pages into `out`.
 
     `data`: the data sets; None: those of the paper's table or figure. Finished runs are kept in `out/runs`, base blocks
-    in `out/bases`: the same call goes on. `warn` is told of data sets whose archive is not there; `InputError` when
-    there is none at all. `head`: the paper's title and the command, for the web page of all exhibits together.
+    in `out/bases`: the same call goes on. `warn` is told of data sets whose archive is not there, and where to get it;
+    `InputError` when there is none at all, and for one that is damaged. `head`: the paper's title and the command.
     """
     named = list(dict.fromkeys(name for key in exhibits for name in (data or exhibits[key].data)))
-    there, missing = available(named, ask.data_dir)
+    there, missing = list[str](), list[str]()
+    for name in named:
+        try:
+            datasets.load(name, ask.data_dir)
+            there.append(name)
+        except InputError as error:
+            if "is not there" not in str(error) and "none is named" not in str(error):  # there, but damaged
+                raise
+            missing.append(str(error))
     if not there:
         raise InputError(missing[0])
     for line in missing:
@@ -151,45 +146,53 @@ def reproduce(
     wanted = {key: [name for name in (data or exhibits[key].data) if name in there] for key in exhibits}
     check_chosen(ask, exhibits, wanted)
     every = {key: [c for n in names for c in exhibits[key].cells(ask, n)] for key, names in wanted.items()}
-    chosen = {key: [c for c in dict.fromkeys(cells) if ask.chosen.has(c.part)] for key, cells in every.items()}
+    chosen = {key: [c for c in dict.fromkeys(cells) if ask.has(c)] for key, cells in every.items()}
     cells = list(dict.fromkeys(c for own in chosen.values() for c in own))
     found, failures = _run(ask, cells, JobSetting(fleet, ask.data_dir, out / "bases"), out, where, progress)
     pages, files, told = [], [], list[list[str]]()
     for key, names in wanted.items():
         if names:
-            left = {c.part[:2] for c in every[key]} - {c.part[:2] for c in chosen[key]}
+            left = {(c.row, c.title) for c in every[key]} - {(c.row, c.title) for c in chosen[key]}
             page = exhibits[key].page(ask, found, names, progress).without(left)
             pages.append(page)
             told.append(about(ask, found, chosen[key]))
             files += page.write(out, told[-1])
     warnings = _unfinished(ask, found, cells)
-    records, asked = _records(found), len(cells) * len(ask.seeds)
+    records: list[Record] = [
+        {"cell": cell.label, "data": cell.data, "seed": seed, **run.summary["metrics"], "folder": str(run.path)}
+        for cell, runs in found.runs.items()
+        for seed, run in runs.items()
+    ]
+    asked = len(cells) * len(ask.seeds)
     files.append(write_reproduction(Reproduction(*head, pages, told, failures, len(records), asked), out))
     return Report(pages, files, failures, warnings, records)
 
 
 def check_chosen(ask: Ask, exhibits: Mapping[str, Exhibit], wanted: Mapping[str, Sequence[str]]) -> None:
     """Raises `InputError` for rows and backbones that no table has, for a table without any, and for figures."""
-    if ask.chosen == Chosen():
+    if not ask.part:
         return
-    whole = replace(ask, chosen=Chosen())
-    parts = {key: [c.part for n in names for c in exhibits[key].cells(whole, n)] for key, names in wanted.items()}
-    ask.chosen.check([part for own in parts.values() for part in own], ", ".join(exhibits))
-    for key, own in parts.items():
+    whole = replace(ask, rows=(), backbones=())
+    cells = {key: [c for n in names for c in exhibits[key].cells(whole, n)] for key, names in wanted.items()}
+    every = [cell for own in cells.values() for cell in own]
+    for what, asked, there in (
+        ("row", ask.rows, [cell.row for cell in every]),
+        ("backbone", ask.backbones, [cell.backbone for cell in every if cell.backbone is not None]),
+    ):
+        for name in asked:
+            if name not in there:
+                raise unknown(f"{what} of {', '.join(exhibits)}", name, dict.fromkeys(there))
+    for key, own in cells.items():
         if key.startswith("figure"):
             raise InputError(f"{key} is drawn of all of its rows; leave it out, or make it without --rows, --backbones")
-        if own and not any(ask.chosen.has(part) for part in own):
-            asked = ", ".join([*ask.chosen.rows, *ask.chosen.backbones])
-            raise InputError(f"{key} has nothing of {asked}: leave it out")
+        if own and not any(map(ask.has, own)):
+            raise InputError(f"{key} has nothing of {', '.join(ask.part)}: leave it out")
 
 
 def _run(
     ask: Ask, cells: Sequence[Cell], setting: JobSetting, out: Path, where: Where, progress: Progress | None
 ) -> tuple[FinishedRuns, dict[str, str]]:
-    """Run every cell with every seed; return what is finished, and what went wrong.
-
-    Seeds go round by round over all cells.
-    """
+    """Run every cell with every seed, a seed of all cells after another; return what is finished, what went wrong."""
     places = {out / "runs" / cell.folder(seed): (cell, seed) for seed in ask.seeds for cell in cells}
     jobs = [Job(cell.experiment(seed), place) for place, (cell, seed) in places.items()]
     done: dict[Path, Run] = {}
@@ -207,15 +210,6 @@ def _run(
     return FinishedRuns(summaries, runs), failures
 
 
-def _records(found: FinishedRuns) -> list[Record]:
-    """Return a row per finished run: its cell, data set, seed, test metrics, folder."""
-    return [
-        {"cell": cell.label, "data": cell.data, "seed": seed, **run.summary["metrics"], "folder": str(run.path)}
-        for cell, runs in found.runs.items()
-        for seed, run in runs.items()
-    ]
-
-
 def _unfinished(ask: Ask, found: FinishedRuns, cells: Sequence[Cell]) -> list[str]:
     counts = {cell: len(found.runs.get(cell, {})) for cell in cells}
     return [f"{c.label}: {n} of {len(ask.seeds)} seeds are done" for c, n in counts.items() if n < len(ask.seeds)]
@@ -228,29 +222,19 @@ def about(ask: Ask, found: FinishedRuns, cells: Sequence[Cell]) -> list[str]:
     seeds = ", ".join(map(str, ask.seeds))
     lines = [f"seeds {seeds}; fidelity: {ask.fidelity}; everybody who is asked contributes (no drop-outs, no deadline)"]
     lines += [f"set by hand instead of by the recipe: {key} = {value}" for key, value in ask.extra.items()]
-    if ask.chosen != Chosen():
-        said = {"rows": ask.chosen.rows, "backbones": ask.chosen.backbones}
+    if ask.part:
+        said = {"rows": ask.rows, "backbones": ask.backbones}
         named = [f"{what} {', '.join(names)}" for what, names in said.items() if names]
         lines.append(f"a part of the table: {'; '.join(named)}")
-    lines += _protocols(found, cells)
-    lines += [f"recipe, {c.label}: {_flow(c.values)}" for c in cells]
-    lines += [f"not finished: {line}" for line in _unfinished(ask, found, cells)]
-    made_with = next((s["versions"] for c in cells for s in found.summaries.get(c, {}).values()), versions())
-    return [*lines, f"versions: {', '.join(f'{name} {number}' for name, number in made_with.items())}"]
-
-
-def _protocols(found: FinishedRuns, cells: Sequence[Cell]) -> list[str]:
-    """Return a line per data set and distinct protocol; where rows of a data set differ, each line names its own."""
-    told: dict[str, dict[str, dict[str, None]]] = {}  # data set, text, rows
+    told: dict[str, dict[str, dict[str, None]]] = {}  # data set, text, rows; where rows differ, each line names its own
     for cell in cells:
         for summary in found.summaries.get(cell, {}).values():
             told.setdefault(cell.data, {}).setdefault(summary["protocol"], {})[cell.label] = None
-    return [
-        f"protocol, {name if len(texts) == 1 else ', '.join(rows)}: {text}"
-        for name, texts in told.items()
-        for text, rows in texts.items()
-    ]
-
-
-def _flow(values: dict[str, object]) -> str:
-    return yaml.safe_dump(values, default_flow_style=True, width=10**6, sort_keys=False).strip().strip("{}")
+    for name, texts in told.items():
+        lines += [f"protocol, {name if len(texts) == 1 else ', '.join(of)}: {text}" for text, of in texts.items()]
+    for c in cells:
+        values = yaml.safe_dump(c.values, default_flow_style=True, width=10**6, sort_keys=False)
+        lines.append(f"recipe, {c.label}: {values.strip().strip('{}')}")
+    lines += [f"not finished: {line}" for line in _unfinished(ask, found, cells)]
+    made_with = next((s["versions"] for c in cells for s in found.summaries.get(c, {}).values()), versions())
+    return [*lines, f"versions: {', '.join(f'{name} {number}' for name, number in made_with.items())}"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup
 
@@ -35,9 +35,6 @@ from edgefr.report.web.section import (
 )
 from edgefr.report.web.section import command as code
 from privacy.files import write_atomic
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FILE = "report.html"
 LEAD = "Tables and figures of a paper, run again: its numbers beside ours, with what tells them apart from chance."
@@ -73,15 +70,9 @@ class Reproduction:
 
 def write_reproduction(made: Reproduction, folder: Path) -> Path:
     """Write the page of a call into the folder of its tables."""
-    return write_atomic(folder / FILE, reproduction_page(made))
-
-
-def reproduction_page(made: Reproduction) -> str:
-    """Return the page of a call."""
     sections = [_exhibit(*both) for both in zip(made.pages, made.about, strict=True)]
-    sections.append(_made(made))
     head = {"kind": "reproduction", "name": made.title, "lead": LEAD, "answers": _answers(made)}
-    return page(f"{made.title}, run again", head, sections)
+    return write_atomic(folder / FILE, page(f"{made.title}, run again", head, [*sections, _made(made)]))
 
 
 def command(paper: str, exhibits: Sequence[str], options: Mapping[str, Any]) -> str:
@@ -102,13 +93,9 @@ def command(paper: str, exhibits: Sequence[str], options: Mapping[str, Any]) -> 
 
 def _answers(made: Reproduction) -> list[Answer]:
     """Return how much was run, and on which side of the published numbers ours lie."""
-    words = f"{made.runs:,} of {count(made.wanted, 'run')}"
+    words = f"{made.runs:,} of {count(made.wanted, 'run')}" if made.wanted else "Nothing is trained"
     failed = f"{count(len(made.failures), 'run')} failed." if made.failures else "None failed."
-    out = [
-        Answer(
-            "What was run?", words if made.wanted else "Nothing is trained", failed, BAD if made.failures else NEUTRAL
-        )
-    ]
+    out = [Answer("What was run?", words, failed, BAD if made.failures else NEUTRAL)]
     beside = [record for one in made.pages for record in _printed(one.records)]
     changes = [100 * (r["mean"] / r["published"] - 1) for r in beside if r["published"]]
     if changes:
@@ -129,7 +116,10 @@ def _exhibit(one: Page, about: Sequence[str]) -> Section:
         more = [part for picture in others for part in picture]
         parts.append(folded(f"The same of other metrics and data ({len(others)})", more) if others else None)
     if one.figure is not None:
-        parts.append(image(_drawn(one.figure), f"{one.title}; the numbers are in the tables below"))
+        buffer = io.BytesIO()
+        one.figure.savefig(buffer, format="png", dpi=110, bbox_inches="tight", metadata={"Software": None})
+        drawn = f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+        parts.append(image(drawn, f"{one.title}; the numbers are in the tables below"))
     parts += [heading("Tables, with tests"), *map(sheet, one.sheets)]
     if protocols := _named(about, "protocol, "):
         parts += [heading("Protocol"), digests(protocols)]
@@ -143,12 +133,8 @@ def _exhibit(one: Page, about: Sequence[str]) -> Section:
 def _made(made: Reproduction) -> Section:
     failures = [Markup("<code>{}</code>: {}").format(*one) for one in made.failures.items()]
     versions = dict.fromkeys(line for lines in made.about for line in lines if line.startswith("versions: "))
-    parts = [
-        code(made.command),
-        text(AGAIN, "note"),
-        *([heading("What failed"), listed(failures)] if failures else []),
-        listed(versions),
-    ]
+    broken = [heading("What failed"), listed(failures)] if failures else []
+    parts = [code(made.command), text(AGAIN, "note"), *broken, listed(versions)]
     return Section.of("made", "How to make it again?", parts)
 
 
@@ -175,15 +161,13 @@ def _pictures(records: Sequence[Record]) -> list[list[SectionPart | None]]:
             str(v) for k, v in record.items() if k not in LABELS and isinstance(v, str) and v not in ("all", "mean")
         ]
         groups.setdefault(", ".join(words), []).append(record)
-    return [_picture(title, own) for title, own in groups.items()]
-
-
-def _picture(title: str, records: Sequence[Record]) -> list[SectionPart | None]:
-    """Return the rows of a table for one metric: ours with the deviation over seeds, and the published."""
-    ends = [r["mean"] + sign * _sd(r) for r in records for sign in (-1, 1)]
-    axis = Axis.over([*ends, *(r["published"] for r in records)], most=4)
-    table = ReportTable(f"{title}, beside the paper", [_row(record, axis) for record in records], ("row",), look=ROOMY)
-    return [text(Markup("<strong>{}</strong>").format(title), "says"), table.part]
+    out = list[list[SectionPart | None]]()
+    for title, own in groups.items():  # rows for one metric: ours with the deviation over seeds, and the published
+        ends = [r["mean"] + sign * _sd(r) for r in own for sign in (-1, 1)]
+        axis = Axis.over([*ends, *(r["published"] for r in own)], most=4)
+        table = ReportTable(f"{title}, beside the paper", [_row(r, axis) for r in own], ("row",), look=ROOMY)
+        out.append([text(Markup("<strong>{}</strong>").format(title), "says"), table.part])
+    return out
 
 
 def _row(record: Record, axis: Axis) -> dict[str, Any]:
@@ -204,9 +188,3 @@ def _row(record: Record, axis: Axis) -> dict[str, Any]:
 def _sd(record: Record) -> float:
     value = record.get("sd")
     return float(value) if _number(value) and value is not None else 0.0
-
-
-def _drawn(figure: Figure) -> str:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110, bbox_inches="tight", metadata={"Software": None})
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -86,10 +86,7 @@ def sides(stands: Mapping[str, Against]) -> dict[str, list[str]]:
 def against(
     rows: Mapping[str, ByUser], by_seed: Mapping[str, BySeed], base: str, names: Iterable[str]
 ) -> dict[str, Against]:
-    """Compare each of these rows with `base`, which no result has chosen, by one family of tests.
-
-    Rows that share no user of a seed with it are left out.
-    """
+    """Compare rows that share users of a seed with `base`, which no result has chosen, by one family of tests."""
     found = dict[str, Apart]()
     for name in names:
         differences = _differences(rows[name], rows[base])

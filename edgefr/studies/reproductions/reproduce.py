@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def reproduce(
 
     Example: ``edgefr.reproduce("f3crec", ["table-2"], data=["ml-100k"], seeds=1).tables["table-2"]``
     """
-    from edgefr.studies.reproductions.cells import FIDELITIES, Chosen
+    from edgefr.studies.reproductions.cells import FIDELITIES
     from edgefr.studies.reproductions.exhibits import reproduce as run
     from edgefr.studies.reproductions.page import command
     from edgefr.studies.reproductions.papers import PAPERS
@@ -56,13 +56,18 @@ def reproduce(
 
     at_least_one(seeds=seeds, workers=workers)
     entry = PAPERS[paper]
-    _named(f"exhibit of {entry.title}", exhibits, entry.exhibits)
-    _named(f"data set of {entry.title}", data or (), entry.data_sets)
-    _named("fidelity", [fidelity], FIDELITIES)
-    _named(f"stream of {entry.title}", [] if stream is None else [stream], entry.streams)
+    for what, names, known in (
+        (f"exhibit of {entry.title}", exhibits, entry.exhibits),
+        (f"data set of {entry.title}", data or (), entry.data_sets),
+        ("fidelity", [fidelity], FIDELITIES),
+        (f"stream of {entry.title}", [] if stream is None else [stream], entry.streams),
+    ):
+        for name in names:
+            if name not in known:
+                raise unknown(what, name, known)
     extra = {change.field: change.value for change in map(Change.parse, overrides)}
     ask = entry.ask(fidelity, range(seeds), extra, None if data_dir is None else Path(data_dir), stream)
-    ask = replace(ask, chosen=Chosen(tuple(rows), tuple(backbones)))
+    ask = replace(ask, rows=tuple(rows), backbones=tuple(backbones))
     chosen = {name: entry.exhibits[name] for name in exhibits}
     fleet = load_fleet(devices, ideal_fleet())
     place = Path(out or Path("runs") / paper)
@@ -70,9 +75,3 @@ def reproduce(
     options = {"data": named, "seeds": seeds, "fidelity": fidelity, "stream": stream}
     told = command(paper, exhibits, options | {"rows": rows, "backbones": backbones, "set": overrides})
     return run(ask, chosen, named, fleet, place, Where(workers, ray_address), progress, warn, (entry.title, told))
-
-
-def _named(what: str, names: Sequence[str], known: Iterable[str]) -> None:
-    for name in names:
-        if name not in [*known]:
-            raise unknown(what, name, known)

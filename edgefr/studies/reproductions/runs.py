@@ -21,8 +21,9 @@ from edgefr.simulation.runs import checkpoint
 from edgefr.simulation.runs.keeper import owner
 from edgefr.simulation.runs.run import Run
 from edgefr.simulation.simulate import finish_run
-from edgefr.studies.campaign import finished, make_runs
+from edgefr.studies.campaign import finished
 from edgefr.studies.jobs import HERE, Failed, Where
+from edgefr.studies.jobs_on_ray import run_jobs
 from privacy.errors import InputError
 from privacy.progress import Progress
 
@@ -100,14 +101,15 @@ def run_all(
     call goes on from there. Raises `InputError`, before any run, where an experiment asks for another fleet.
     """
     check_fleets([job.experiment for job in jobs], setting.fleet)
-    yield from ((job, Run(job.out)) for job in jobs if finished(job))
-    left = [job for job in jobs if not finished(job)]
+    yield from ((job, Run(job.out)) for job in jobs if finished(job.out))
+    left = [job for job in jobs if not finished(job.out)]
     over_blocks = [job for job in left if job.experiment.protocol.entry.hands_on]
     bases = list({base_of(j.experiment).model_dump_json(): j for j in over_blocks}.values())
     folder = setting.bases.parent  # which has the runs too
     for stage, call, some in (("base blocks", _make_base, bases), ("runs", run_job, left)):
-        told = None if progress is None else (stage, progress)
-        for job, made in make_runs(call, some, setting, folder, where, told):
+        for done, (job, made) in enumerate(run_jobs(call, some, setting, where, folder), 1):
+            if progress is not None:
+                progress(stage, done, len(some), job.out.name)
             if isinstance(made, Failed):
                 yield job, made.why
             elif stage == "runs":

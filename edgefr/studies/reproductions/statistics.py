@@ -36,7 +36,13 @@ def statistics(paper: str, name: str, count: Count) -> Exhibit:
             needed = own[0]["data"].split()
             counts = count(label, needed, ask.data_dir) if set(needed) <= set(names) else None
             records += [compared(line, counts) for line in own]
-        return Made([Sheet(title, [_shown(record) for record in records], words=["data", "what", "remark"])], records)
+        rows = list[dict[str, str]]()
+        for record in records:
+            row, places = {"data": record["data"], "what": record["statistic"]}, record["places"]
+            for column, kind in (("printed", "printed"), ("counted here", "counted")):
+                row[column] = "-" if record[kind] is None else f"{record[kind]:,.{places}f}"
+            rows.append(row | {"remark": record["remark"]})
+        return Made([Sheet(title, rows, words=["data", "what", "remark"])], records)
 
     data = tuple(dict.fromkeys(data for line in printed for data in line["data"].split()))
     return Exhibit.of(paper, name, lambda ask, data: (), make, data)
@@ -46,25 +52,12 @@ def compared(line: Mapping[str, str], counts: Counts | None) -> Record:
     """Return the record of a printed statistic beside those counted here; None where the archive is not at hand."""
     what, printed, places = line["statistic"], parsed(line["printed"]), int(line["places"])
     counted = (counts or {}).get(what)
+    if counts is None:
+        remark = "its archive is not at hand"
+    elif counted is None or printed is None:
+        remark = "not counted here" if counted is None else "not in the paper"
+    else:  # as finely as it is printed
+        same = abs(counted - printed) <= 0.5 * 10.0**-places + 1e-9
+        remark = "same" if same else f"differs by {counted - printed:+,.{places}f}"
     head = {"data": line["label"], "statistic": what, "printed": printed, "counted": counted}
-    return {**head, "remark": line["remark"] or _remark(printed, counted, places, counts is not None), "places": places}
-
-
-def _remark(printed: float | None, counted: float | None, places: int, at_hand: bool) -> str:
-    """Say whether a printed count and one made here are the same, as finely as it is printed."""
-    if not at_hand:
-        return "its archive is not at hand"
-    if counted is None:
-        return "not counted here"
-    if printed is None:
-        return "not in the paper"
-    same = abs(counted - printed) <= 0.5 * 10.0**-places + 1e-9
-    return "same" if same else f"differs by {counted - printed:+,.{places}f}"
-
-
-def _shown(record: Record) -> dict[str, str]:
-    cells = (
-        "-" if record[name] is None else f"{record[name]:,.{record['places']}f}" for name in ("printed", "counted")
-    )
-    shown = dict(zip(("printed", "counted here"), cells, strict=True))
-    return {"data": record["data"], "what": record["statistic"], **shown, "remark": record["remark"]}
+    return {**head, "remark": line["remark"] or remark, "places": places}

@@ -109,12 +109,7 @@ class Made:
     panels: Sequence[Panel] = ()
 
     def __add__(self, other: Made) -> Made:
-        return Made(
-            [*self.sheets, *other.sheets],
-            [*self.records, *other.records],
-            [*self.said, *other.said],
-            [*self.panels, *other.panels],
-        )
+        return Made(*([*own, *more] for own, more in zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
 def sheet(

@@ -83,10 +83,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Range:
-    """A range holds values of one field between `low` and `high`, both included.
-
-    They are uniform, uniform in the logarithm, or whole numbers.
-    """
+    """A range holds values of one field from `low` to `high`: uniform, uniform in the logarithm, or whole numbers."""
 
     field: str
     scale: Scale

@@ -44,10 +44,7 @@ USABLE = (
 
 
 def write_files(sweep: FinishedSweep, metric: str | None = None) -> Report:
-    """Write the tables, the figure and the page of a sweep into its folder.
-
-    `metric`: the test metric that is utility (none: the first NDCG).
-    """
+    """Write the files of a sweep into its folder; `metric`: the test metric that is utility (none: the first NDCG)."""
     folder, lines, found = sweep.folder, about(sweep), results(sweep.speaking)
     records = [run_record(run, sweep) for run in sweep.entries]
     files = [write_atomic(folder / RUNS, comma_separated(records))]

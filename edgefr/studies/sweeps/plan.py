@@ -59,7 +59,11 @@ class SweepPlan:
         found = [[self._load(point, chosen) for chosen in ends] for point in self.points]
         self.fleets.check([experiment for pair in found for experiment in pair])
         self._first = {point.name: pair[0] for point, pair in zip(self.points, found, strict=True)}
-        self._check_different()
+        seen: dict[str, Point] = {}
+        for point in self.points:  # two that are one experiment would be shown as if they could differ
+            twin = seen.setdefault(_deciding(self._first[point.name]), point)
+            if twin is not point:
+                raise InputError(f"--grid: '{twin.title()}' and '{point.title()}' are the same experiment; keep one")
         first = found[0][0].seed
         if first + seeds > 2**31:
             raise InputError(f"seeds end at {2**31 - 1}, and {seeds} from {first} go beyond; use a smaller --seed")
@@ -73,9 +77,8 @@ class SweepPlan:
 
     def check_metric(self, metric: str | None) -> None:
         """Raises `InputError` for a test metric that no run would have."""
-        cutoffs = dict.fromkeys(k for experiment in self._first.values() for k in experiment.evaluation.k)
-        named = [name for experiment in self._first.values() for name in experiment.evaluation.metrics]
-        known = [f"{kind}@{k}" for kind in _metrics(named) for k in cutoffs]
+        evaluations = [experiment.evaluation for experiment in self._first.values()]
+        known = _known([name for one in evaluations for name in one.metrics], [k for one in evaluations for k in one.k])
         if metric is not None and metric not in known:
             raise unknown("metric", metric, known)
 
@@ -127,19 +130,11 @@ class SweepPlan:
         changes += [Change(f, value, f"--search-space {f}={shown(value)}") for f, value in (chosen or {}).items()]
         return load_experiment(self.base, changes, **self.named)
 
-    def _check_different(self) -> None:
-        """Two points that are one experiment would be shown as if they could differ."""
-        seen: dict[str, Point] = {}
-        for point in self.points:
-            twin = seen.setdefault(_deciding(self._first[point.name]), point)
-            if twin is not point:
-                raise InputError(f"--grid: '{twin.title()}' and '{point.title()}' are the same experiment; keep one")
-
     def _objectives(self, wanted: str | None) -> dict[str, str]:
         """Return what a search compares, by point. Raises `InputError` for a metric that a run would not have."""
         out = {}
         for name, experiment in self._first.items():
-            known = [f"{kind}@{k}" for kind in _metrics(experiment.evaluation.metrics) for k in experiment.evaluation.k]
+            known = _known(experiment.evaluation.metrics, experiment.evaluation.k)
             known = known[:1] if experiment.protocol.entry.validates_once else known
             if wanted is not None and wanted not in known:
                 raise unknown("validation metric", wanted, known)
@@ -147,8 +142,9 @@ class SweepPlan:
         return out
 
 
-def _metrics(named: Sequence[str]) -> list[str]:
-    return sorted(of_ranks(named), key=lambda name: name != "NDCG")
+def _known(metrics: Sequence[str], cutoffs: Sequence[int]) -> list[str]:
+    kinds = sorted(of_ranks(metrics), key=lambda name: name != "NDCG")
+    return [f"{kind}@{k}" for kind in kinds for k in dict.fromkeys(cutoffs)]
 
 
 def _deciding(experiment: Experiment) -> str:

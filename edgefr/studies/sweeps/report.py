@@ -107,10 +107,7 @@ def _apart(metrics: Sequence[str], found: Sequence[PointResult]) -> list[str]:
 
 
 def answers(compared: Sequence[Comparable]) -> list[dict[str, Any]]:
-    """Return what each group of comparable points comes to, as values of JSON: which points are usable.
-
-    `answer` is "no usable point" where none is.
-    """
+    """Return what each group of comparable points comes to, as values of JSON: which points are usable, if any."""
     return [
         {
             "title": group.title,

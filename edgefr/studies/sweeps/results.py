@@ -99,10 +99,7 @@ def results(entries: Sequence[SweepRun]) -> list[PointResult]:
 
 @dataclass(frozen=True)
 class FinishedSweep:
-    """This is a sweep that ended: the `record` of its command, and its runs.
-
-    `speaking`: those that count for their point, which are all unless a search chose among them.
-    """
+    """This is a sweep that ended: the `record` of its command, its runs; `speaking`: those that count for a point."""
 
     folder: Path
     record: Mapping[str, Any]

@@ -19,8 +19,9 @@ from edgefr.simulation.runs.keeper import asked
 from edgefr.simulation.runs.layout import CHECKPOINT
 from edgefr.simulation.runs.run import Run
 from edgefr.simulation.simulate import resume, simulate
-from edgefr.studies.campaign import finished, make_runs
+from edgefr.studies.campaign import finished
 from edgefr.studies.jobs import HERE, Failed, Where
+from edgefr.studies.jobs_on_ray import run_jobs
 from edgefr.studies.sweeps.grid import Point
 from edgefr.studies.sweeps.plan import RECORD, SweepPlan
 from edgefr.studies.sweeps.results import FinishedSweep, SweepRun, validation
@@ -54,10 +55,7 @@ class RunOptions:
 
 
 def make(job: SweepJob, options: RunOptions) -> float:
-    """Make a run, and return its seconds.
-
-    It goes on from the checkpoint that an interrupted one left; what cannot be gone on with is removed.
-    """
+    """Make a run, from its checkpoint if it has a fitting one, and return its seconds; anything else is removed."""
     began = time.monotonic()
     common: dict[str, Any] = {"data_dir": options.data_dir, "checkpoint_every": options.checkpoint_every}
     common |= {"bundles": False, "figures": False}
@@ -142,10 +140,10 @@ class Sweep:
 
     def _make(self, jobs: Sequence[SweepJob]) -> list[SweepRun]:
         """Return what jobs came to, in their order; those that have a summary are not made again."""
-        found = {job.out: self._ended(job, None) for job in jobs if finished(job)}
+        found = {job.out: self._ended(job, None) for job in jobs if finished(job.out)}
         self.watch(self.standing)
         left = [job for job in jobs if job.out not in found]
-        for job, made in make_runs(make, left, self.options, self.folder, self.where):
+        for job, made in run_jobs(make, left, self.options, self.where, self.folder):
             if isinstance(made, float):
                 self.standing.seconds.append(made)
             found[job.out] = self._ended(job, made.why if isinstance(made, Failed) else None)
@@ -165,7 +163,14 @@ class Sweep:
 
     def _search(self) -> dict[str, int]:
         """Make batches of all points together, then the remaining seeds of what each search chose, by point."""
-        studies = self._studies()
+        search = self.plan.search
+        assert search is not None
+        available()
+        journal = open_journal(self.folder)
+        studies = [
+            (point, Study(journal, point.name, search.ranges, search.trials, self.plan.seeds[0], place))
+            for place, point in enumerate(self.plan.points)
+        ]
         first, *others = self.plan.seeds
         ended = [(self._job(point, first, one.trial), one) for point, study in studies for one in study.ended]
         self._make([job for job, one in ended if math.isfinite(one.value)])
@@ -174,22 +179,13 @@ class Sweep:
                 self._ended(job, "it failed in an earlier call, and a search does not ask again")
         while batch := [(point, study, trial) for point, study in studies for trial in study.ask()]:
             runs = self._make([self._job(point, first, trial) for point, _, trial in batch])
-            values = [EndedTrial(trial, self._objective(run)) for (_, _, trial), run in zip(batch, runs, strict=True)]
             for point, study in studies:
-                study.tell([value for value, (of, _, _) in zip(values, batch, strict=True) if of is point])
+                ended_now, metric = list[EndedTrial](), self.plan.objectives[point.name]
+                for (of, _, trial), run in zip(batch, runs, strict=True):
+                    if of is point:
+                        value = math.nan if run.summary is None else validation(run.summary, metric)
+                        ended_now.append(EndedTrial(trial, value))
+                study.tell(ended_now)
         best = [(point, study.best.trial) for point, study in studies if study.best is not None]
         self._make([self._job(point, seed, trial) for seed in others for point, trial in best])
         return {point.name: trial.number for point, trial in best}
-
-    def _studies(self) -> list[tuple[Point, Study]]:
-        search = self.plan.search
-        assert search is not None
-        available()
-        journal = open_journal(self.folder)
-        return [
-            (point, Study(journal, point.name, search.ranges, search.trials, self.plan.seeds[0], place))
-            for place, point in enumerate(self.plan.points)
-        ]
-
-    def _objective(self, run: SweepRun) -> float:
-        return math.nan if run.summary is None else validation(run.summary, self.plan.objectives[run.point.name])

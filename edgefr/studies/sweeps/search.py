@@ -59,10 +59,7 @@ def available() -> None:
 
 
 def open_journal(folder: Path) -> BaseStorage:
-    """Open the journal of a sweep's folder. A line that a kill left half written is taken back, and so is its lock.
-
-    Only one process may have it open: `run` holds the folder's lock.
-    """
+    """Open a folder's journal, which its holder alone may; a half-written line and a lock of a kill are taken back."""
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 

@@ -39,12 +39,9 @@ class Comparable:
 
     def ends(self, results: Sequence[PointResult]) -> list[float]:
         """Return the ends of the utilities of results, a standard deviation around their means."""
-        return [end for r in results for end in (self.worth(r).mean - self.sd(r), self.worth(r).mean + self.sd(r))]
-
-    def sd(self, result: PointResult) -> float:
-        """Return the standard deviation of the utility over seeds, 0 for one seed."""
-        sd = self.worth(result).sd
-        return 0.0 if math.isnan(sd) else sd
+        worths = [self.worth(result) for result in results]
+        apart = [(worth.mean, 0.0 if math.isnan(worth.sd) else worth.sd) for worth in worths]
+        return [end for mean, sd in apart for end in (mean - sd, mean + sd)]
 
     def front(self, kind: str) -> list[PointResult]:
         """Return the usable results that are Pareto-optimal among each other for a kind of epsilon, by falling privacy.
@@ -144,19 +141,18 @@ def _chart(group: Comparable, kind: str) -> Chart:
     named = {**curves(known), "Pareto front": group.front(kind)}
     lines = []
     for color, (name, own) in enumerate((name, own) for name, own in named.items() if own):
-        points = [_point(group, kind, scale, result) for result in sorted(own, key=lambda r: r.epsilon(kind))]
+        points = list[Point]()
+        for result in sorted(own, key=lambda r: r.epsilon(kind)):
+            epsilon, worth = result.epsilon(kind), group.worth(result)
+            said = f"{result.point.title()}: {kind} epsilon {epsilon_said(epsilon)}, {group.metric} {worth}"
+            sd = None if math.isnan(worth.sd) else worth.sd
+            points.append(Point(scale.place(epsilon), worth.mean, said, sd))
         lines.append(line(name, color, points, x, y))
     utility = ranked(group.metric, group.ranking)
     said = f"{group.title}: {utility} of test items against the {kind} epsilon, with the deviation over seeds"
     said += "" if group.usable else f"; {NOTHING}"
     across = f"epsilon, {kind}" + ("" if kind == "guaranteed" else ", which is no guarantee")
     return Chart(said, across, utility, x, y, tuple(lines), levels(references, y))
-
-
-def _point(group: Comparable, kind: str, scale: Scale, result: PointResult) -> Point:
-    epsilon, worth = result.epsilon(kind), group.worth(result)
-    said = f"{result.point.title()}: {kind} epsilon {epsilon_said(epsilon)}, {group.metric} {worth}"
-    return Point(scale.place(epsilon), worth.mean, said, None if math.isnan(worth.sd) else worth.sd)
 
 
 def epsilon_said(value: float) -> str:

@@ -36,8 +36,12 @@ def report(tuning: Tuning, searches: Iterable[SearchResult]) -> Report:
         found.append(one)
         write_json(tuning.folder / name / BUDGET, _budget(one))
         pages.append(_page(tuning, one))
-        files += pages[-1].write(folder, [*_protocol(one), *about])
-        if one.experiment is not None:
+        e, how = one.experiment, list[str]()
+        if e is not None:
+            held = ", ".join(f"{field} {shown(value)}" for field, value in e.protocol)
+            how = [f"data {e.data}; protocol: {held}; {e.rounds} rounds at most, measured every {e.evaluation.every}"]
+        files += pages[-1].write(folder, [*how, *about])
+        if e is not None:
             files.append(write_atomic(folder / f"{name}.yaml", recipe(one, tuning)))
         failures |= {f"{name}, trial {r['number']}": r["problem"] for r in one.records if r.get("problem")}
     compared = budgets(tuning)
@@ -74,7 +78,12 @@ def recipe(found: SearchResult, tuning: Tuning) -> str:
 
 def budgets(tuning: Tuning) -> Page:
     """Compare what every method in the folder was given, and what became of it; other calls' methods too."""
-    records = [_kept(path) for path in sorted(tuning.folder.glob(f"*/{BUDGET}"))]
+    records = list[Record]()
+    for path in sorted(tuning.folder.glob(f"*/{BUDGET}")):
+        try:
+            records.append(dict(json.loads(path.read_text(encoding="utf-8"))))
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot read {path}: {error}; remove it and tune that method again") from None
     rows = [{key: "-" if value in ("", None) else _short(value) for key, value in record.items()} for record in records]
     caption = f"best: {tuning.rules.metric} on validation items; core seconds: of all trials together"
     return Page(BUDGETS, "Equal search budgets", [Sheet("Budgets", rows, ["method", "at an edge"], caption)], records)
@@ -97,13 +106,6 @@ def _budget(found: SearchResult) -> Record:
         "at an edge": ", ".join(found.edges),
         "core seconds": math.fsum(record["cpu_seconds"] for record in found.records),
     }
-
-
-def _kept(path: Path) -> Record:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {error}; remove it and tune that method again") from None
 
 
 def _short(value: Any) -> str:
@@ -160,11 +162,3 @@ def _record(record: Mapping[str, Any], rules: Rules) -> Record:
         "problem": record.get("problem", ""),
         **rules.columns,
     }
-
-
-def _protocol(found: SearchResult) -> list[str]:
-    if found.experiment is None:
-        return []
-    e = found.experiment
-    held = ", ".join(f"{name} {shown(value)}" for name, value in e.protocol)
-    return [f"data {e.data}; protocol: {held}; {e.rounds} rounds at most, measured every {e.evaluation.every}"]

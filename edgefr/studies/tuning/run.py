@@ -7,7 +7,7 @@ DIR/recipes/<name>.yaml    a whole experiment; .csv: its trials; .md: how it was
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -18,8 +18,9 @@ from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import load_fleet
 from edgefr.metrics.cutoffs import metrics_at
 from edgefr.simulation.protocols.protocol import protocol_of
-from edgefr.studies.campaign import Fleets, digest, make_runs
+from edgefr.studies.campaign import Fleets, digest
 from edgefr.studies.jobs import HERE, Failed, Where
+from edgefr.studies.jobs_on_ray import run_jobs
 from edgefr.studies.sweeps.grid import Range
 from edgefr.studies.sweeps.search import BATCH, EndedTrial, Study, Trial, available, best_of, open_journal
 from edgefr.studies.tuning import trial as trials
@@ -68,9 +69,7 @@ class Tuning:
         read: dict[str, Experiment] = {}
         for space in self.spaces:
             self.base.check(space)
-            plain = replace(self.base, laid={}).ends(space)[0]
-            _check_rounds(plain, space.name)
-            _check_metric(plain, self.rules.metric)
+            self._check_measured(replace(self.base, laid={}).ends(space)[0], space.name)
             ends = self.base.ends(space)
             self.fleets.check(ends)
             read |= {repr((one.data, one.data_options, one.protocol)): one for one in ends}
@@ -78,22 +77,40 @@ class Tuning:
             dataset = datasets.load(experiment.data, self.data_dir, options=experiment.data_options)
             protocol_of(experiment).cut(experiment, dataset)
 
+    def _check_measured(self, experiment: Experiment, name: str) -> None:
+        """Only what is measured along rounds of one stage is tuned here, by a metric that it has."""
+        row, protocol, metric = experiment.row, experiment.protocol, self.rules.metric
+        mend = "search its settings by edgefr sweep --search"
+        if not protocol.entry.tuned:
+            what = f"rounds over {protocol.name} are not tuned by this command, which measures one stage of rounds"
+            raise InputError(f"{name}: {what}; {mend}")
+        if row.stages[1] is not None:
+            raise InputError(f"{name}: {row.name} ends with local training, which no round measures; {mend}")
+        known = metrics_at(experiment.evaluation.k, experiment.evaluation.metrics)
+        if metric not in known:
+            raise unknown("--metric", metric, known)
+
     def run(self) -> Iterator[SearchResult]:
         """Make all trials that are left, and yield what each search came to as it ends; the same call goes on."""
-        begin(self.folder, self.rules, self._common())
+        experiment = {"digest": self.base.digest, "set": list(self.base.changes), "data": self.base.data}
+        fleet = load_fleet(self.fleets.devices, {}).model_dump_json(by_alias=True)
+        begin(self.folder, self.rules, {"experiment": experiment, "fleet": digest(fleet)[:16]})
         with RECORD.alone(self.folder):
             for space in self.spaces:
                 yield self._search(space)
 
-    def _common(self) -> dict[str, Any]:
-        experiment = {"digest": self.base.digest, "set": list(self.base.changes), "data": self.base.data}
-        fleet = load_fleet(self.fleets.devices, {}).model_dump_json(by_alias=True)
-        return {"experiment": experiment, "fleet": digest(fleet)[:16]}
-
     def _search(self, space: Space) -> SearchResult:
         place = self.folder / space.name
         begin(place, self.rules, {"space": space.record()})
-        allowed = self._allowed(space)
+
+        @cache
+        def allowed(r: Range) -> bool:
+            try:
+                self.base.ends(space, [r if r.field == one.field else one for one in space.ranges])
+            except InputError:
+                return False
+            return True
+
         study = Study(open_journal(place), "tuning", space.ranges, self.rules.trials, self.rules.seeds[0], 0)
         self._tell(space, study.ended)
         while True:
@@ -108,15 +125,12 @@ class Tuning:
         return SearchResult(space, ranges, steps, edges, records, top, chosen)
 
     def _make(self, space: Space, ended: Sequence[EndedTrial], batch: Sequence[Trial]) -> list[EndedTrial]:
-        """Make the trials of a batch that have no record yet, and return what the whole batch came to.
-
-        Raises `InputError` where one could not be made for a reason outside it, which is no value of its choice.
-        """
+        """Make the trials of a batch that have no record; `InputError` where one fails for a reason outside it."""
         earlier = [self._record(space, one.trial) for one in ended[: len(ended) - len(ended) % BATCH]]
         kept = [(trial, trials.read(self._place(space, trial))) for trial in batch]
         done = [EndedTrial(trial, trials.value_of(record)) for trial, record in kept if record is not None]
         left = [self._job(space, trial, earlier) for trial, record in kept if record is None]
-        for job, made in make_runs(trials.make, left, self.data_dir, self.folder, self.where):
+        for job, made in run_jobs(trials.make, left, self.data_dir, self.where, self.folder):
             if isinstance(made, Failed):
                 what = f"{space.name}, trial {job.trial.number}"
                 raise InputError(f"{what}: {made.why}; it was not counted, and the same command makes it again")
@@ -141,40 +155,8 @@ class Tuning:
             )
         return found
 
-    def _allowed(self, space: Space) -> Callable[[Range], bool]:
-        @cache
-        def allowed(r: Range) -> bool:
-            try:
-                self.base.ends(space, [r if r.field == one.field else one for one in space.ranges])
-            except InputError:
-                return False
-            return True
-
-        return allowed
-
     def _tell(self, space: Space, ended: Sequence[EndedTrial]) -> None:
         if self.progress is not None:
             top = best_of(ended)
             note = "" if top is None else f"validation {self.rules.metric} {top.value:.4f} (trial {top.trial.number})"
             self.progress(space.name, len(ended), self.rules.trials, note)
-
-
-def _check_rounds(experiment: Experiment, name: str) -> None:
-    """Only what is measured along rounds of one stage is tuned here."""
-    row, protocol = experiment.row, experiment.protocol
-    if not protocol.entry.tuned:
-        raise InputError(
-            f"{name}: rounds over {protocol.name} are not tuned by this command, which measures one stage of rounds; "
-            "search its settings by edgefr sweep --search"
-        )
-    if row.stages[1] is not None:
-        raise InputError(
-            f"{name}: {row.name} ends with local training, which no round measures; search its settings by "
-            "edgefr sweep --search"
-        )
-
-
-def _check_metric(experiment: Experiment, metric: str) -> None:
-    known = metrics_at(experiment.evaluation.k, experiment.evaluation.metrics)
-    if metric not in known:
-        raise unknown("--metric", metric, known)

@@ -70,10 +70,9 @@ class Space:
 
 @dataclass(frozen=True)
 class Base:
-    """All methods of a tuning have this in common: an experiment without a method, and values laid over it.
+    """All methods of a tuning have in common an experiment without a method, its `data` set, and values over it.
 
-    `laid` are values that the rules ask for, by dotted name, of which a method is given those that it reads; `data`:
-    the data set.
+    `laid` are values that the rules ask for, by dotted name, of which a method is given those that it reads.
     """
 
     experiment: Path | Experiment | None

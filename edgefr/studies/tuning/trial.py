@@ -56,24 +56,19 @@ def make(job: TrialJob, data_dir: Path | None) -> float:
     """
     import torch
 
-    began = time.process_time()
+    began, values, runs = time.process_time(), list[float](), list[dict[str, Any]]()
     try:
-        watched = [_rounds(job, experiment, data_dir) for experiment in job.experiments]
+        for experiment in job.experiments:
+            one = _rounds(job, experiment, data_dir)
+            top, value = best(one.points)
+            values.append(value)
+            curve = [[number, _number(found)] for number, found in one.points]
+            run = {"seed": experiment.seed, "value": _number(value), "best_round": top}
+            runs.append({**run, "ended": one.ended, "curve": curve})
     except (ArithmeticError, np.linalg.LinAlgError, torch.linalg.LinAlgError) as error:
         _write(job, math.nan, {"problem": said(error), "runs": [], "cpu_seconds": 0.0})
         return math.nan
-    values = [best(one.points)[1] for one in watched]
     value = math.fsum(values) / len(values)
-    runs = [
-        {
-            "seed": experiment.seed,
-            "value": _number(best(one.points)[1]),
-            "best_round": best(one.points)[0],
-            "ended": one.ended,
-            "curve": [[number, _number(found)] for number, found in one.points],
-        }
-        for experiment, one in zip(job.experiments, watched, strict=True)
-    ]
     measured = {"metric": job.rules.metric, "on": "validation items", "ranking": job.rules.ranking, "runs": runs}
     _write(job, value, measured | {"cpu_seconds": time.process_time() - began})
     return value
@@ -140,8 +135,9 @@ class Watched:
     def __call__(self, run: Running) -> None:
         """Take note of a round that was just measured, if it was."""
         number = run.position.round
-        value = next((row["value"] for row in reversed(run.measured.rows) if self._is(row, number)), None)
-        if value is not None:
+        wanted = {"which": "valid", "round": number, "metric": self.rules.metric, "group": "all"}
+        found = (row["value"] for row in reversed(run.measured.rows) if wanted.items() <= row.items())
+        if (value := next(found, None)) is not None:
             self.take(number, float(value))
 
     def take(self, number: int, value: float) -> None:
@@ -156,10 +152,6 @@ class Watched:
         if any(not top[1] >= bar for bar in passed):
             self.ended = BELOW
             raise _Enough
-
-    def _is(self, row: Mapping[str, Any], number: int) -> bool:
-        wanted = ("valid", number, self.rules.metric, "all")
-        return tuple(row[key] for key in ("which", "round", "metric", "group")) == wanted
 
 
 def _rounds(job: TrialJob, experiment: Experiment, data_dir: Path | None) -> Watched:

@@ -8,6 +8,7 @@ does the range, and an end that lies there already stays.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -73,40 +74,31 @@ def moved(r: Range, side: int, allowed: Allowed) -> Range | None:
     whole = wider(r, side)
     if allowed(whole):
         return whole
-    taken, refused = 0, int(abs(whole.high - r.high) + abs(whole.low - r.low)) if r.scale == "int" else PARTS
-    parts = refused
-    while refused - taken > 1:
-        middle = (taken + refused) // 2
-        if allowed(_part(r, whole, side, middle, parts)):
-            taken = middle
-        else:
-            refused = middle
+    begin, end = (r.high, whole.high) if side > 0 else (r.low, whole.low)
+    parts = int(abs(end - begin)) if r.scale == "int" else PARTS
+
+    def ending(at: float) -> Range:
+        return replace(r, high=at) if side > 0 else replace(r, low=at)
+
+    def part(number: int) -> Range:
+        """Move the end by so many of equal parts of a step, in the range's own scale."""
+        if r.scale == "int":
+            return ending(begin + side * number)
+        share = number / parts
+        by = begin * (end / begin) ** share if r.scale == "log" else begin + (end - begin) * share
+        return ending(by)
+
+    taken = bisect_left(range(1, parts), True, key=lambda number: not allowed(part(number)))
     if not taken:
         return None
-    found = _part(r, whole, side, taken, parts)
-    neat = _with_end(r, side, float(f"{found.ends[side > 0]:.2g}"))
+    found = part(taken)
+    neat = ending(float(f"{found.ends[side > 0]:.2g}"))
     beyond = (neat.high > found.high or neat.low < found.low) and r.scale != "int"
     return neat if beyond and allowed(neat) else found
 
 
-def _part(r: Range, whole: Range, side: int, number: int, parts: int) -> Range:
-    """Return the range with one end moved by so many of equal parts of a step, in its own scale."""
-    begin, end = (r.high, whole.high) if side > 0 else (r.low, whole.low)
-    if r.scale == "int":
-        return _with_end(r, side, begin + side * number)
-    share = number / parts
-    return _with_end(r, side, begin * (end / begin) ** share if r.scale == "log" else begin + (end - begin) * share)
-
-
-def _with_end(r: Range, side: int, end: float) -> Range:
-    return replace(r, high=end) if side > 0 else replace(r, low=end)
-
-
 def at_edges(ranges: Sequence[Range], best: EndedTrial | None, allowed: Allowed) -> list[tuple[Range, Range]]:
-    """Return those ranges at whose edge the best trial's value lies, each with the range it would become.
-
-    Ends that the experiment does not go beyond are none.
-    """
+    """Return ranges at whose edge the best value lies, if they can be widened, each with what it would become."""
     if best is None:
         return []
     found = [(r, edge(r, float(best.trial.values[r.field]))) for r in ranges]
@@ -117,10 +109,7 @@ def at_edges(ranges: Sequence[Range], best: EndedTrial | None, allowed: Allowed)
 def widened(
     ranges: Sequence[Range], ended: Sequence[EndedTrial], trials: int, allowed: Allowed
 ) -> tuple[list[Range], list[Widened]]:
-    """Return the ranges that the next batch is drawn from, and how they came about.
-
-    A function of the trials that have ended, so that a search that was killed goes on as it would have.
-    """
+    """Return the ranges that the next batch is drawn from, and their history, by the trials that have ended alone."""
     now, steps = list(ranges), list[Widened]()
     for after in range(FIRST_LOOK, min(len(ended), trials - 1) + 1, BATCH):
         for before, after_it in at_edges(now, best_of(ended[:after]), allowed):

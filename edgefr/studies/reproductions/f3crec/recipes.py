@@ -29,9 +29,9 @@ class F3CRecCell(cells.Cell):
     LABELS = LABELS
 
     @property
-    def part(self) -> cells.TablePlace:
-        """Return strategy and backbone."""
-        return cells.TablePlace(self.row, self.title, self.within)
+    def backbone(self) -> str:
+        """Return its backbone."""
+        return self.within
 
     @property
     def values(self) -> Values:
@@ -39,10 +39,7 @@ class F3CRecCell(cells.Cell):
         return recipe(self.data, self.within, self.row, self.fidelity) | dict(self.extra)
 
     def experiment(self, seed: int) -> Experiment:
-        """Return the experiment of the recipe; of `extra`, what its strategy reads goes over it.
-
-        Raises `InputError` for names and values that do not exist.
-        """
+        """Return the experiment of the recipe, under what its strategy reads of `extra`; `InputError` where unknown."""
         read = {key: value for key, value in self.values.items() if _reads(self.row, key)}
         named = {"method": "f3crec", "fidelity": self.fidelity, "backbone": self.within, "strategy": self.row}
         return self.loaded({"name": "f3crec", **named, **read}, seed)
@@ -63,10 +60,7 @@ def recipe(data: str, backbone: str, strategy: str, fidelity: str) -> Values:
 
 
 def _reads(name: str, key: str) -> bool:
-    """Say whether a strategy reads a value of a rule.
-
-    One for f3crec holds for ablations that lack the part it is about.
-    """
+    """Say whether a strategy reads a value of a rule; one for f3crec holds for ablations that lack the part."""
     chosen = STRATEGIES.get(name)
     if chosen is None:  # refused with the nearest names, where the experiment is made
         return True

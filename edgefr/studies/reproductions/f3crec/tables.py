@@ -1,12 +1,12 @@
 """F3CRec's tables and figures compare methods over blocks, take its parts away, add noise, and turn one knob at a time.
 
-Averages are over the increments D1 to D3. Tables 4, 5 and 7 are in `moved`.
+Averages are over the increments D1 to D3. Tables 4, 5 and 7 are in `saved_models`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,10 @@ from edgefr.data.splits.blocks import Blocks
 from edgefr.metrics.continual import MASKS
 from edgefr.metrics.significance import holm
 from edgefr.report.pages import Record, Spread, number
-from edgefr.studies.reproductions.cells import Ask, BySeed, Cell, FinishedRuns, Pick, Summary, change, p_value
-from edgefr.studies.reproductions.exhibits import Exhibit, Paper, by_data
-from edgefr.studies.reproductions.f3crec import rank_moves as moved
+from edgefr.studies.reproductions.cells import Ask, Cell, FinishedRuns, Pick, Summary, at, change, p_value
+from edgefr.studies.reproductions.exhibits import Exhibit, Paper, by_data, rows_alone
 from edgefr.studies.reproductions.f3crec import recipes
+from edgefr.studies.reproductions.f3crec import saved_models as saved
 from edgefr.studies.reproductions.f3crec.recipes import LABELS
 from edgefr.studies.reproductions.published import published
 from edgefr.studies.reproductions.statistics import Counts, statistics
@@ -46,12 +46,7 @@ Cells = Mapping[str, Cell]
 
 def average(metric: str, mask: str = MASKS[0]) -> Pick:
     """Pick the mean over the increments, under the mask of the released code or with the whole history masked."""
-    return lambda summary: summary["metrics" if mask == MASKS[0] else "metrics_history_masked"][metric]
-
-
-def on_block(block: int, metric: str) -> Pick:
-    """Pick a metric right after a block, on its test items."""
-    return lambda summary: summary["blocks"][block]["metrics"][metric]
+    return at("metrics" if mask == MASKS[0] else "metrics_history_masked", metric)
 
 
 def average_group(group: str, metric: str) -> Pick:
@@ -65,18 +60,6 @@ def average_group(group: str, metric: str) -> Pick:
     return pick
 
 
-def reference(name: str, metric: str, mask: str, block: int | None = None) -> Pick:
-    """Pick what a reference without learning reaches: on one block, or the mean over the increments."""
-    if block is None:
-        return lambda summary: summary["references"][name][mask][metric]
-    return lambda summary: summary["blocks"][block]["references"][name][mask][metric]
-
-
-def kept(quantity: str, mask: str) -> Pick:
-    """Pick LA, RA or forgetting of NDCG@20 over all blocks, D0 included (`edgefr.metrics.continual`)."""
-    return lambda summary: summary["continual"][mask][quantity]
-
-
 # Table 2
 
 
@@ -85,61 +68,63 @@ def table_2(ask: Ask, found: FinishedRuns, data: str) -> Made:
     made = Made()
     for backbone in backbones(ask):
         cells = ask.cells(data, METHODS, backbone)
-        for metric in METRICS:
-            made += compared(found, cells, metric)
-        made += kept_sheet(found, cells)
+        made += sum((compared(found, cells, metric) for metric in METRICS), Made()) + kept_sheet(found, cells)
     return made
 
 
 def backbones(ask: Ask) -> list[str]:
     """Return the backbones that are asked for."""
-    return [name for name in BACKBONES if name in (ask.chosen.backbones or BACKBONES)]
+    return [name for name in BACKBONES if name in (ask.backbones or BACKBONES)]
 
 
 def compared(found: FinishedRuns, cells: Cells, metric: str) -> Made:
-    """Make one data set, backbone and metric: a row per method, then the references."""
+    """Make one data set, backbone and metric: a row per method, then the references, measured beside a method."""
     data, backbone = cells["ft"].data, cells["ft"].within
-    head = {"data": data, "backbone": backbone}
+
+    def column(title: str, pick: Pick, paper: str | None = None, **words: str) -> Column:
+        return level(title, pick, {"metric": metric, "on": "mean", "mask": MASKS[0], "users": "all", **words}, paper)
+
+    def reference(name: str) -> list[Column]:
+        means = {mask: at("references", name, mask, metric) for mask in MASKS}
+        blocks = {t: at("blocks", t, "references", name, MASKS[0], metric) for t in INCREMENTS}
+        return [
+            *(column(f"D{t}", pick, on=f"D{t}") for t, pick in blocks.items()),
+            column("mean", means[MASKS[0]]),
+            column("mean, history\nmasked", means[MASKS[1]], mask=MASKS[1]),
+            seeds,
+        ]
+
     titles = ("over FT\n%", "over FT %\npaper", "p against\nFT")
     columns = [
-        *(level(f"D{t}", on_block(t, metric), _words(metric, f"D{t}"), f"D{t}\npaper") for t in INCREMENTS),
-        level("mean", average(metric), _words(metric), "mean\npaper"),
+        *(column(f"D{t}", at("blocks", t, "metrics", metric), f"D{t}\npaper", on=f"D{t}") for t in INCREMENTS),
+        column("mean", average(metric), "mean\npaper"),
         versus(cells["ft"], average(metric), titles, ("over_ft", "p_against_ft")),
-        level("mean, history\nmasked", average(metric, MASKS[1]), _words(metric, mask=MASKS[1])),
-        level("mean, known\nusers", average_group("known_users", metric), _words(metric, users="known")),
-        level("mean, new\nusers", average_group("new_users", metric), _words(metric, users="new")),
+        column("mean, history\nmasked", average(metric, MASKS[1]), mask=MASKS[1]),
+        column("mean, known\nusers", average_group("known_users", metric), users="known"),
+        column("mean, new\nusers", average_group("new_users", metric), users="new"),
         seeds,
     ]
+    head = {"data": data, "backbone": backbone}
     below = [
-        (Line({"method": name}, cell, {**head, "method": name}), _reference(name, metric))
+        (Line({"method": name}, cell, {**head, "method": name}), reference(name))
         for name in REFERENCES
-        if (cell := found.fullest(cells.values(), reference(name, metric, MASKS[0])))
+        if (cell := found.fullest(cells.values(), at("references", name, MASKS[0], metric)))
     ]
     rows = lines(cells, head, published("f3crec", "table-2"), (data, backbone, metric))
     title = f"{data}, {LABELS[backbone]}, {metric}"
     return sheet(found, title, rows, columns, below, _caption(found, cells, metric), average(metric))
 
 
-def _reference(name: str, metric: str) -> list[Column]:
-    """Return the columns of a reference, which was measured beside a method."""
-    return [
-        *(level(f"D{t}", reference(name, metric, MASKS[0], t), _words(metric, f"D{t}")) for t in INCREMENTS),
-        level("mean", reference(name, metric, MASKS[0]), _words(metric)),
-        level("mean, history\nmasked", reference(name, metric, MASKS[1]), _words(metric, mask=MASKS[1])),
-        seeds,
-    ]
-
-
-def _words(metric: str, on: str = "mean", mask: str = MASKS[0], users: str = "all") -> Record:
-    return {"metric": metric, "on": on, "mask": mask, "users": users}
-
-
 def kept_sheet(found: FinishedRuns, cells: Cells) -> Made:
-    """Show what the last model still knows of every block, a row per method, which the paper's table does not ask."""
+    """Show what the last model still knows of every block, a row per method, which the paper's table does not ask.
+
+    LA, RA and forgetting are of NDCG@20 over all blocks, D0 included (`edgefr.metrics.continual`).
+    """
     first, columns = cells["ft"], list[Column]()
     for mask in MASKS:
         for quantity in ("LA", "RA", "forgetting"):
-            columns.append(level(f"{quantity}\n{mask}", kept(quantity, mask), _words(METRICS[0], quantity, mask)))
+            words = {"metric": METRICS[0], "on": quantity, "mask": mask, "users": "all"}
+            columns.append(level(f"{quantity}\n{mask}", at("continual", mask, quantity), words))
         columns.append(partial(_p_of_kept, first, mask))
     caption = (
         "LA: mean of a(t, t), each block right after it was learned; RA: mean of a(3, s), every block at the end; "
@@ -151,49 +136,36 @@ def kept_sheet(found: FinishedRuns, cells: Cells) -> Made:
 
 
 def _p_of_kept(base: Cell, mask: str, found: FinishedRuns, line: Line, records: list[Record]) -> Row:
-    own, other = (found.by_seed(cell, kept("RA", mask)) for cell in (line.cell, base))
+    own, other = (found.by_seed(cell, at("continual", mask, "RA")) for cell in (line.cell, base))
     return {f"p of RA\n{mask}": "" if line.cell == base else number(p_value(own, other), ".3f")}
-
-
-def _rivals(found: FinishedRuns, cells: Cells, metric: str) -> dict[str, BySeed]:
-    return {name: found.by_seed(cell, average(metric)) for name, cell in cells.items() if name != "f3crec"}
 
 
 def _caption(found: FinishedRuns, cells: Cells, metric: str) -> str:
     """Compare F3CRec with every baseline, with p-values corrected together, and say who does not beat popularity."""
-    own, rivals = found.by_seed(cells["f3crec"], average(metric)), _rivals(found, cells, metric)
-    pairs = {name: len(own.keys() & values.keys()) for name, values in rivals.items()}
+    values = {name: found.by_seed(cell, average(metric)) for name, cell in cells.items()}
+    own = values.pop("f3crec")
+    pairs = {name: len(own.keys() & other.keys()) for name, other in values.items()}
     told = []
-    for name, p in holm({name: p_value(own, values) for name, values in rivals.items() if pairs[name]}).items():
+    for name, p in holm({name: p_value(own, other) for name, other in values.items() if pairs[name]}).items():
         tested = f"p = {number(p, '.3f')} of {pairs[name]} pairs" if pairs[name] > 1 else "no p of one seed"
-        told.append(f"{LABELS[name]} {number(change(own, rivals[name]), '+.2f')} % ({tested})")
+        told.append(f"{LABELS[name]} {number(change(own, values[name]), '+.2f')} % ({tested})")
     parts = [f"F3CRec against each baseline (p by Holm's correction over them): {', '.join(told)}"] if told else []
-    popularity = reference("popularity, all blocks", metric, MASKS[0])
-    source = found.fullest(cells.values(), popularity)
-    if source is not None:
+    popularity = at("references", "popularity, all blocks", MASKS[0], metric)
+    if source := found.fullest(cells.values(), popularity):
         popular = found.spread(source, popularity).mean
         below = [LABELS[n] for n, c in cells.items() if found.spread(c, average(metric)).mean <= popular]
         parts += [f"not above popularity over all blocks: {', '.join(below)}"] if below else []
     return "; ".join(parts)
 
 
-def misprinted() -> dict[tuple[str, ...], list[str]]:
-    """Return the methods whose printed average is not the mean of the printed increments, by cells of Table 2."""
+def misprints(data: Sequence[str]) -> list[str]:
+    """Return a note on published averages that are not the mean of their own increments, where there are some."""
     found: dict[tuple[str, ...], list[str]] = {}
     for (*place, row), line in published("f3crec", "table-2").items():
         d1, d2, d3, mean, _ = (value or 0.0 for value in line.values())
-        if abs((d1 + d2 + d3) / 3 - mean) > 0.0002:
-            found.setdefault(tuple(place), []).append(row)
-    return found
-
-
-def misprints(data: Sequence[str]) -> list[str]:
-    """Return a note on published averages that are not the mean of their own increments, where there are some."""
-    places = [
-        f"{d} {LABELS[backbone]} {metric} ({', '.join(LABELS[m] for m in methods)})"
-        for (d, backbone, metric), methods in misprinted().items()
-        if d in data
-    ]
+        if place[0] in data and abs((d1 + d2 + d3) / 3 - mean) > 0.0002:
+            found.setdefault(tuple(place), []).append(LABELS[row])
+    places = [f"{d} {LABELS[backbone]} {metric} ({', '.join(rows)})" for (d, backbone, metric), rows in found.items()]
     said = "published averages that are not the mean of the published increments"
     return [f"{said}: {'; '.join(places)}"] if places else []
 
@@ -203,16 +175,20 @@ def misprints(data: Sequence[str]) -> list[str]:
 
 def ablations(name: str, ask: Ask, found: FinishedRuns, data: str) -> Made:
     """Make Table 3 or 6: a row per variant, compared with F3CRec."""
-    cells, columns = ask.cells(data, ABLATIONS[name], "fedmf"), list[Column]()
+    cells = ask.cells(data, ABLATIONS[name], "fedmf")
+    rows = lines(cells, {"data": data, "backbone": "fedmf"}, published("f3crec", name), (data,))
+    return sheet(found, f"{data}, FedMF", rows, _both_masks(cells["f3crec"]))
+
+
+def _both_masks(base: Cell | None = None) -> list[Column]:
+    """Return columns of both metrics beside the paper's, under both masks, and compared with a base if there is one."""
+    columns = list[Column]()
     for metric in METRICS:
         titles = (f"{metric}\ndecrease %", f"{metric}\ndecrease % paper", f"{metric}\np against F3CRec")
-        columns += [
-            level(metric, average(metric), {"metric": metric}, f"{metric}\npaper"),
-            versus(cells["f3crec"], average(metric), titles, ("decrease", "p_against_f3crec")),
-            level(f"{metric}\nhistory masked", average(metric, MASKS[1])),
-        ]
-    rows = lines(cells, {"data": data, "backbone": "fedmf"}, published("f3crec", name), (data,))
-    return sheet(found, f"{data}, FedMF", rows, [*columns, seeds])
+        columns.append(level(metric, average(metric), {"metric": metric}, f"{metric}\npaper"))
+        columns += [] if base is None else [versus(base, average(metric), titles, ("decrease", "p_against_f3crec"))]
+        columns.append(level(f"{metric}\nhistory masked", average(metric, MASKS[1])))
+    return [*columns, seeds]
 
 
 def noisy(ask: Ask, data: str) -> dict[float, Cell]:
@@ -225,20 +201,12 @@ def noisy(ask: Ask, data: str) -> dict[float, Cell]:
 
 def table_8(ask: Ask, found: FinishedRuns, data: str) -> Made:
     """Make a row per scale of the noise."""
-    columns = [
-        column
-        for metric in METRICS
-        for column in (
-            level(metric, average(metric), {"metric": metric}, f"{metric}\npaper"),
-            level(f"{metric}\nhistory masked", average(metric, MASKS[1])),
-        )
-    ]
     printed = published("f3crec", "table-8")
     rows = [
         Line({"noise\nlambda": f"{scale:g}"}, cell, {"data": data, "noise": scale}, printed[data, f"{scale:g}"])
         for scale, cell in noisy(ask, data).items()
     ]
-    return sheet(found, f"{data}, FedMF, F3CRec", rows, [*columns, seeds])
+    return sheet(found, f"{data}, FedMF, F3CRec", rows, _both_masks())
 
 
 # Figures 3 and 4
@@ -249,30 +217,27 @@ def figure_3(ask: Ask, found: FinishedRuns, data: Sequence[str], progress: Progr
     made = Made()
     for metric in METRICS:
         records = [_improvement(ask, found, name, backbone, metric) for name in data for backbone in BACKBONES]
-        title = f"F3CRec above the second best, {metric}"
-        shown = Sheet(title, [_shown(record) for record in records], ["data set, backbone"])
-        bars = {
-            label: {
-                f"{record['data']}\n{LABELS[record['backbone']]}": Spread(record[value], math.nan, 1)
-                for record in records
-            }
-            for label, value in (("here", "improvement_percent"), ("paper", "published_improvement_percent"))
-        }
+        shown, bars = list[Row](), dict[str, dict[str, Spread]]({"here": {}, "paper": {}})
+        for r in records:
+            here, paper = r["improvement_percent"], r["published_improvement_percent"]
+            for label, value in (("here", here), ("paper", paper)):
+                bars[label][f"{r['data']}\n{LABELS[r['backbone']]}"] = Spread(value, math.nan, 1)
+            row = {"data set, backbone": f"{r['data']}, {LABELS[r['backbone']]}"}
+            row |= {"improvement\n%": number(here, "+.2f"), "improvement %\npaper": number(paper, "+.2f")}
+            row |= {"second best": LABELS.get(r["second"], "-"), "second best\npaper": LABELS[r["published_second"]]}
+            shown.append({**row, "p": number(r["p"], ".3f"), "pairs": str(r["pairs"])})
+        sheets = [Sheet(f"F3CRec above the second best, {metric}", shown, ["data set, backbone"])] if records else []
         panel = Panel(metric, "", "improvement over the\nsecond best, %", bars, kind="bar")
-        made += Made([shown] if records else [], records, panels=[panel])
+        made += Made(sheets, records, panels=[panel])
     return made
 
 
 def _improvement(ask: Ask, found: FinishedRuns, data: str, backbone: str, metric: str) -> Record:
-    cells = ask.cells(data, METHODS, backbone)
-    means = {
-        name: spread.mean
-        for name in METHODS
-        if name != "f3crec" and not math.isnan((spread := found.spread(cells[name], average(metric))).mean)
-    }
-    best = max(means, key=lambda name: means[name], default=None)
-    own = found.by_seed(cells["f3crec"], average(metric)) if best else {}
-    other = found.by_seed(cells[best], average(metric)) if best else {}
+    runs = {name: found.by_seed(cell, average(metric)) for name, cell in ask.cells(data, METHODS, backbone).items()}
+    rivals = {name: Spread.of(list(values.values())).mean for name, values in runs.items() if name != "f3crec"}
+    known = {name: mean for name, mean in rivals.items() if not math.isnan(mean)}
+    best = max(known, key=lambda name: known[name], default=None)
+    own, other = (runs["f3crec"], runs[best]) if best else ({}, {})
     printed = {
         row: line["mean"] or 0.0
         for (*place, row), line in published("f3crec", "table-2").items()
@@ -280,27 +245,12 @@ def _improvement(ask: Ask, found: FinishedRuns, data: str, backbone: str, metric
     }
     second = max((name for name in printed if name != "f3crec"), key=lambda name: printed[name])
     return {
-        "data": data,
-        "backbone": backbone,
-        "metric": metric,
-        "second": best,
+        **{"data": data, "backbone": backbone, "metric": metric, "second": best},
         "improvement_percent": change(own, other),
         "p": p_value(own, other),
         "pairs": len(own.keys() & other.keys()),
         "published_second": second,
         "published_improvement_percent": 100 * (printed["f3crec"] / printed[second] - 1),
-    }
-
-
-def _shown(record: Record) -> Row:
-    return {
-        "data set, backbone": f"{record['data']}, {LABELS[record['backbone']]}",
-        "improvement\n%": number(record["improvement_percent"], "+.2f"),
-        "improvement %\npaper": number(record["published_improvement_percent"], "+.2f"),
-        "second best": LABELS.get(record["second"], "-"),
-        "second best\npaper": LABELS[record["published_second"]],
-        "p": number(record["p"], ".3f"),
-        "pairs": str(record["pairs"]),
     }
 
 
@@ -356,10 +306,6 @@ def _counted(label: str, data: Sequence[str], data_dir: Path | None) -> Counts:
     return {**found, "sparsity, %": 100 * found["sparsity"]}
 
 
-def _of(rows: Sequence[str]) -> Callable[[Ask, str], Iterable[Cell]]:
-    return lambda ask, data: ask.cells(data, rows, "fedmf").values()
-
-
 def _methods(ask: Ask, data: str) -> list[Cell]:
     return [cell for name in backbones(ask) for cell in ask.cells(data, METHODS, name).values()]
 
@@ -368,8 +314,8 @@ def _points(ask: Ask, data: str) -> list[Cell]:
     return [cell for knob in KNOBS for cell in turned(ask, data, knob).values()]
 
 
-_exhibit = partial(Exhibit.of, "f3crec")
-_ablated = [_exhibit(name, _of(rows), by_data(partial(ablations, name))) for name, rows in ABLATIONS.items()]
+_exhibit, _rows = partial(Exhibit.of, "f3crec"), partial(rows_alone, within="fedmf")
+_ablated = [_exhibit(name, _rows(rows), by_data(partial(ablations, name))) for name, rows in ABLATIONS.items()]
 F3CREC = Paper(
     "f3crec",
     recipes.F3CRecCell,
@@ -377,9 +323,9 @@ F3CREC = Paper(
         statistics("f3crec", "table-1", _counted),
         _exhibit("table-2", _methods, by_data(table_2), last=misprints),
         _ablated[0],
-        *(_exhibit(name, _of(moved.METHODS), partial(moved.users, name)) for name in ("table-4", "table-5")),
+        *(_exhibit(name, _rows(saved.METHODS), partial(saved.users, name)) for name in ("table-4", "table-5")),
         _ablated[1],
-        _exhibit("table-7", _of(moved.SERVERS), moved.table_7),
+        _exhibit("table-7", _rows(saved.SERVERS), saved.table_7),
         _exhibit("table-8", lambda ask, data: noisy(ask, data).values(), by_data(table_8)),
         _exhibit("figure-3", _methods, figure_3, last=misprints, grid=(1, 9.0, 3.4)),
         _exhibit("figure-4", _points, by_data(figure_4), grid=(3, 10.5, 2.8)),

@@ -18,31 +18,12 @@ BASELINES = (*SETS, *SESSION_BASED)
 STREAMS = {"released": "cyclic", "paper": "one-pass"}
 """What a fidelity's stream is unless the request says otherwise."""
 
-_BASELINE: Values = {"protocol.name": "sessions", "rounds": 40, "local_epochs": 4, "evaluation.k": [10]}  # A.1
-_MAIN: Values = {"method": "fcucr", "backbone": "sasrec"}
-
-ROWS: dict[str, Values] = {
-    "pfedrec": {"method": "pfedrec", **_BASELINE},
-    "fedrap": {"method": "fedrap", **_BASELINE, "local_epochs": 1},  # by validation of seed 0: four are too many
-    "gpfedrec": {"method": "gpfedrec", **_BASELINE, "local_epochs": 1},
-    **{name: {"method": name} for name in (*SESSION_BASED, *BACKBONES)},
-    "dmi-gnn": {"method": "dmi-gnn", "model.lr": 0.0855, "model.temperature": 0.919, "model.regular": 0.42},
-    "hearint": {"method": "hearint", "model.lr": 0.0907, "model.temperature": 0.0637, "model.contrast": 0.0987},
-    "miasrec": {"method": "miasrec", "model.lr": 0.0907, "model.temperature": 0.0637, "model.most": 0.432},
-    **{f"fcucr-{name}": {"method": "fcucr", "backbone": name} for name in BACKBONES},
-    "no-tasd": {**_MAIN, "model.teacher": "none"},
-    "no-iupr": {**_MAIN, "model.prototypes": "none"},
-    "no-both": {**_MAIN, "model.teacher": "none", "model.prototypes": "none"},
-    "history": {**_MAIN, "sessions.history_bonus": 1000.0, "sessions.popularity_weight": 10.0},
-}
-"""What a row asks for, as for `--set`. `no-both` keeps the personal MLP alone; `history` is ours, not the paper's;
-session-based methods were searched on validation sessions (experiments/fcucr/recipes)."""
+ROWS: Mapping[str, Values] = {name: row["set"] for name, row in specification("fcucr")["rows"].items()}
+"""What a row asks for, as for `--set`."""
+LABELS: Mapping[str, str] = {name: row["label"] for name, row in specification("fcucr")["rows"].items()}
 
 FIRST_SESSION = (*SESSION_BASED, "gru4rec", "sasrec", "tisasrec", "fcucr-sasrec")
 """Rows whose first sessions are measured again after every round (Figure 2a)."""
-
-
-LABELS: Mapping[str, str] = specification("fcucr")["labels"]
 
 
 class FCUCRCell(cells.Cell):

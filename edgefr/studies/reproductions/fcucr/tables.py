@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -17,8 +18,8 @@ from edgefr.config.sheet import Sheet
 from edgefr.data.datasets import load
 from edgefr.data.splits.sessions import SessionsProtocol
 from edgefr.report.pages import Record, Spread, number
-from edgefr.studies.reproductions.cells import Ask, Cell, FinishedRuns, Pick, Summary, change, p_value
-from edgefr.studies.reproductions.exhibits import Exhibit, Paper, by_data
+from edgefr.studies.reproductions.cells import Ask, Cell, FinishedRuns, Pick, Summary, at, change, p_value
+from edgefr.studies.reproductions.exhibits import Exhibit, Paper, by_data, rows_alone
 from edgefr.studies.reproductions.fcucr import recipes
 from edgefr.studies.reproductions.fcucr.forgetting import figure_2
 from edgefr.studies.reproductions.fcucr.recipes import BACKBONES, BASELINES, FIRST_SESSION, LABELS
@@ -53,34 +54,28 @@ _ASKED = (
 )
 
 
-def picked(metric: str, ranking: Ranking, stage: str | None = None) -> Pick:
-    """Pick a test metric of a stage or reference (None: the model); NaN where it was not measured.
+def measure(name: str, stage: str | None = None) -> Pick:
+    """Pick one of `MEASURES` of a stage or reference (None: the model), of test items; NaN where it was not measured.
 
-    >>> picked("HR@10", "sampled")({"stage": "a", "split": "main", "stages": {"main": {"a": {"HR@10": 0.5}}}})
+    >>> measure("HR@10")({"stage": "a", "split": "main", "stages": {"main": {"a": {"HR@10": 0.5}}}})
     0.5
     """
+    metric, ranking = MEASURES[name]
 
     def pick(summary: Summary) -> float:
-        name = summary["stage"] if stage is None else stage
+        of = summary["stage"] if stage is None else stage
         if ranking == "full":
-            values = summary["full_ranking"].get(summary["split"], {})
+            values = summary["full_ranking"].get(summary["split"], {}).get(of, {})
         elif ranking == "sampled":
-            values = summary["stages" if stage is None else "references"][summary["split"]]
+            values = summary["stages" if stage is None else "references"][summary["split"]].get(of, {})
         else:
-            values = {name: summary["sessions"]["groups"].get(name, {}).get(ranking, {})}
-        return float(values.get(name, {}).get(metric, math.nan))
+            values = summary["sessions"]["groups"].get(of, {}).get(ranking, {})
+        return float(values.get(metric, math.nan))
 
     return pick
 
 
-def measure(name: str, stage: str | None = None) -> Pick:
-    """Pick one of `MEASURES`."""
-    return picked(*MEASURES[name], stage)
-
-
-def best_round(summary: Summary) -> float:
-    """Return the round whose model is tested."""
-    return float(summary["sessions"]["best_round"])
+best_round = at("sessions", "best_round")
 
 
 def seconds_per_round(summary: Summary) -> float:
@@ -126,7 +121,7 @@ def _title(name: str) -> str:
 
 
 def compared(found: FinishedRuns, title: str, one: Line, other: Line) -> Made:
-    """Compare one line with another, measure by measure, over the seeds that both have."""
+    """Compare one line with another over the seeds that both have; say whether the gain is there on new targets too."""
     (label,), (against,) = one.head.values(), other.head.values()
     rows, records = [], list[Record]()
     for name in MEASURES:
@@ -139,17 +134,11 @@ def compared(found: FinishedRuns, title: str, one: Line, other: Line) -> Made:
         head: dict[str, Any] = {"data": one.cell.data, "row": label, "against": against, "measure": name}
         pairs = len(own.keys() & base.keys())
         records.append({**head, "gain_percent": gain, "p": p, "pairs": pairs, "published_gain_percent": printed})
-    return Made([Sheet(title, rows, ["measure"])], records, [survives(found, one, other)])
-
-
-def survives(found: FinishedRuns, one: Line, other: Line) -> str:
-    """Answer in a sentence: is the gain there, and is it there on targets that are new to the user?"""
-    parts = []
-    for name, where in (("HR@10", "on all targets"), ("HR@10, new", "on new targets"), ("HR@10, seen", "on repeats")):
-        own, base = (found.by_seed(each.cell, measure(name)) for each in (one, other))
-        parts.append(f"{where} {told(change(own, base), p_value(own, base))}")
-    (label,), (against,) = one.head.values(), other.head.values()
-    return f"{label} against {against}, {one.cell.data}, HR@10: {'; '.join(parts)}"
+    places = {"HR@10": "on all targets", "HR@10, new": "on new targets", "HR@10, seen": "on repeats"}
+    by_name = {record["measure"]: record for record in records}
+    parts = [f"{where} {told(by_name[m]['gain_percent'], by_name[m]['p'])}" for m, where in places.items()]
+    said = f"{label} against {against}, {one.cell.data}, HR@10: {'; '.join(parts)}"
+    return Made([Sheet(title, rows, ["measure"])], records, [said])
 
 
 def told(gain: float, p: float) -> str:
@@ -225,6 +214,7 @@ POINTS: Mapping[str, Sequence[Any]] = {
 }
 """Rounds whose prototypes are kept (Table 4; None: all), rounds between transfers (Table 5), k and lambda."""
 ROUNDS: Mapping[Any, str] = {1: "this round", 2: "last 2", 3: "last 3", 5: "last 5", None: "all rounds"}
+HIT = "test HR@10"
 UPLOADS, REPLIES = "noise on uploads", "noise on received prototypes"
 NOISE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 """Standard deviations of the noise of Figures 7 to 10 (§5.6, D.2)."""
@@ -257,13 +247,22 @@ def knobs(ask: Ask, found: FinishedRuns, data: str) -> Made:
     """Make a sheet and a panel per knob."""
     made = Made()
     for knob, label in ((TOP_K, "k"), (LAMBDA, "lambda")):
-        cells = turned(ask, data, knob)
+        cells, title = turned(ask, data, knob), f"{data}, {label}"
         of = [line(label, f"{label} {v:g}", cell) for v, cell in cells.items()]
         own = levels(found, f"{data}, FCUCR (SASRec) by {label}", of)
-        records = [record | {"knob": knob} for record in own.records]
-        panel = _panel(found, f"{data}, {label}", f"{data}, {label}", cells, "log")
-        made += Made(own.sheets, records, beaten(found, of), [panel])
+        made += _drawn(found, own, {"knob": knob}, beaten(found, of), Panel(title, title, HIT, {}, "log"), cells)
     return made
+
+
+def _drawn(
+    found: FinishedRuns, own: Made, words: Record, said: Sequence[str], panel: Panel, cells: Mapping[float, Cell]
+) -> Made:
+    """Return a table with further words in its records, with what is said of it and its picture by value of a knob."""
+    curves = {
+        label: {value: found.spread(cell, measure(name)) for value, cell in cells.items()}
+        for name, label in (("HR@10", "all targets"), ("HR@10, new", "new to the user"))
+    }
+    return Made(own.sheets, [record | words for record in own.records], said, [replace(panel, curves=curves)])
 
 
 def noisy(ask: Ask, data: str) -> dict[str, dict[float, Cell]]:
@@ -295,22 +294,13 @@ def noise(ask: Ask, found: FinishedRuns, data: str) -> Made:
         of = [line("noise", f"std {std:g}", cell) for std, cell in cells.items()]
         own = levels(found, f"{data}, {kind}", of, [_epsilon])
         said = [f"{kind}: {sentence}" for sentence in beaten(found, of)]
-        records = [record | {"noise": kind} for record in own.records]
-        panel = _panel(found, f"{data}, {kind}", "standard deviation", cells, "linear")
-        made += Made(own.sheets, records, said, [panel])
+        panel = Panel(f"{data}, {kind}", "standard deviation", HIT, {})
+        made += _drawn(found, own, {"noise": kind}, said, panel, cells)
     return made
 
 
 def _epsilon(found: FinishedRuns, one: Line, records: list[Record]) -> Row:
     return {"epsilon\n(paper)": f"{nominal(float(one.head['noise'].removeprefix('std '))):g}"}
-
-
-def _panel(found: FinishedRuns, title: str, below: str, cells: Mapping[float, Cell], scale: str) -> Panel:
-    curves = {
-        label: {at: found.spread(cell, measure(name)) for at, cell in cells.items()}
-        for name, label in (("HR@10", "all targets"), ("HR@10, new", "new to the user"))
-    }
-    return Panel(title, below, "test HR@10", curves, scale)
 
 
 @cache
@@ -329,10 +319,6 @@ def _noisy(ask: Ask, data: str) -> list[Cell]:
     return list(dict.fromkeys(cell for cells in noisy(ask, data).values() for cell in cells.values()))
 
 
-def _rows(rows: Sequence[str], ask: Ask, data: str) -> Iterable[Cell]:
-    return ask.cells(data, rows).values()
-
-
 _exhibit: Any = partial(Exhibit.of, "fcucr")
 FCUCR = Paper(
     "fcucr",
@@ -341,17 +327,17 @@ FCUCR = Paper(
         statistics("fcucr", "table-1", lambda label, data, data_dir: _counted(data[0], data_dir)),
         _exhibit(
             "table-2",
-            partial(_rows, TABLE_2),
+            rows_alone(TABLE_2),
             by_data(partial(gains, "", TABLE_2, "what FCUCR adds to {other}", ADDED)),
         ),
         _exhibit(
             "table-3",
-            partial(_rows, TABLE_3),
+            rows_alone(TABLE_3),
             by_data(partial(gains, ", SASRec", TABLE_3, "{one} against {other}", TAKEN)),
         ),
         _exhibit("table-4", partial(_turned, [WINDOW]), by_data(partial(rounds, "table-4", WINDOW))),
         _exhibit("table-5", partial(_turned, [INTERVAL]), by_data(partial(rounds, "table-5", INTERVAL))),
-        _exhibit("figure-2", partial(_rows, FIRST_SESSION), by_data(figure_2), grid=(3, 11.0, 3.2)),
+        _exhibit("figure-2", rows_alone(FIRST_SESSION), by_data(figure_2), grid=(3, 11.0, 3.2)),
         *(
             _exhibit(f"figure-{n}", partial(_turned, [TOP_K, LAMBDA]), by_data(knobs), grid=(2, 9.0, 3.0))
             for n in (3, 4, 5, 6)

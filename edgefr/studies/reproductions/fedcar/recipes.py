@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from edgefr.config.documents import Document
 from edgefr.experiment.experiment import Change, Experiment, load_experiment
 from edgefr.studies.reproductions import cells
 from edgefr.studies.reproductions.cells import Values
-from edgefr.studies.reproductions.published import specification
 from edgefr.studies.tuning.rules import COLUMNS
 from privacy.errors import InputError
 from privacy.table import Table
@@ -23,23 +22,8 @@ SOURCE = "ml-100k"
 PROTOCOL = "experiments/fedcar/protocol.yaml"
 
 
-@dataclass(frozen=True)
-class TableRow:
-    """This is a row of a table. `kind`: federated, central (all data in one place), released (as its public code)."""
-
-    name: str
-    label: str
-    kind: str = "federated"
-
-    @property
-    def judged(self) -> bool:
-        """Say whether the row takes part in comparisons: what is trained knowing held-out items does not."""
-        return self.kind != "released"
-
-
-ROWS: Table[TableRow] = Table("row of FedCAR's tables", TableRow)
-for _name, _row in specification("fedcar")["rows"].items():
-    ROWS.register(TableRow(_name, **_row))
+ROWS: Table[cells.TableRow] = Table("row of FedCAR's tables", cells.TableRow)
+cells.register_rows(ROWS, "fedcar")
 
 
 class FedCARCell(cells.Listed):
@@ -79,9 +63,11 @@ class FedCARCell(cells.Listed):
 
         So for a recipe of other data, another protocol or other rules of search than the rows it stands beside.
         """
-        _check_data(self.path, self.path.parent.name)
+        found, data = load_experiment(self.path), self.path.parent.name
+        if found.data != data:
+            raise InputError(f"{self.path} is of data set {found.data} and lies among those of {data}; move it away")
         if ROWS[self.row].judged:
-            _check_protocol(self.path)
+            _check_protocol(self.path, found.protocol.model_dump())
             _check_search(self.path, seed)
         changes = [Change(name, value, f"--set {name}={value}") for name, value in self.extra]
         here = [Change("name", f"fedcar-{self.row}", "name"), Change("data", self.data, "data")]
@@ -93,15 +79,8 @@ def searched(data: str) -> bool:
     return any((RECIPES / data / f"{name}.yaml").is_file() for name in ROWS if ROWS[name].judged)
 
 
-def _check_data(recipe: Path, data: str) -> None:
-    found = load_experiment(recipe).data
-    if found != data:
-        raise InputError(f"{recipe} is of data set {found} and lies among those of {data}; move it away")
-
-
-def _check_protocol(recipe: Path) -> None:
+def _check_protocol(recipe: Path, found: Mapping[str, Any]) -> None:
     """Every row that is compared is of users who are chosen, and held out from, alike."""
-    found = load_experiment(recipe).protocol.model_dump()
     shared = load_experiment(PROTOCOL, ["method=fedmf"]).protocol.model_dump()
     for name in {**shared, **found}:
         if found.get(name) != shared.get(name):

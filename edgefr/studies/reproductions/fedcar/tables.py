@@ -136,17 +136,15 @@ def noisy(ask: Ask, data: str, row: str) -> dict[float, Cell]:
 def figure_5(ask: Ask, found: FinishedRuns, data: str) -> Made:
     """Make a sheet and two panels: rows by scale, each with the four kinds of epsilon, never mixed."""
     picks = {f"{metric}\n{ranking}": measure(metric, ranking) for ranking in RANKINGS for metric in METRICS}
+    cells = {row: noisy(ask, data, row) for row in LINES}
     rows = [
         Line({"method": ROWS[row].label, "lambda": f"{scale:g}"}, cell, {"data": data, "method": row, "noise": scale})
-        for row in LINES
-        for scale, cell in noisy(ask, data, row).items()
+        for row, by_scale in cells.items()
+        for scale, cell in by_scale.items()
     ]
 
     def columns(found: FinishedRuns, line: Line, records: list[Record]) -> Row:
-        spreads, kinds = (
-            {title: found.spread(line.cell, pick) for title, pick in picks.items()},
-            epsilons(found, line.cell),
-        )
+        spreads, kinds = ({t: found.spread(line.cell, pick) for t, pick in picks.items()}, epsilons(found, line.cell))
         means = {title.replace("\n", " "): spread.mean for title, spread in spreads.items()}
         records.append({**line.words, **means, **{f"eps_{kind}": value for kind, value in kinds.items()}})
         shown = {f"eps\n{kind}": number(value, ".4g") for kind, value in kinds.items()}
@@ -155,10 +153,7 @@ def figure_5(ask: Ask, found: FinishedRuns, data: str) -> Made:
     panels = []
     for metric in METRICS:
         pick = measure(metric, "full")
-        curves = {
-            ROWS[row].label: {scale: found.spread(cell, pick) for scale, cell in noisy(ask, data, row).items()}
-            for row in LINES
-        }
+        curves = {ROWS[r].label: {x: found.spread(cell, pick) for x, cell in of.items()} for r, of in cells.items()}
         panels.append(Panel(data, "lambda", f"{metric}, full ranking", curves))
     return sheet(found, f"{data}, noise on uploads", rows, [columns]) + Made(panels=panels)
 

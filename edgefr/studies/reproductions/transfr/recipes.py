@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from edgefr.config.documents import Document
 from edgefr.experiment.experiment import Change, Experiment, load_experiment
+from edgefr.report.pages import Record
 from edgefr.studies.reproductions import cells
 from edgefr.studies.reproductions.cells import Values
-from edgefr.studies.reproductions.published import specification
 from privacy.errors import unknown
 from privacy.table import Table
 
@@ -35,6 +34,11 @@ class DomainPair(NamedTuple):
     def __str__(self) -> str:
         return f"{self.source} → {self.target}"
 
+    @property
+    def words(self) -> Record:
+        """Return what names it in records."""
+        return {"data": self.data, "task": str(self)}
+
     def cell(self, ask: cells.Ask, row: str, extra: Values | None = None) -> cells.Cell:
         """Return the cell of a row on it."""
         return ask.cell(self.data, row, extra, f"{self.source}-{self.target}")
@@ -44,27 +48,8 @@ class DomainPair(NamedTuple):
         return {row: self.cell(ask, row) for row in rows}
 
 
-@dataclass(frozen=True)
-class TableRow:
-    """This is a row of a table. `kind`: central (all data in one place), federated, or TransFR.
-
-    `recipe`: its file, where that is not named as the row.
-    """
-
-    name: str
-    label: str
-    kind: str
-    recipe: str | None = None
-
-    @property
-    def path(self) -> Path:
-        """Return where its recipe lies."""
-        return Path(self.recipe) if self.recipe else RECIPES / f"{self.name}.yaml"
-
-
-ROWS: Table[TableRow] = Table("row of TransFR's tables", TableRow)
-for _name, _row in specification("transfr")["rows"].items():
-    ROWS.register(TableRow(_name, **_row))
+ROWS: Table[cells.TableRow] = Table("row of TransFR's tables", cells.TableRow)
+cells.register_rows(ROWS, "transfr")
 
 
 class TransFRCell(cells.Listed):
@@ -77,6 +62,11 @@ class TransFRCell(cells.Listed):
     ROWS = ROWS
 
     @property
+    def path(self) -> Path:
+        """Return where the row's recipe lies."""
+        return Path(ROWS[self.row].recipe or RECIPES / f"{self.row}.yaml")
+
+    @property
     def changes(self) -> Values:
         """Return what goes over the recipe: the task, and full ranking of nobody, since tables show candidates."""
         source, target = self.within.split("-")
@@ -86,13 +76,13 @@ class TransFRCell(cells.Listed):
     @property
     def values(self) -> Values:
         """Return the recipe's values, and what goes over them."""
-        recipe = Document.read(ROWS[self.row].path).values
+        recipe = Document.read(self.path).values
         return {key: value for key, value in recipe.items() if key != "name"} | self.changes
 
     def experiment(self, seed: int) -> Experiment:
         """Return the experiment to be run. Raises `InputError` where there is no recipe."""
         changes = [Change(key, value, f"--set {key}={value}") for key, value in self.changes.items()]
-        return load_experiment(ROWS[self.row].path, [*changes, Change("name", self.row, "name")], seed=seed)
+        return load_experiment(self.path, [*changes, Change("name", self.row, "name")], seed=seed)
 
 
 def tasks(data: str) -> tuple[DomainPair, DomainPair]:

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from edgefr.config.sheet import Sheet
+from edgefr.data.datasets import load
+from edgefr.data.filtering import kept, thinned
+from edgefr.data.interactions import Dataset
 from edgefr.report.pages import Record, Spread, number
 from edgefr.studies.reproductions.cells import Ask, Cell, FinishedRuns, Pick, Summary, Values
 from edgefr.studies.reproductions.exhibits import Exhibit, Paper, by_data
 from edgefr.studies.reproductions.paired import beside, compared, sides
 from edgefr.studies.reproductions.published import published, specification
-from edgefr.studies.reproductions.statistics import statistics
+from edgefr.studies.reproductions.statistics import Counts, statistics
 from edgefr.studies.reproductions.tables import Line, Made, Panel, level, lines, seeds, sheet
 from edgefr.studies.reproductions.transfr import recipes
-from edgefr.studies.reproductions.transfr.counts import overlaps, sizes
 from edgefr.studies.reproductions.transfr.recipes import ROWS, DomainPair, tasks
 from privacy.progress import Progress
 
 Side = Literal["source", "target"]
+SIDES: tuple[Side, ...] = ("source", "target")
 
 METRICS = ("HR@10", "NDCG@10")
 MAIN = "NDCG@10"
@@ -82,7 +90,7 @@ def lost(metric: str) -> Pick:
     """Pick delta, how many % of the source's metric are lost in the target (Tables 5 and 6)."""
 
     def pick(summary: Summary) -> float:
-        before, after = (shown(side, metric)(summary) for side in ("source", "target"))
+        before, after = (shown(side, metric)(summary) for side in SIDES)
         return 100 * (1 - after / before) if before else math.nan
 
     return pick
@@ -107,7 +115,7 @@ def _cold(found: FinishedRuns, cells: Mapping[str, Cell], task: DomainPair) -> M
     columns += [beside(stands, "against ours", BASE), seeds]
     below = [
         (
-            Line({"method": REFERENCES[name]}, source, {"data": task.data, "task": str(task), "row": name}),
+            Line({"method": REFERENCES[name]}, source, task.words | {"row": name}),
             [level(metric, of_stage("target", name, metric), {"metric": metric}) for metric in METRICS],
         )
         for name in COLD_NAMES
@@ -116,9 +124,8 @@ def _cold(found: FinishedRuns, cells: Mapping[str, Cell], task: DomainPair) -> M
     rivals = sides({ROWS[name].label: one for name, one in stands.items()})
     words = "; ".join(f"{what} {', '.join(of)}" for what, of in rivals.items())
     said = [f"{task}: {ROWS[BASE].label}, is {words} ({MAIN} of cold start)"] if words else []
-    return sheet(
-        found, f"{task}, cold start ({task.data})", lines(cells, {"data": task.data, "task": str(task)}), columns, below
-    ) + Made(said=said)
+    made = sheet(found, f"{task}, cold start ({task.data})", lines(cells, task.words), columns, below)
+    return made + Made(said=said)
 
 
 def transfer(
@@ -135,19 +142,12 @@ def transfer(
     made = Made()
     for task in (task for name in data for task in tasks(name)):
         cells = task.cells(ask, ROWS)
-        sides_: tuple[Side, Side] = ("source", "target")
         below = [
-            (Line({"method": REFERENCES[name]}, source, {}), [level(s, of_stage(s, name, metric)) for s in sides_])
+            (Line({"method": REFERENCES[name]}, source, {}), [level(s, of_stage(s, name, metric)) for s in SIDES])
             for name in WARM_NAMES
             if (source := found.fullest(cells.values(), of_stage("target", name, metric)))
         ]
-        made += sheet(
-            found,
-            f"{task}, {metric} ({task.data})",
-            lines(cells, {"data": task.data, "task": str(task)}),
-            columns,
-            below,
-        )
+        made += sheet(found, f"{task}, {metric} ({task.data})", lines(cells, task.words), columns, below)
     return made + Made([_printed(table, f"as the paper prints it: {metric}")])
 
 
@@ -198,9 +198,8 @@ def by_stage(metric: str, ask: Ask, found: FinishedRuns, data: str) -> Made:
         for name, words in REFERENCES.items():
             pick = of_stage("target", name, metric)
             rows.append({"stage": words, **{label: str(found.spread(cell, pick)) for label, cell in cells.items()}})
-        head = {"data": task.data, "task": str(task)}
         records: list[Record] = [
-            {**head, "method": cells[label].row, "stage": name, "metric": metric, **spread.record()}
+            {**task.words, "method": cells[label].row, "stage": name, "metric": metric, **spread.record()}
             for label, spreads in drawn.items()
             for name, spread in spreads.items()
         ]
@@ -238,14 +237,59 @@ def knob(axis: str, title: str, points: Mapping[str, Values], ask: Ask, found: F
     made = Made()
     for task in tasks(data):
         cells = turned(ask, task, points)
-        head = {"data": task.data, "task": str(task)}
-        rows = [Line({axis: point}, cell, {**head, axis: point}) for point, cell in cells.items()]
+        rows = [Line({axis: point}, cell, task.words | {axis: point}) for point, cell in cells.items()]
         curves = {
             metric: {point: found.spread(cell, warm(metric)) for point, cell in cells.items()} for metric in METRICS
         }
         made += sheet(found, f"{task}, {title} ({task.data})", rows, [*columns, seeds])
         made += Made(panels=[Panel(str(task), axis, "test, target, Localtrain", curves)])
     return made
+
+
+# Tables 2 and 3: categories of Amazon, and the tasks between two of them; sets of two domains are counted alike
+
+_USER_CORE, _ITEM_CORE = 20, 30  # TransFR §4.1.1
+
+
+@cache
+def _domain(data: str, domain: str | None, data_dir: Path | None) -> Dataset:
+    """Return a domain of a set of two, or a category of titled items, thinned as TransFR has it (§4.1.1)."""
+    table = load(data, data_dir)
+    if domain is None:
+        titled = np.array([bool(title) for title in table.catalogue.title])
+        return thinned(kept(table, titled[table.item]), "keep", _USER_CORE, _ITEM_CORE)
+    part = kept(table, (table.catalogue.domain == table.domains.index(domain))[table.item])
+    return replace(part, domains=table.domains)
+
+
+def _domains(label: str, data: Sequence[str], data_dir: Path | None) -> list[Dataset]:
+    """Return the domains that a line names: "Music to Books", each a data set, or "book to movie of <data set>"."""
+    named = label.removesuffix(f" of {data[0]}").split(" to ")
+    if label.endswith(f" of {data[0]}"):
+        return [_domain(data[0], domain, data_dir) for domain in named]
+    return [_domain(each, None, data_dir) for each in data]
+
+
+def sizes(label: str, data: Sequence[str], data_dir: Path | None) -> Counts:
+    """Count a line of Table 2."""
+    (table,) = _domains(label, data, data_dir)
+    found = table.statistics()
+    titles = [table.catalogue.title[item] for item in np.unique(table.item).tolist()]
+    words = [len(title.split()) for title in titles if title]
+    out = {name: float(found[name]) for name in ("users", "items")} | {"ratings": float(found["interactions"])}
+    return out | {"ratings per user": found["interactions"] / found["users"], "words of a title": float(np.mean(words))}
+
+
+def overlaps(label: str, data: Sequence[str], data_dir: Path | None) -> Counts:
+    """Count a line of Table 3: users of both domains, and the items that these have in each."""
+    source, target = _domains(label, data, data_dir)
+    shared = np.intersect1d(source.users, target.users)
+    items = {"source items": _items(source, shared), "target items": _items(target, shared)}
+    return {"overlapping users": len(shared), **items}
+
+
+def _items(table: Dataset, users: npt.NDArray[np.str_]) -> int:
+    return len(np.unique(table.item[np.isin(table.users, users)[table.user]]))
 
 
 def _rows(rows: Iterable[str], ask: Ask, data: str) -> list[Cell]:
