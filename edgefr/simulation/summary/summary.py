@@ -16,7 +16,7 @@ from edgefr.metrics.bootstrap import LEVEL, intervals
 from edgefr.metrics.groups import by_group, known, rank_correlation
 from edgefr.metrics.settings import CONTEXT, UNLEARNED_IN_CONTEXT
 from edgefr.report.over_seeds import versions
-from edgefr.report.small_groups import FEW, tellable
+from edgefr.report.small_groups import FEW, FEWEST, tellable
 from edgefr.report.verdict import UNTRAINED, Verdict, VerdictRow
 from privacy import keyed
 from privacy.example_plan import report_examples
