@@ -19,7 +19,7 @@ from edgefr.serving.secure_sums import SealedRound
 UNKNOWN = 404
 
 
-@dataclass(frozen=True)
+@dataclass
 class Counts:
     """These are releases taken, refused requests, bytes; `too_long`: refused beyond clip and noise."""
 
@@ -80,11 +80,14 @@ class RoundBroker:
         """
         with self._changed:
             self._task, self._updates = RoundTask(number, b"", done=False), updates
-            self._cohort, self._arrived = frozenset(cohort), {}
+            self._cohort, self._arrived = self._invited(number, frozenset(cohort)), {}
             self._resting, self._started, self._sealed = frozenset(resting), set(), sealed
         if sealed is not None:
             sealed.heard = lambda: self.heard()
         self.heard()
+
+    def _invited(self, number: int, cohort: frozenset[str]) -> frozenset[str]:
+        return cohort
 
     def put_back(self, contents: Mapping[str, bytes]) -> None:
         """Take releases of the open round that were taken before the server was killed."""
@@ -157,7 +160,7 @@ class RoundBroker:
 
     def handed(self, device: str, task: RoundTask) -> None:
         with self._changed:
-            self.counts = replace(self.counts, bytes_down=self.counts.bytes_down + len(task.content))
+            self.counts.bytes_down += len(task.content)
             if task.done:
                 self._told.add(device)
                 self._changed.notify_all()
@@ -181,14 +184,13 @@ class RoundBroker:
         """Take what a device sends in a step of the open round's secure sum. Raises `RequestRefused`."""
         if self.sum_of(device, number).take(device, step, content):
             with self._changed:
-                counts = self.counts
-                uploads = counts.uploads + (step == "vector")
-                self.counts = replace(counts, uploads=uploads, bytes_up=counts.bytes_up + len(content))
+                self.counts.uploads += step == "vector"
+                self.counts.bytes_up += len(content)
 
     def told_step(self, content: bytes) -> None:
         """Count a step's result that was sent."""
         with self._changed:
-            self.counts = replace(self.counts, bytes_down=self.counts.bytes_down + len(content))
+            self.counts.bytes_down += len(content)
 
     def sum_of(self, device: str, number: int) -> SealedRound:
         """Return the open round's secure sum. Raises `RequestRefused` where there is none."""
@@ -221,8 +223,9 @@ class RoundBroker:
                 self._keeping.discard(device)
                 if kept:
                     self._add(device, release)
-                    self._taken[device], counts = (number, digest), self.counts
-                    self.counts = replace(counts, uploads=counts.uploads + 1, bytes_up=counts.bytes_up + len(content))
+                    self._taken[device] = number, digest
+                    self.counts.uploads += 1
+                    self.counts.bytes_up += len(content)
                 self._changed.notify_all()
 
     def _add(self, device: str, release: ClientUpdate) -> None:
@@ -240,18 +243,23 @@ class RoundBroker:
         if device in self._arrived:
             raise RequestRefused(CONFLICT, f"another release of round {number} was taken from this device")
 
+    @property
+    def standing(self) -> tuple[int, int]:
+        """Return the number of the last round that was opened (0: none yet), and how many it still waits for."""
+        with self._changed:
+            left = self._cohort - self._arrived.keys() if self._sealed is None else self._sealed.waiting
+            return 0 if self._task is None else self._task.round, len(left)
+
     def prometheus(self) -> str:
         with self._changed:
-            counts, task = asdict(self.counts), self._task
-            left = self._cohort - self._arrived.keys() if self._sealed is None else self._sealed.waiting
-            now = {"round": 0 if task is None else task.round, "waited_for": len(left)}
+            counts, now = asdict(self.counts), dict(zip(("round", "waited_for"), self.standing, strict=True))
         lines = [f"# TYPE edgefr_{name}_total counter\nedgefr_{name}_total {value}" for name, value in counts.items()]
         lines += [f"# TYPE edgefr_{name} gauge\nedgefr_{name} {value}" for name, value in now.items()]
         return "\n".join(lines) + "\n"
 
     def refuse(self) -> None:
         with self._changed:
-            self.counts = replace(self.counts, refused=self.counts.refused + 1)
+            self.counts.refused += 1
 
     def _know(self, device: str) -> None:
         if device not in self.bundles:
@@ -267,6 +275,6 @@ class RoundBroker:
             raise RequestRefused(BAD, f"it says {release.examples} interactions, of {self.items} items there are")
         if self.reach is not None and not self.reach.holds(release):
             with self._changed:
-                self.counts = replace(self.counts, too_long=self.counts.too_long + 1)
+                self.counts.too_long += 1
             raise RequestRefused(BAD, "it is longer than the clip and its noise can make it; nothing of it is taken")
         return release

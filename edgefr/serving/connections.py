@@ -23,8 +23,8 @@ REQUEST_S = 180.0  # all of one connection
 READ_BYTES = 1 << 11  # that a TLS connection reads at once; asyncio has 256 KiB ready for each
 MOST_YOUNG = 2048  # at a time: a handshake that is under way takes 70 kB
 AGAIN_S = 0.1  # until the next try to accept, where the system has no room for a connection
-KNOWN = "known"
-"""In a request's state: what is called when an enrolled key has signed it."""
+KNOWN, CUT = "known", "cut"
+"""In a request's state: what is called when an enrolled key has signed it, and what ends its connection."""
 
 
 _TLS: Any = SSLProtocol
@@ -100,7 +100,7 @@ class Guarded(H11Protocol):
     """This is one connection within its limits."""
 
     def __init__(self, *, visit: Visit, **given: Any):
-        super().__init__(app_state={KNOWN: visit.known}, **given)
+        super().__init__(app_state={KNOWN: visit.known, CUT: visit.cut}, **given)
         self.visit = visit
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -63,12 +63,17 @@ class Devices(Backend):
 
     def invite(self, number: int, cohort: Clients) -> Clients:
         """Return those of a cohort who may release once more; others rest."""
-        admitted = cohort if self.ledger is None else self.ledger.open(number, cohort)
-        self.open = self.ledger is not None
-        self.resting = [self.origins.users[client] for client in np.setdiff1d(cohort, admitted).tolist()]
+        admitted = self._admitted(number, cohort)
         if not len(admitted):  # there will be nothing to do
             self.broker.open(number, {}, [], self.resting)
             self.missing.append(0)
+        return admitted
+
+    def _admitted(self, number: int, cohort: Clients) -> Clients:
+        """Write the round down before it is offered; note who rests."""
+        admitted = cohort if self.ledger is None else self.ledger.open(number, cohort)
+        self.open = self.ledger is not None
+        self.resting = [self.origins.users[client] for client in np.setdiff1d(cohort, admitted).tolist()]
         return admitted
 
     def gather(self, number: int, population: Clients, shared: Tensors) -> list[Group]:
@@ -80,15 +85,12 @@ class Devices(Backend):
         assert isinstance(broker, BufferedBroker)
         assert how is not None
         numbers = {user: client for client, user in self.origins.users.items()}
-        may = population if self.ledger is None else self.ledger.open(number, population)
-        self.open, ledger = self.ledger is not None, self.ledger
-        resting = [self.origins.users[client] for client in np.setdiff1d(population, may).tolist()]
-        names = [self.origins.users[client] for client in may.tolist()]
-        broker.open(number, self.origins.update(number - 1, shared), names, resting)
+        names = [self.origins.users[client] for client in self._admitted(number, population).tolist()]
+        broker.open(number, self.origins.update(number - 1, shared), names, self.resting)
 
         def started(devices: list[str]) -> None:
-            if ledger is not None:
-                ledger.start([numbers[device] for device in devices])
+            if self.ledger is not None:
+                self.ledger.start([numbers[device] for device in devices])
 
         uploads = broker.gather(
             self.timeout_s, self.min_answers, started, telling(self.progress, number, min(self.min_answers, how.buffer))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from edge.connection import CONFLICT, RoundTask
@@ -21,7 +21,6 @@ from edgefr.fleet.spec import Rounds
 from edgefr.serving.admission import RequestRefused
 from edgefr.serving.broker import RoundBroker
 from edgefr.serving.round_status import Tell, untold
-from edgefr.serving.secure_sums import SealedRound
 
 ASKED_S = 30.0  # how long a device that has asked counts as there: it asks again within a poll
 LOOK_S = 1.0  # between looks at who has been at work too long
@@ -93,18 +92,10 @@ class BufferedBroker(RoundBroker):
                 self._waiting.append(Waiting(device, number, self._read(device, number, content)))
                 self._taken[device] = number, hashlib.sha256(content).digest()
 
-    def open(
-        self,
-        number: int,
-        updates: Mapping[str, bytes],
-        cohort: Collection[str],
-        resting: Collection[str] = (),
-        sealed: SealedRound | None = None,
-    ) -> None:
-        with self._changed:
-            here = [device for device, (began, _) in self._at_work.items() if began == number]
-            self._may, self._left = frozenset(cohort), {one.device for one in self._waiting}
-        super().open(number, updates, here, resting, sealed)
+    def _invited(self, number: int, cohort: frozenset[str]) -> frozenset[str]:
+        """Return who is at work in the round; of the cohort whoever asks may start."""
+        self._may, self._left = cohort, {one.device for one in self._waiting}
+        return frozenset(device for device, (began, _) in self._at_work.items() if began == number)
 
     def gather(
         self, timeout_s: float, fewest: int, started: Callable[[list[str]], None], tell: Tell = untold

@@ -6,11 +6,15 @@ all are invited to every round. The simulation's failures happen between device 
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +31,8 @@ from edgefr.serving import shadow as simulated
 from edgefr.serving.keys import Keys
 from edgefr.serving.links import Links
 from edgefr.serving.origin import Origins
-from edgefr.serving.processes import DeviceStart, Processes
-from edgefr.serving.serve import Served, fewest_answers, ledger_of, origins_of, serve
+from edgefr.serving.serve import Served, by_http, fewest_answers, ledger_of, origins_of, serve
+from edgefr.serving.server import Access
 from edgefr.serving.shadow import Twin
 from edgefr.simulation.bundle_checks import check_federated
 from edgefr.simulation.bundles import export_run
@@ -38,12 +42,15 @@ from edgefr.simulation.runs.lineage import Journal
 from edgefr.simulation.runs.run import Run
 from edgefr.simulation.runs.saved_model import open_model
 from privacy.errors import InputError, unknown
-from privacy.files import write_json
+from privacy.files import write_atomic, write_json
 from privacy.progress import Progress
 
 MOST = 64  # processes of about 100 MB each
 LONGEST_S = 300.0  # of a round: a device bears with its link for so long
 START_S = 60.0  # for a device to enrol and ask for its first round
+COMMAND = (sys.executable, "-m", "edgefr", "device")
+POLICY = "unprotected: true\nsigned: false\ntrust: central\nepsilon: 1.0e+6\nleast_noise: 1.0e-6\nleast_cohort: 1\n"
+"""What rehearsing devices let leave: their data are the run's own, and it is the rounds that are looked at."""
 ELSEWHERE = ("served*", "rehearsed*", "bundles*", "figures", "*.html", "events.jsonl", "private")
 """What a rehearsal needs nothing of."""
 
@@ -113,6 +120,7 @@ def rehearse(
                 min_answers=fewest,
                 out=folder / "served",
                 ready=stage.open,
+                transport=by_http(Access(), copy, origins, rounds, stage.links.over),
                 progress=progress,
                 clients=clients,
                 waits=True,
@@ -123,6 +131,73 @@ def rehearse(
         summary |= stage.compared(numbers, served)
     write_json(target / "summary.json", summary)
     return Rehearsed(target, summary)
+
+
+@dataclass
+class Processes:
+    """These are processes of devices that hold `bundle`, with states in `folder`.
+
+    `killed` counts kills by user, `failed` has the last line of those that ended with an error.
+    """
+
+    bundle: Path
+    folder: Path
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    killed: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    threads: list[threading.Thread] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    stopping: bool = False
+
+    def start(self, user: str, client: int, url: str, code: str, items: list[str]) -> None:
+        """Start a user's device, which enrols with the code, learns from these items, and goes on by itself."""
+        self.threads.append(threading.Thread(target=self._live, args=(user, client, url, code, items), daemon=True))
+        self.threads[-1].start()
+
+    def state(self, client: int) -> Path:
+        return self.folder / str(client)
+
+    def kill(self, user: str) -> None:
+        """Kill a device's process as a power cut would; it is started again."""
+        with self.lock:
+            if user in self.running:
+                self.killed[user] = self.killed.get(user, 0) + 1
+                self.running[user].kill()
+
+    def stop(self, timeout_s: float) -> None:
+        """Wait for all devices to end, and end those that do not."""
+        for thread in self.threads:
+            thread.join(timeout_s)
+        with self.lock:
+            self.stopping = True
+            for process in self.running.values():
+                process.kill()
+        for thread in self.threads:
+            thread.join()
+
+    def _live(self, user: str, client: int, url: str, code: str, items: list[str]) -> None:
+        own, policy = self.folder / f"{client}.txt", self.folder / f"{client}.yaml"
+        write_atomic(own, "item\n" + "\n".join(items) + "\n")
+        write_atomic(policy, POLICY)
+        where = (str(self.bundle), "--state", str(self.state(client)), "--url", url)
+        enrolled = self._done(user, ["enrol", *where, "--code", code, "--policy", str(policy)])
+        while enrolled and not self._done(user, ["join", *where, "--interactions", str(own)]):
+            if user in self.failed or self.stopping:
+                break
+
+    def _done(self, user: str, arguments: list[str]) -> bool:
+        """Run a command to its end; return whether it succeeded. Kills are no failures."""
+        kills, surroundings = self.killed.get(user, 0), {**os.environ, "OMP_NUM_THREADS": "1"}
+        with self.lock:
+            if self.stopping:
+                return False
+            process = self.running[user] = subprocess.Popen(
+                [*COMMAND, *arguments], env=surroundings, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            )
+        said = process.communicate()[1].decode("utf-8", "replace").strip()
+        if process.returncode and self.killed.get(user, 0) == kills and not self.stopping:
+            self.failed[user] = said.splitlines()[-1] if said else f"ended with {process.returncode}"
+        return process.returncode == 0
 
 
 @dataclass
@@ -138,7 +213,9 @@ class _Stage:
 
     def __post_init__(self) -> None:
         self.processes = Processes(self.bundle, self.folder)
-        self.links: Links | None = None
+        users = self.origins.users
+        fates = {(number, users[client]): fate for (number, client), fate in self.said.fates.items()}
+        self.links = Links(fates, self.scale, self.said.first, self.processes.kill)
         self.began = self.ended = 0.0  # all devices wait for the first round; all have the last word
 
     @property
@@ -149,26 +226,21 @@ class _Stage:
         """Start a device for every user, and return when all wait for the first round."""
         users, model = self.origins.users, open_model(self.run).model
         own, keys = simulated.own_items(model), Keys(self.run.path)
-        fates = {(number, users[client]): fate for (number, client), fate in self.said.fates.items()}
-        self.links = links = Links(url, fates, self.scale, self.said.first, self.processes.kill)
-        addresses, codes = links.start(list(users.values())), keys.issue(list(users.values()))
+        codes = keys.issue(list(users.values()))
         for client, user in users.items():
             items = [model.names.items[item] for item in own[client]]
-            self.processes.start(DeviceStart(user, client, addresses[user], codes[user], items))
+            self.processes.start(user, client, url, codes[user], items)
         until = time.monotonic() + START_S + len(users)
-        while (links.asked | self.processes.failed.keys()) < set(users.values()) and time.monotonic() < until:
+        while (self.links.asked | self.processes.failed.keys()) < set(users.values()) and time.monotonic() < until:
             time.sleep(0.05)
         self.began = time.perf_counter()
 
     def close(self) -> None:
         self.ended = time.perf_counter()
         self.processes.stop(self.timeout_s)
-        if self.links is not None:
-            self.links.stop()
 
     def compared(self, clients: npt.NDArray[np.int64], served: Served) -> dict[str, Any]:
         """Return the simulator's figures beside the measured ones."""
-        assert self.links is not None
         said, users, traffic = self.said, self.origins.users, self.links.traffic
         model, bundle = open_model(self.run).model, open_bundle(self.bundle)
         bytes_of = [

@@ -26,7 +26,7 @@ from edgefr.serving.log import Log
 from edgefr.serving.origin import Origin, Origins
 from edgefr.serving.releases import Answers
 from edgefr.serving.secure_sums import FEWEST, SumTerms
-from edgefr.serving.server import Access, guarded, listening, pin_of
+from edgefr.serving.server import Access, Between, guarded, listening, pin_of
 from edgefr.serving.status import told
 from edgefr.serving.training import plan_of, training_of
 from edgefr.simulation.bundle_checks import check_federated
@@ -148,7 +148,7 @@ def _devices(
     return Devices(broker, origins, timeout_s, min_answers=fewest, answers=answers, sums=sums, buffering=buffering)
 
 
-def by_http(access: Access, run: Run, origins: Origins, rounds: int) -> Transport:
+def by_http(access: Access, run: Run, origins: Origins, rounds: int, between: Between | None = None) -> Transport:
     """Return the transport of devices over HTTP, which may fetch the bundles of their classes."""
     held = [(open_bundle(published(run) / name), origin.users.values()) for name, origin in origins.classes.items()]
 
@@ -156,7 +156,8 @@ def by_http(access: Access, run: Run, origins: Origins, rounds: int) -> Transpor
     def opened(broker: RoundBroker, keys: Keys) -> Iterator[str]:
         place, log = guarded(access, run.path), Log(run.path / LOG)
         pin = None if place.cert is None else pin_of(place.cert)
-        with listening(broker, keys, place, Delivery.of(held), log) as server, told(run.path, server.url, rounds, pin):
+        served = listening(broker, keys, place, Delivery.of(held), log, between)
+        with served as server, told(run.path, server.url, rounds, pin):
             log.write("listening", url=server.url, rounds=rounds)
             yield server.url
         log.write("stopped")

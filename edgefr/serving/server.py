@@ -7,10 +7,11 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from edge.connection import LOOPBACK, public_digest
 from edge.remote import release_limit
@@ -29,6 +30,9 @@ BACKLOG = 4096
 FILES = 256  # open files that are kept for all but connections
 TLS, CERTIFICATE, KEY = "private/tls", "certificate.pem", "key.pem"
 YEARS = 20  # devices look at the key alone
+
+Between = Callable[[Any], Any]
+"""Takes a server's `Pages`, and returns the application that is served in their place (ASGI)."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,13 @@ class Server:
     """This is a server in a thread of its own, from `start` to `stop`; it sends `delivery` and writes to `log`."""
 
     def __init__(
-        self, broker: RoundBroker, keys: Keys, access: Access, delivery: Delivery | None = None, log: Log | None = None
+        self,
+        broker: RoundBroker,
+        keys: Keys,
+        access: Access,
+        delivery: Delivery | None = None,
+        log: Log | None = None,
+        between: Between | None = None,
     ):
         try:
             import uvicorn
@@ -106,7 +116,7 @@ class Server:
         self.socket = _bound(access)
         self.server_address = self.socket.getsockname()
         config = uvicorn.Config(
-            self.pages.app(),
+            self.pages.app() if between is None else between(self.pages),
             http=Guarded,
             loop="asyncio",
             ws="none",
@@ -171,11 +181,16 @@ def _bound(access: Access) -> socket.socket:
 
 @contextmanager
 def listening(
-    broker: RoundBroker, keys: Keys, access: Access, delivery: Delivery | None = None, log: Log | None = None
+    broker: RoundBroker,
+    keys: Keys,
+    access: Access,
+    delivery: Delivery | None = None,
+    log: Log | None = None,
+    between: Between | None = None,
 ) -> Iterator[Server]:
     """Yield a running server; arguments as those of `Server`. Raises `InputError` for an unusable address."""
     try:
-        server = Server(broker, keys, access, delivery, log)
+        server = Server(broker, keys, access, delivery, log, between)
     except OSError as error:
         raise InputError(f"cannot listen on {access.host} port {access.port}: {error.strerror or error}") from error
     server.start()

@@ -808,7 +808,7 @@ FAULTS = (
     Fault(
         "a client that was off the network hears of its round while it rehearses",
         "edgefr/serving/links.py",
-        "while self._away(device, await self._ahead(request.number)):",
+        "while self._away(device, self._ahead(after)):",
         "while False:",
         FATES,
     ),

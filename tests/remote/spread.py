@@ -1,12 +1,10 @@
-"""Devices with exact noise are set beside simulated ones: `python -m tests.remote.spread` prints how well both learn.
+"""Devices with exact noise are set beside simulated ones by how well both learn.
 
 Simulated runs differ by their noise keys alone; devices draw real noise, so no two of their runs are alike.
 """
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -88,22 +86,3 @@ def _on_devices(simulated: Run, folder: Path, settings: dict[str, Any], served: 
     served(fresh, folder)
     scores = [open_device(fresh.bundle, folder / "states" / user).scores() for user in fresh.users]
     return fresh.metrics(np.stack(scores))[METRIC]
-
-
-def main() -> None:
-    """Print the spread under local and under central trust."""
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--simulated", type=int, default=20)
-    asked.add_argument("--repeats", type=int, default=5)
-    given = asked.parse_args()
-    for trust in ("local", "central"):
-        with tempfile.TemporaryDirectory() as folder:
-            found = measure(trust, Path(folder), given.simulated, given.repeats)
-        mean, sd = np.mean(found.simulated), np.std(found.simulated, ddof=1)
-        print(f"{trust}: sigma {found.scale:.3f}, {METRIC} simulated {mean:.4f} ± {sd:.4f} ({given.simulated} keys)")
-        each = ", ".join(f"{value:.4f} ({z:+.1f} sd)" for value, z in zip(found.devices, found.apart, strict=True))
-        print(f"  devices with exact noise: {each}; mean {np.mean(found.devices):.4f}")
-
-
-if __name__ == "__main__":
-    main()

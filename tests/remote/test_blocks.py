@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from threading import Event
 
 import numpy as np
 import pytest
@@ -32,8 +30,7 @@ from privacy.errors import InputError
 from tests.closeness import assert_same
 from tests.devices import open_device
 from tests.remote import worlds
-from tests.remote.test_kills import at_work, driver, ending, free_port
-from tests.remote.worlds import CLASS, ROUNDS, Twins, known, serving
+from tests.remote.worlds import CLASS, ROUNDS, Twins, killable, known, serving
 
 QUICK = Patience(tries=3, pause_s=0.05)
 OVER_BLOCKS = {
@@ -147,18 +144,14 @@ def test_devices_end_every_block_where_the_simulator_does(twins: Twins, tmp_path
 
 @pytest.mark.slow
 def test_a_server_that_is_killed_within_a_block_goes_on_in_it(twins: Twins, tmp_path: Path) -> None:
-    fleet, port, over = Fleet(twins.begun, tmp_path / "states"), free_port(), Event()
-    command = [sys.executable, "-m", "tests.remote.kills", str(twins.begun.path), CLASS, str(port)]
+    fleet = Fleet(twins.begun, tmp_path / "states")
     fleet.serve(0)
     fleet.migrate("bundles-3-block-1", next_block=True)
-    with ThreadPoolExecutor(len(fleet.users)) as pool, ending(over), driver(command) as told:
-        url, devices = f"http://127.0.0.1:{port}", {user: fleet.device(user) for user in fleet.users}
-        working = [pool.submit(at_work, device, url, fleet.items(user, 1), over) for user, device in devices.items()]
+    held = {user: (fleet.device(user), fleet.items(user, 1)) for user in fleet.users}
+    with killable(twins, fleet.states, held=held) as told:
         for point, call in (("a round offered", 1), ("the tensors", 1), ("an answer", 3)):
             assert told({"point": point, "how": "after", "call": call, "rounds": 99}) == -9
         assert told({"rounds": 2 * ROUNDS - twins.begun.lineage.over}) == 0
-        for future in working:
-            future.result(60)
     assert twins.begun.lineage.over == 2 * ROUNDS
     fleet.migrate("bundles-6-block-2", next_block=True)
     fleet.serve(2)

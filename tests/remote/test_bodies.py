@@ -164,18 +164,6 @@ def test_whatever_reading_raises_is_a_refusal_of_who_sent_it(
     assert broker.post(broker.release) == (OK, b"taken\n")
 
 
-def test_what_goes_wrong_beside_reading_is_no_fault_of_a_peers(broker: Broker) -> None:
-    """A disk that is full ends in no line that says the device sent something wrong, and it sends it again."""
-
-    def full(*given: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    broker.broker.keep = full
-    assert broker.post(broker.release)[0] == 503
-    broker.broker.keep = brokers._nowhere
-    assert broker.post(broker.release) == (OK, b"taken\n")
-
-
 def test_a_refusal_says_one_thing() -> None:
     for raised, said in (
         (InputError("it is too old"), "it is too old"),

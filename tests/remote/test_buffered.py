@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -42,8 +41,7 @@ from tests.contract import bundles
 from tests.devices import open_device
 from tests.remote import worlds
 from tests.remote.test_classes import OTHER
-from tests.remote.test_kills import at_work, driver, ending, free_port
-from tests.remote.worlds import CLASS, FEDMF, Twins, known, serving, take_part
+from tests.remote.worlds import CLASS, FEDMF, Twins, at_work, killable, known, serving, session, take_part
 
 ASYNC = {"policy": "async", "buffer": 2, "over_select": 2.0, "max_staleness": 3}
 ROUNDS = 6
@@ -65,9 +63,7 @@ def test_devices_end_where_the_simulator_does_with_the_same_groups(
 ) -> None:
     """The lineage says which uploads of which rounds are in each sum; the simulator goes through the same."""
     hold(monkeypatch, next(iter(twins.users)), others=5)
-    with serving(twins.begun, tmp_path / "served", ROUNDS) as (url, future):
-        take_part(twins, url, tmp_path / "states", list(twins.users))
-        result = future.result(60)
+    result = session(twins, tmp_path / "states", ROUNDS, tmp_path / "served")
     lineage = twins.begun.lineage
     sums = {opened.round: closed.summed for opened, closed in lineage.rounds if closed is not None}
     assert [len(pairs) for pairs in sums.values()] == [2] * ROUNDS
@@ -257,26 +253,15 @@ def test_killed_servers_count_each_upload_once(twins: Twins, tmp_path: Path, mon
         return send(server, number, content)
 
     monkeypatch.setattr(Server, "send", noted)
-    port, over = free_port(), Event()
-    command = [sys.executable, "-m", "tests.remote.kills", str(twins.begun.path), CLASS, str(port)]
-    for user in twins.users:
-        worlds.known(twins.begun, tmp_path / "states" / user, user)
-    devices = {user: open_device(twins.bundle, tmp_path / "states" / user, user=user) for user in twins.users}
     points = ["an answer", "the tensors", "a line", "a round closed", "a file", "a round offered"]
     jobs = [
         {"point": point, "how": how, "call": 2 + at % 3, "rounds": 99}
         for at, (point, how) in enumerate((point, how) for point in points for how in ("before", "after"))
     ]
-    with ThreadPoolExecutor(len(devices)) as pool, ending(over), driver(command) as told:
-        working = [
-            pool.submit(at_work, device, f"http://127.0.0.1:{port}", twins.items(user), over)
-            for user, device in devices.items()
-        ]
+    with killable(twins, tmp_path / "states") as told:
         for job in jobs:
             assert told(job) == -9, job
         assert told({"rounds": 2}) == 0
-        for future in working:
-            future.result(60)
     summed(twins, sent)
 
 

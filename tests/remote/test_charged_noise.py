@@ -27,8 +27,7 @@ from tests.cli.commands import edgefr
 from tests.devices import open_device
 from tests.remote import worlds
 from tests.remote.test_buffered import ASYNC
-from tests.remote.test_lineage import again
-from tests.remote.worlds import CLASS, FEDMF, NOISE, TRUSTED, Twins, known, noisy
+from tests.remote.worlds import CLASS, FEDMF, NOISE, TRUSTED, Twins, known, noisy, session
 
 PROMISED = 3.0  # for all rounds; one release has the noise of PROMISED over the rounds that its server counts on
 SHARED_OUT = {"privacy.sigma": None, "privacy.epsilon": PROMISED}
@@ -105,7 +104,7 @@ def test_a_round_that_was_charged_for_much_noise_is_not_summed_with_little(tmp_p
     """It was opened for one round of 400, and the next server is started for one."""
     twins = noisy(tmp_path, privacy__sigma=None, privacy__epsilon=PROMISED)
     run, asked = twins.begun, leave_open(twins.begun, MANY)
-    served = again(twins, tmp_path / "states", 1)
+    served = session(twins, tmp_path / "states", 1)
     (first, burnt), (second, closed) = run.lineage.rounds
     assert burnt == Closed(round=1, clients=asked, tensors=None, burnt=True)
     assert (second.round, closed.clients) == (2, asked)  # type: ignore[union-attr]
@@ -115,14 +114,14 @@ def test_a_round_that_was_charged_for_much_noise_is_not_summed_with_little(tmp_p
     assert first.event is not None
     assert spent == pytest.approx(PROMISED / 2 + 1 / first.event.multiplier, rel=1e-3)
     assert spent == said(run, tmp_path)
-    again(twins, tmp_path / "states", 1)
+    session(twins, tmp_path / "states", 1)
     drawn.check(run)
 
 
 def test_with_as_many_rounds_as_were_left_the_open_round_goes_on(tmp_path: Path, drawn: Drawn) -> None:
     twins = noisy(tmp_path, privacy__sigma=None, privacy__epsilon=PROMISED)
     leave_open(twins.begun, 2)
-    again(twins, tmp_path / "states", 1 + 1)
+    session(twins, tmp_path / "states", 1 + 1)
     assert [(o.round, c is not None and c.burnt) for o, c in twins.begun.lineage.rounds] == [(1, False), (2, False)]
     assert drawn.check(twins.begun) == pytest.approx(PROMISED, rel=1e-3)
 
@@ -135,7 +134,7 @@ def test_rounds_that_the_promise_has_no_room_for_burn_nothing(tmp_path: Path, dr
     with pytest.raises(InputError, match=r"none fits any more.*round 1, which a killed server left, goes on where"):
         serve(twins.begun, CLASS, MANY, collecting=TRUSTED, ready=lambda url: None)
     assert twins.begun.lineage.head == head
-    again(twins, tmp_path / "states", 1)
+    session(twins, tmp_path / "states", 1)
     assert [opened.round for opened, _ in twins.begun.lineage.rounds] == [1]
     assert drawn.check(twins.begun) == pytest.approx(PROMISED, rel=1e-3)
 
@@ -143,12 +142,12 @@ def test_rounds_that_the_promise_has_no_room_for_burn_nothing(tmp_path: Path, dr
 def test_what_a_round_was_charged_for_counts_in_a_budget_though_it_was_given_up(tmp_path: Path, drawn: Drawn) -> None:
     twins = noisy(tmp_path, privacy__sigma=None, privacy__epsilon=PROMISED, privacy__budget=PROMISED)
     leave_open(twins.begun, 2)
-    again(twins, tmp_path / "states", 2)
+    session(twins, tmp_path / "states", 2)
     assert drawn.check(twins.begun) == pytest.approx(PROMISED, rel=1e-3)
     twins = noisy(tmp_path / "more", privacy__sigma=None, privacy__epsilon=PROMISED, privacy__budget=PROMISED)
     drawn.of.clear()
     leave_open(twins.begun, 2)  # half of it
-    again(twins, tmp_path / "more", 3)  # of four rounds that is another quarter each, which two have room for
+    session(twins, tmp_path / "more", 3)  # of four rounds that is another quarter each, which two have room for
     rounds = [(c.burnt, len(c.clients), len(o.refused)) for o, c in twins.begun.lineage.rounds if c is not None]
     everybody = len(twins.users)
     assert rounds == [(True, everybody, 0), (False, everybody, 0), (False, everybody, 0), (False, 0, everybody)]
@@ -158,7 +157,7 @@ def test_what_a_round_was_charged_for_counts_in_a_budget_though_it_was_given_up(
 def test_a_round_under_masks_is_not_opened_again_and_the_next_has_its_own_noise(tmp_path: Path, drawn: Drawn) -> None:
     twins = noisy(tmp_path, privacy__sigma=None, privacy__epsilon=PROMISED)
     leave_open(twins.begun, MANY, Collecting(sealed=True))
-    again(twins, tmp_path / "states", 1, collecting=Collecting(sealed=True))
+    session(twins, tmp_path / "states", 1, collecting=Collecting(sealed=True))
     assert [c is not None and c.burnt for _, c in twins.begun.lineage.rounds] == [True, False]
     assert drawn.check(twins.begun) == pytest.approx(PROMISED / 2, rel=1e-3)
 
@@ -167,7 +166,7 @@ def test_devices_that_add_the_noise_go_on_whatever_the_server_is_started_for(tmp
     asked = {"privacy__epsilon": PROMISED, "privacy__budget": 100.0, "privacy__sigma": None}
     twins = noisy(tmp_path, privacy__trust="local", **asked)
     leave_open(twins.begun, 5, collecting=Collecting())
-    again(twins, tmp_path / "states", 1)
+    session(twins, tmp_path / "states", 1)
     ((_, closed),) = twins.begun.lineage.rounds
     assert closed is not None
     assert not closed.burnt
@@ -201,7 +200,7 @@ def test_an_upload_that_was_charged_for_much_noise_is_not_summed_with_little(tmp
     """Its device started in one round of 400, and the server that it comes back to was started for one."""
     twins = _buffered().own(tmp_path)
     late = started_in_a_round_that_is_over(twins, MANY, tmp_path / "states")
-    served = again(twins, tmp_path / "states", 1)
+    served = session(twins, tmp_path / "states", 1)
     assert served.summary["refused_requests"] >= 1
     (opened, closed), (_, last) = twins.begun.lineage.rounds
     assert closed is not None
@@ -216,7 +215,7 @@ def test_an_upload_that_was_charged_for_much_noise_is_not_summed_with_little(tmp
 def test_an_upload_with_the_noise_of_the_rounds_that_are_left_is_summed(tmp_path: Path, drawn: Drawn) -> None:
     twins = _buffered().own(tmp_path)
     late = started_in_a_round_that_is_over(twins, 3, tmp_path / "states")
-    again(twins, tmp_path / "states", 2)
+    session(twins, tmp_path / "states", 2)
     pairs = [pair for _, closed in twins.begun.lineage.rounds if closed is not None for pair in closed.summed]
     assert (late, 1) in pairs
     drawn.check(twins.begun)
@@ -225,7 +224,7 @@ def test_an_upload_with_the_noise_of_the_rounds_that_are_left_is_summed(tmp_path
 def test_an_open_buffer_that_was_charged_for_much_noise_is_given_up(tmp_path: Path, drawn: Drawn) -> None:
     twins = _buffered().own(tmp_path)
     asked = leave_open(twins.begun, MANY, buffered=True)
-    again(twins, tmp_path / "states", 1)
+    session(twins, tmp_path / "states", 1)
     (_, burnt), (_, last) = twins.begun.lineage.rounds
     assert burnt == Closed(round=1, clients=asked, tensors=None, burnt=True)
     assert last is not None

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import sys
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from threading import Event
 
 import numpy as np
 import pytest
@@ -28,9 +26,8 @@ from tests.cli.commands import edgefr, refused
 from tests.closeness import assert_same
 from tests.devices import open_device
 from tests.remote import worlds
-from tests.remote.test_kills import at_work, driver, ending, free_port
 from tests.remote.test_same_as_simulator import compare_shared
-from tests.remote.worlds import CLASS, FEDMF, ROUNDS, Twins, serving, take_part
+from tests.remote.worlds import CLASS, FEDMF, ROUNDS, Told, Twins, killable, serving, session, take_part
 
 OTHER = "phone_sd680"
 BOTH = [CLASS, OTHER]
@@ -81,9 +78,7 @@ def test_one_class_of_several_is_rehearsed(twins: Twins, tmp_path: Path) -> None
 
 def test_devices_of_two_classes_are_in_one_sum(twins: Twins, tmp_path: Path) -> None:
     sealed = Collecting(sealed=True)
-    with serving(twins.begun, tmp_path / "served", classes=BOTH, collecting=sealed) as (url, future):
-        take_part(twins, url, tmp_path / "states", list(twins.users))
-        result = future.result(60)
+    result = session(twins, tmp_path / "states", out=tmp_path / "served", classes=BOTH, collecting=sealed)
     assert (result.summary["missing"], result.summary["given_up"]) == ([0] * ROUNDS, {})
     simulated = twins.simulated.read_tensors("model")
     for name, value in result.shared.items():
@@ -91,28 +86,15 @@ def test_devices_of_two_classes_are_in_one_sum(twins: Twins, tmp_path: Path) -> 
 
 
 def test_a_server_of_two_classes_that_was_killed_goes_on_with_their_answers(twins: Twins, tmp_path: Path) -> None:
-    port, over = free_port(), Event()
-    command = [sys.executable, "-m", "tests.remote.kills", str(twins.begun.path), ",".join(BOTH), str(port)]
-    for user in twins.users:
-        worlds.known(twins.begun, tmp_path / "states" / user, user)
-    devices = {user: open_device(twins.bundle_of(user), tmp_path / "states" / user, user=user) for user in twins.users}
-    with ThreadPoolExecutor(len(devices)) as pool, ending(over), driver(command) as told:
-        working = [
-            pool.submit(at_work, device, f"http://127.0.0.1:{port}", twins.items(user), over)
-            for user, device in devices.items()
-        ]
+    with killable(twins, tmp_path / "states", ",".join(BOTH)) as told:
         assert told({"point": "an answer", "how": "after", "call": 9, "rounds": ROUNDS}) == -9
         assert told({"rounds": ROUNDS - 1}) == 0
-        for future in working:
-            future.result(60)
     assert [closed is not None and closed.burnt for _, closed in twins.begun.lineage.rounds] == [False] * ROUNDS
     compare_shared(twins, load_file(twins.begun.path / "served" / "shared.safetensors"))
 
 
 def test_a_round_that_other_classes_were_asked_for_is_given_up(twins: Twins, tmp_path: Path) -> None:
-    port = free_port()
-    command = [sys.executable, "-m", "tests.remote.kills", str(twins.begun.path), ",".join(BOTH), str(port)]
-    with driver(command) as told:
+    with closing(Told(twins.begun, ",".join(BOTH))) as told:
         assert told({"point": "a round offered", "how": "after", "call": 1, "rounds": 1}) == -9
     with pytest.raises(InputError, match="nothing was published"):
         serve(twins.begun, CLASS, 1, timeout_s=0.1, min_answers=1, out=tmp_path / "served", ready=lambda url: None)

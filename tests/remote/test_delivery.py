@@ -39,7 +39,7 @@ from tests.contract import bundles
 from tests.contract.programs import interactions, program
 from tests.export import worlds
 from tests.remote.test_server import CLIENT, NUMBER, QUICK, USER, Broker
-from tests.remote.worlds import CLASS, Twins, fedmf, known, serving, take_part
+from tests.remote.worlds import CLASS, Twins, fedmf, known, serving, session, take_part
 
 OTHER = bundles.user(0)
 ANOTHERS = Ed25519PrivateKey.from_private_bytes(bytes(32))
@@ -382,9 +382,7 @@ def test_the_next_bundle_is_of_the_tensors_that_were_served(tmp_path: Path) -> N
     twins = fedmf().own(tmp_path)
     with pytest.raises(InputError, match=r"nothing of .* was served yet"):
         edgefr.export(twins.begun, served=True)
-    with serving(twins.begun, tmp_path / "served", rounds=1) as (url, future):
-        take_part(twins, url, tmp_path / "states", list(twins.users))
-        future.result(60)
+    session(twins, tmp_path / "states", 1, tmp_path / "served")
     learned = ServedTensors.of(twins.begun)
     assert learned.round == 1
     odd = {name: value + 1 for name, value in learned.shared.items()}

@@ -24,7 +24,7 @@ from privacy.files import write_atomic
 from tests.cli.commands import edgefr, refused
 from tests.remote.test_server import QUICK, USER, Broker
 from tests.remote.test_server import broker as broker
-from tests.remote.worlds import fedmf, known, serving, take_part
+from tests.remote.worlds import fedmf, known, serving, session, take_part, time_up
 
 
 def holding(folder: Path, name: str) -> list[str]:
@@ -33,12 +33,12 @@ def holding(folder: Path, name: str) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in found if name.encode() in path.read_bytes())
 
 
-def test_nothing_of_a_name_is_left_and_what_was_spent_stays_spent(tmp_path: Path) -> None:
+def test_nothing_of_a_name_is_left_and_what_was_spent_stays_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     twins = fedmf().own(tmp_path)
     run, (gone, other, *_), numbers = twins.begun, list(twins.users), twins.users
-    with serving(run, tmp_path / "served", rounds=1) as (url, future):
-        take_part(twins, url, tmp_path / "states", list(twins.users))
-        future.result(60)
+    session(twins, tmp_path / "states", 1)
     Keys(run.path).issue([gone, other])
     answers = Answers(run.path)
     for user in (gone, other):
@@ -65,7 +65,8 @@ def test_nothing_of_a_name_is_left_and_what_was_spent_stays_spent(tmp_path: Path
         forget(run, left.pseudonym)
     with pytest.raises(InputError, match="nobody enrols under that name"):
         Keys(run.path).issue([left.pseudonym])
-    with serving(run, tmp_path / "again", rounds=1, min_answers=3, timeout_s=10.0) as (url, future):
+    progress = time_up(monkeypatch, {1: 5, 2: 5})
+    with serving(run, tmp_path / "again", rounds=1, min_answers=3, progress=progress) as (url, future):
         take_part(twins, url, tmp_path / "states", [user for user in numbers if user != gone])
         assert future.result(90).summary["missing"] == [1], "the round goes on without who left"
 

@@ -43,9 +43,7 @@ from edgefr.serving.protocol import BODY, NOT_ALLOWED, OPERATIONS, UNKNOWN, Oper
 from edgefr.simulation.runs.run import Run
 from privacy.files import packed
 from tests.contract import bundles
-from tests.contract.programs import interactions
-from tests.devices import open_device
-from tests.remote.test_server import Broker
+from tests.remote.test_server import Broker, learned
 from tests.remote.test_server import broker as broker
 from tests.remote.worlds import known
 
@@ -99,12 +97,10 @@ class Target:
         who = {name: known(run, folder / name, name) for name in (USER, OTHER, REVOKED)}
         keys.revoke(REVOKED)
         who["stranger"] = Identity.made(folder / "stranger")
-        device = open_device(bundles.bundle("fedmf"), folder / "state", user=USER)
-        update = device.learn(interactions()[CLIENT])
         limit = release_limit(origin.learning)
         held = Delivery.of([(open_bundle(bundles.bundle("fedmf")), [USER])])  # which carries users, so nobody gets it
         made = Pages(broker, Gate(keys), limit, held)
-        return cls(folder, broker, made, who, update, asyncio.new_event_loop())
+        return cls(folder, broker, made, who, learned(), asyncio.new_event_loop())
 
     @property
     def release(self) -> bytes:

@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import socket
-import subprocess
-import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
 from itertools import combinations
 from pathlib import Path
-from threading import Event
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 from edge.bundle import open_bundle
-from edge.connection import Patience, RoundTask, Server
+from edge.connection import RoundTask, Server
 from edge.delta import read_delta
-from edge.device import Device
 from edge.learning import Learning
-from edge.remote import join
 from edge.signature import opened_seal
 from edgefr.simulation.runs.lineage import FOLDER, SHARED, Opened
 from edgefr.simulation.runs.run import Run
-from privacy.errors import InputError
-from tests.cli.commands import ROOT
 from tests.devices import open_device
 from tests.remote import worlds
 from tests.remote.kills import HOW, POINTS
-from tests.remote.worlds import Twins
+from tests.remote.worlds import Twins, killable
 
 KILLS = 30
 MORE = 1000  # rounds that no server lives to see
-QUICK = Patience(tries=2, pause_s=0.02, idle_s=60.0)
 
 
 class Watched:
@@ -65,18 +51,6 @@ class Watched:
         monkeypatch.setattr(Server, "send", sent)
 
 
-def at_work(device: Device, url: str, items: list[str], over: Event) -> None:
-    """A device that comes again to whatever server there is, until the last has said that it was the last."""
-    while not over.is_set():
-        try:
-            join(device, url, items, patience=QUICK)
-            return
-        except InputError as error:
-            if "cannot reach" not in str(error):
-                raise
-            over.wait(0.02)
-
-
 def moments(kills: int) -> list[dict[str, object]]:
     """Every point in every way, in an order drawn once, and as many at any time."""
     draw = np.random.default_rng(14)
@@ -94,62 +68,13 @@ def moments(kills: int) -> list[dict[str, object]]:
 @pytest.mark.slow
 def test_a_server_that_is_killed_forgets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     twins = worlds.noisy(tmp_path, privacy__sigma=2.0)
-    watched, over = Watched(monkeypatch), Event()
-    port = free_port()
-    command = [sys.executable, "-m", "tests.remote.kills", str(twins.begun.path), worlds.CLASS, str(port)]
-    for user in twins.users:
-        worlds.known(twins.begun, tmp_path / "states" / user, user)
-    spent, url = [0.0], f"http://127.0.0.1:{port}"
-
-    def device(user: str) -> tuple[Device, str, list[str]]:
-        return open_device(twins.bundle, tmp_path / "states" / user, user=user), url, twins.items(user)
-
-    with ThreadPoolExecutor(len(twins.users)) as pool, ending(over), driver(command) as told:
-        working = [pool.submit(at_work, *device(user), over) for user in twins.users]
+    watched, spent = Watched(monkeypatch), [0.0]
+    with killable(twins, tmp_path / "states") as told:
         for job in [*moments(KILLS), {"rounds": 1}]:
             assert told(job) == (-9 if job["rounds"] == MORE else 0), job
             spent.append(epsilon(twins.begun))
-        for future in working:
-            future.result(60)
     assert spent == sorted(spent), "what was spent has become less"
     holds(twins, watched)
-
-
-@contextmanager
-def driver(command: list[str]) -> Iterator[Callable[[dict[str, object]], int]]:
-    """A process that serves and is killed as it is told; an exit code a job."""
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    ) as process:
-
-        def told(job: dict[str, object]) -> int:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write(json.dumps(job) + "\n")
-            process.stdin.flush()
-            return int(process.stdout.readline())
-
-        try:
-            yield told
-        finally:
-            process.kill()
-
-
-@contextmanager
-def ending(over: Event) -> Iterator[None]:
-    """Whatever happens inside, devices are told in the end that it is over."""
-    try:
-        yield
-    finally:
-        over.set()
-
-
-def free_port() -> int:
-    """A port that no outgoing connection gets: one to a port nobody listens on could be answered by itself."""
-    for port in range(20_000 + os.getpid() % 10_000, 32_000):
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise AssertionError("no port is free")
 
 
 def epsilon(run: Run) -> float:
@@ -218,25 +143,11 @@ def test_a_round_that_was_cut_off_comes_to_the_same_tensors(tmp_path: Path, case
     point, call, rounds = ENDS[case]
     whole, cut = (worlds.Twins.of(worlds.FEDMF, tmp_path / name) for name in ("whole", "cut"))
     expected = worlds.served(whole, tmp_path / "whole", rounds=rounds).shared
-    port, over = free_port(), Event()
-    command = [sys.executable, "-m", "tests.remote.kills", str(cut.begun.path), worlds.CLASS, str(port)]
-    for user in cut.users:
-        worlds.known(cut.begun, tmp_path / "states" / user, user)
-    url = f"http://127.0.0.1:{port}"
-    with ThreadPoolExecutor(len(cut.users)) as pool, ending(over), driver(command) as told:
-        working = [
-            pool.submit(
-                at_work, open_device(cut.bundle, tmp_path / "states" / user, user=user), url, cut.items(user), over
-            )
-            for user in cut.users
-        ]
+    with killable(cut, tmp_path / "states") as told:
         assert told({"point": point, "how": "after", "call": call, "rounds": rounds}) == -9
         if "nobody" in case:
-            over.set()
-            wait(working, 60)
+            told.away()
         assert told({"rounds": rounds - 1}) == 0
-        for future in working:
-            future.result(60)
     assert [(opened.round, closed is not None and closed.burnt) for opened, closed in cut.begun.lineage.rounds] == [
         (number, False) for number in range(1, rounds + 1)
     ]

@@ -31,7 +31,19 @@ from privacy.ledger import Ledger
 from tests.cli.commands import COMMAND, ROOT, hear_interrupts
 from tests.contract import bundles
 from tests.devices import open_device
-from tests.remote.worlds import CLASS, FEDMF, NOISE, ROUNDS, experiment_of, known, noisy, serving, take_part, time_up
+from tests.remote.worlds import (
+    CLASS,
+    FEDMF,
+    NOISE,
+    ROUNDS,
+    experiment_of,
+    known,
+    noisy,
+    serving,
+    session,
+    take_part,
+    time_up,
+)
 
 TWO = {"privacy.budget": 15.0}  # epsilon of a release: 7.07
 
@@ -54,9 +66,7 @@ def test_devices_end_with_the_ledger_of_simulated_clients_and_sit_out_with_them(
     twins = noisy(tmp_path, privacy__budget=15.0)
     told: list[tuple[str, int, int]] = []
     options = {"progress": lambda stage, done, total, note: told.append((stage, done, total))}
-    with serving(twins.begun, tmp_path / "served", **options) as (url, future):
-        take_part(twins, url, tmp_path / "states", list(twins.users))
-        result = future.result(30)
+    result = session(twins, tmp_path / "states", out=tmp_path / "served", **options)
     assert [one for one in told if one[0] == "rounds"] == [("rounds", number, ROUNDS) for number in (1, 2, 3)]
     assert {stage for stage, _, _ in told} == {"rounds", "answers"}
     assert result.summary["missing"] == [0, 0, 0]

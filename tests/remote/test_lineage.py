@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefr.serving.serve import Served, serve
+from edgefr.serving.serve import serve
 from edgefr.simulation.runs.lineage import (
     FOLDER,
     ROUNDS,
@@ -32,14 +32,7 @@ from privacy.report import ledger_report
 from tests.cli.commands import edgefr, refused
 from tests.closeness import assert_same
 from tests.remote import worlds
-from tests.remote.worlds import CLASS, Twins, noisy, serving, take_part
-
-
-def again(twins: Twins, states: Path, rounds: int = 1, **options: object) -> Served:
-    """The run served for some rounds more, every user's device with the state it has."""
-    with serving(twins.begun, None, rounds, **options) as (url, future):  # type: ignore[arg-type]
-        take_part(twins, url, states, list(twins.users))
-        return future.result(30)
+from tests.remote.worlds import CLASS, Twins, noisy, session
 
 
 def lines(run: Run) -> list[dict[str, object]]:
@@ -48,7 +41,7 @@ def lines(run: Run) -> list[dict[str, object]]:
 
 def test_a_second_serve_goes_on_where_the_first_ended(tmp_path: Path) -> None:
     twins = worlds.fedmf().own(tmp_path)  # without noise: the same as in one go, value for value
-    first, second = again(twins, tmp_path / "states", 2), again(twins, tmp_path / "states", 1)
+    first, second = session(twins, tmp_path / "states", 2), session(twins, tmp_path / "states", 1)
     assert [served.path.name for served in (first, second)] == ["served", "served-2"]
     assert (first.summary["first_round"], second.summary["first_round"]) == (1, 3)
     expected = twins.simulated.read_tensors("model")["shared.item"]
@@ -59,7 +52,7 @@ def test_a_second_serve_goes_on_where_the_first_ended(tmp_path: Path) -> None:
 
 def test_three_serves_of_one_run_print_what_they_cost_together_and_keep_one_budget(tmp_path: Path) -> None:
     twins = noisy(tmp_path, privacy__sigma=2.0, privacy__budget=2.0)  # epsilon of a release: .707
-    spent = [again(twins, tmp_path / "states").summary["privacy"] for _ in range(2)]
+    spent = [session(twins, tmp_path / "states", 1).summary["privacy"] for _ in range(2)]
     assert [round(one["eps_guaranteed"], 2) for one in spent] == [0.71, 1.41]
     with pytest.raises(InputError, match="all 6 clients have spent the budget, an epsilon of 2"):
         serve(twins.begun, CLASS, 1, ready=lambda url: None)
@@ -71,7 +64,7 @@ def test_three_serves_of_one_run_print_what_they_cost_together_and_keep_one_budg
 
 def test_the_epsilon_that_is_promised_is_that_of_the_whole_lineage(tmp_path: Path) -> None:
     twins = noisy(tmp_path, privacy__sigma=None, privacy__epsilon=3.0)
-    served = again(twins, tmp_path / "states", 2)
+    served = session(twins, tmp_path / "states", 2)
     assert served.summary["privacy"]["eps_guaranteed"] == pytest.approx(3.0, rel=1e-3)
     assert served.summary["privacy"]["eps_guaranteed"] <= 3.0
     with pytest.raises(InputError, match=r"an epsilon of 3 is promised, of which 3 is spent; of 2 rounds more none"):
@@ -88,7 +81,7 @@ def test_two_at_once_are_refused(tmp_path: Path) -> None:
 
 def test_simulated_and_served_stand_apart_and_together(tmp_path: Path) -> None:
     twins = noisy(tmp_path)
-    again(twins, tmp_path / "states", 2)
+    session(twins, tmp_path / "states", 2)
     done = edgefr("privacy", twins.begun.path, "--json", cache=tmp_path)
     found = json.loads(done.stdout)
     assert found["simulated"]["eps_guaranteed"] == 0.0
@@ -106,7 +99,7 @@ def test_simulated_and_served_stand_apart_and_together(tmp_path: Path) -> None:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Twins:
     folder = tmp_path_factory.mktemp("lineage")
     twins = noisy(folder)
-    again(twins, folder / "states", 2)
+    session(twins, folder / "states", 2)
     return twins
 
 

@@ -2,56 +2,48 @@
 
 from __future__ import annotations
 
-import socket
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from edge.connection import Patience
-from edge.remote import TrafficCounts, join
+from edge.connection import Patience, Server
 from edgefr.fleet import Failure
 from edgefr.serving.links import Links
+from edgefr.serving.serve import by_http, origins_of
+from edgefr.serving.server import Access
 from edgefr.serving.shadow import Fate
-from edgefr.simulation.runs.lineage import Lineage
-from tests.devices import open_device
-from tests.remote.worlds import fedmf, known, serving
+from privacy.errors import InputError
+from tests.remote.worlds import CLASS, Twins, fedmf, known, serving, take_part, time_up
 
 HELD_S = 0.8
+PATIENT = Patience(tries=5, pause_s=0.05)
 
 
-@pytest.fixture
-def links() -> Iterator[list[Links]]:
-    made: list[Links] = []
-    yield made
-    for one in made:
-        one.stop()
+@contextmanager
+def linked(
+    twins: Twins, folder: Path, rounds: int, fates: Mapping[tuple[int, str], Fate], **options: Any
+) -> Iterator[tuple[str, Any, Links, list[str]]]:
+    """A server behind links: its address, what it ends with, the links, and whose process they have killed."""
+    killed: list[str] = []
+    links = Links(fates, 1.0, 1, killed.append)
+    carried = by_http(Access(), twins.begun, origins_of(twins.begun, CLASS), rounds, links.over)
+    with serving(twins.begun, folder / "served", rounds, transport=carried, **options) as (url, future):
+        yield url, future, links, killed
 
 
-def test_every_failure_comes_to_what_it_is_called(tmp_path: Path, links: list[Links]) -> None:
-    twins, killed = fedmf().own(tmp_path), []
+def test_every_failure_comes_to_what_it_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    twins = fedmf().own(tmp_path)
     slow, cut, late, away, lost, sound = twins.users
-    fates = {
-        (1, slow): Fate(Failure.OK, HELD_S),
-        (1, cut): Fate(Failure.UPLOAD, 0.0),
-        (1, late): Fate(Failure.DEADLINE, 0.0),
-        (1, away): Fate(Failure.UNAVAILABLE, 0.0),
-        (1, lost): Fate(Failure.CLIENT, 0.0),
-    }
-    began = time.monotonic()
-    with serving(twins.begun, tmp_path / "served", rounds=2, timeout_s=4.0, min_answers=2) as (url, future):
-        links.append(Links(url, fates, 1.0, 1, killed.append))
-        addresses = links[0].start(list(twins.users))
-
-        def one(user: str) -> TrafficCounts:
-            known(twins.begun, tmp_path / user, user)
-            device = open_device(twins.bundle, tmp_path / user, user=user)
-            return join(device, addresses[user], twins.items(user), patience=Patience(tries=5, pause_s=0.05))
-
-        with ThreadPoolExecutor(len(addresses)) as pool:
-            counts = dict(zip(addresses, pool.map(one, addresses), strict=True))
+    ends = {slow: Failure.OK, cut: Failure.UPLOAD, late: Failure.DEADLINE, away: Failure.UNAVAILABLE}
+    fates = {(1, user): Fate(end, HELD_S) for user, end in (ends | {lost: Failure.CLIENT}).items()}
+    options = {"min_answers": 2, "progress": time_up(monkeypatch, {1: 2})}
+    with linked(twins, tmp_path, 2, fates, **options) as (url, future, links, killed):
+        counts = take_part(twins, url, tmp_path / "states", list(twins.users), patience=PATIENT)
         served = future.result(60)
     assert served.summary["missing"] == [4, 0]
     assert killed == [lost]
@@ -63,46 +55,32 @@ def test_every_failure_comes_to_what_it_is_called(tmp_path: Path, links: list[Li
         lost: (1, 1),
         sound: (2, 0),
     }
-    assert time.monotonic() - began > 4.0, "nobody waited for those who were lost"
-    first = Lineage.of(twins.begun.path).rounds[0][1]
+    first = twins.begun.lineage.rounds[0][1]
     assert first is not None
     charged = {user for user, number in twins.users.items() if number in first.clients}
     assert charged == set(twins.users) - {away}, "who never heard of a round has taken up no work"
     for user, count in counts.items():
-        traffic = links[0].traffic[user]
+        traffic = links.traffic[user]
         assert (traffic.up, traffic.down, traffic.late) == (count.bytes_up, count.bytes_down, count.late)
 
 
-def test_a_release_arrives_when_the_fleet_says(tmp_path: Path, links: list[Links]) -> None:
+def test_a_release_arrives_when_the_fleet_says(tmp_path: Path) -> None:
     twins = fedmf().own(tmp_path)
     slow = next(iter(twins.users))
-    with serving(twins.begun, tmp_path / "served", rounds=1, timeout_s=30.0) as (url, future):
-        links.append(Links(url, {(1, slow): Fate(Failure.OK, 10 * HELD_S)}, 0.1, 1, lambda user: None))
-        addresses = links[0].start(list(twins.users))
-
-        def one(user: str) -> float:
-            known(twins.begun, tmp_path / user, user)
-            join(open_device(twins.bundle, tmp_path / user, user=user), addresses[user], twins.items(user))
-            return time.monotonic()
-
-        with ThreadPoolExecutor(len(addresses)) as pool:
-            ended = min(pool.map(one, addresses))
-        served = future.result(60)
-    assert served.summary["missing"] == [0]
-    assert ended - links[0].opened[1] >= HELD_S
+    with linked(twins, tmp_path, 1, {(1, slow): Fate(Failure.OK, HELD_S)}) as (url, future, links, _):
+        take_part(twins, url, tmp_path / "states", list(twins.users))
+        assert time.monotonic() - links.opened[1] >= HELD_S
+        assert future.result(60).summary["missing"] == [0]
 
 
-def test_a_link_that_is_stopped_listens_no_more_and_lets_go_of_what_it_held() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # a server that never answers
-        made = Links(f"http://127.0.0.1:{silent.getsockname()[1]}", {}, 1.0, 1, lambda device: None)
-        (address,) = made.start(["a"]).values()
-        port = int(address.rsplit(":", 1)[1])
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as held:
-            held.sendall(b"GET /v1/anything HTTP/1.1\r\n\r\n")
-            passed_on, _ = silent.accept()
-            with passed_on:
-                made.stop()
-                assert held.recv(1) == b""
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", port), timeout=10)
-    assert made.loop.is_closed()
+def test_a_server_that_stops_lets_go_of_what_its_links_hold_and_strangers_are_refused(tmp_path: Path) -> None:
+    twins = fedmf().own(tmp_path)
+    user = next(iter(twins.users))
+    away = {(1, user): Fate(Failure.UNAVAILABLE)}
+    with linked(twins, tmp_path, 1, away, timeout_s=0.5) as (url, future, links, _), ThreadPoolExecutor(1) as pool:
+        identity = known(twins.begun, tmp_path / "state", user)
+        asking = pool.submit(Server(url, identity, patience=PATIENT).task, 0, 1 << 20)
+        with pytest.raises(InputError, match="nothing was published"):
+            future.result(60)
+        assert not wait([asking], 20).not_done
+    assert links.asked == {user}

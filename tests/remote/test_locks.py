@@ -95,7 +95,14 @@ def test_a_slow_disk_holds_up_no_question(broker: Broker) -> None:
         assert list(closing.result(10)) == [USER]
 
 
-@pytest.mark.parametrize("fault", [InputError("cannot write /srv/run/x: No space left"), PermissionError("/srv/run/x")])
+FAULTS = (
+    InputError("cannot write /srv/run/x: No space left"),
+    PermissionError("/srv/run/x"),
+    OSError(28, "full"),
+)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 def test_what_is_wrong_with_a_servers_disk_is_told_to_nobody(broker: Broker, fault: Exception) -> None:
     def keep(device: str, number: int, content: bytes) -> None:
         raise fault

@@ -12,15 +12,18 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from edge.bundle import open_bundle
 from edge.device import Device
 from edgefr.engine.model import part
+from privacy.errors import InputError
 from tests.caches import new_cache
 from tests.cli.commands import COMMAND, ROOT
 from tests.closeness import assert_all_same, assert_same
 from tests.devices import open_device, policy_file
 from tests.remote import worlds
-from tests.remote.worlds import CLASS, ROUNDS, TRANSFR, WIDE, Twins
+from tests.remote.worlds import CLASS, FEDMF, ROUNDS, TRANSFR, WIDE, Twins, experiment_of
 
+KEPT = 90  # values of a projection
 HEAVY = ("torch", "transformers", "onnx", "pandas", "pyarrow", "matplotlib", "scipy")
 
 
@@ -161,3 +164,23 @@ def test_the_interpreter_of_a_device_refuses_torch(tmp_path: Path) -> None:
     found = subprocess.run([sys.executable, "-c", "import torch"], env=light(tmp_path), capture_output=True, text=True)
     assert found.returncode == 1
     assert "a device imports torch" in found.stderr
+
+
+def test_devices_that_project_end_where_the_simulator_does(tmp_path: Path) -> None:
+    twins = Twins.of(FEDMF | {"privacy.project": KEPT}, tmp_path)
+    learning = open_bundle(twins.bundle).config.learning
+    assert learning is not None
+    assert learning.release.project == KEPT
+    result = worlds.served(twins, tmp_path)
+    served = load_file(tmp_path / "served" / "shared.safetensors")["item"]
+    simulated, first = (part(run.read_tensors("model"), "shared.")["item"] for run in (twins.simulated, twins.begun))
+    assert_same(served, simulated)
+    assert np.abs(served - first.numpy()).max() > 1e-2
+    assert result.summary["privacy"] is None
+
+
+def test_a_bundle_of_another_projection_is_not_served(tmp_path: Path) -> None:
+    twins = worlds.fedmf().own(tmp_path)
+    twins.begun.write_experiment(experiment_of(FEDMF | {"privacy.project": KEPT}, 0))
+    with pytest.raises(InputError, match="release other projections than the run; export the run again"):
+        worlds.served(twins, tmp_path)

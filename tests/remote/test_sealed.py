@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -33,10 +31,9 @@ from tests.cli.commands import edgefr
 from tests.contract import bundles
 from tests.devices import open_device
 from tests.remote import worlds
-from tests.remote.test_kills import at_work, driver, ending, free_port
 from tests.remote.test_server import NUMBER, USER, Broker, one_line
 from tests.remote.test_server import broker as broker
-from tests.remote.worlds import CLASS, FEDMF, TRUSTED, Twins, noisy, serving, take_part, time_up
+from tests.remote.worlds import CLASS, FEDMF, TRUSTED, Twins, killable, noisy, serving, session, take_part, time_up
 
 SEALED = Collecting(sealed=True)
 LOCAL: dict[str, Any] = {"privacy.trust": "local", "privacy.mechanism": "laplace", "privacy.sigma": 0.2}
@@ -113,7 +110,8 @@ def test_whoever_goes_away_at_whichever_step_the_total_is_of_the_others_to_the_i
         return tell(server, step, number, content)
 
     monkeypatch.setattr(Server, "tell", leaves)
-    with serving(twins.begun, tmp_path / "served", 4, collecting=SEALED, timeout_s=8.0) as (url, future):
+    progress = time_up(monkeypatch, {(1, "keys"): 5, (2, "shares"): 5, (3, "vector"): 5, (4, "agree"): 5})
+    with serving(twins.begun, tmp_path / "served", 4, collecting=SEALED, progress=progress) as (url, future):
         counts = take_part(twins, url, tmp_path / "states", users)
         result = future.result(60)
     assert [len(vectors) for vectors in heard.vectors] == [5, 5, 6, 6]
@@ -146,9 +144,8 @@ def test_where_too_few_are_left_nothing_is_opened_and_the_next_round_goes_on(
 
     monkeypatch.setattr(Server, "tell", leaves)
     monkeypatch.setattr(Participant, "reveal", lambda *given: shown.append(1) or reveal(*given))
-    with serving(twins.begun, tmp_path / "served", 2, collecting=SEALED, timeout_s=8.0) as (url, future):
-        take_part(twins, url, tmp_path / "states", users)
-        result = future.result(60)
+    progress = time_up(monkeypatch, {(1, "vector"): 3})
+    result = session(twins, tmp_path / "states", 2, collecting=SEALED, progress=progress)
     assert result.summary["given_up"] == {"1": "the 3 devices that are left are too few to open the sum"}
     assert (result.summary["withheld_rounds"], result.summary["missing"]) == ([1], [6, 0])
     assert heard.totals[0] is None
@@ -199,22 +196,12 @@ ENDS = {
 @pytest.mark.parametrize("case", ENDS)
 def test_a_killed_server_gives_a_sealed_round_up_and_its_devices_stay_charged(tmp_path: Path, case: str) -> None:
     twins = _local().own(tmp_path)
-    port, over = free_port(), Event()
-    command = [sys.executable, "-m", "tests.remote.kills", str(twins.begun.path), CLASS, str(port)]
-    for user in twins.users:
-        worlds.known(twins.begun, tmp_path / "states" / user, user)
-    devices = {user: open_device(twins.bundle, tmp_path / "states" / user, user=user) for user in twins.users}
-    with ThreadPoolExecutor(len(devices)) as pool, ending(over), driver(command) as told:
-        working = [
-            pool.submit(at_work, device, f"http://127.0.0.1:{port}", twins.items(user), over)
-            for user, device in devices.items()
-        ]
-        point, call = ENDS[case]
+    point, call = ENDS[case]
+    with killable(twins, tmp_path / "states") as told:
         assert told({"point": point, "how": "after", "call": call, "rounds": 9, "sealed": True}) == -9
         assert twins.begun.lineage.open is not None
         assert told({"rounds": 1, "sealed": True}) == 0
-        for future in working:
-            future.result(60)
+    devices = [open_device(twins.bundle, tmp_path / "states" / user, user=user) for user in twins.users]
     rounds = twins.begun.lineage.rounds
     assert [(opened.round, opened.sealed, closed is not None and closed.burnt) for opened, closed in rounds] == [
         (1, True, False),
@@ -224,8 +211,8 @@ def test_a_killed_server_gives_a_sealed_round_up_and_its_devices_stay_charged(tm
     ledger = twins.begun.lineage.ledger()
     assert ledger is not None
     assert ledger.releases().tolist() == [3] * 6
-    assert [device.status()["releases"] for device in devices.values()] == [3] * 6
-    assert [device.status()["round"] for device in devices.values()] == [3] * 6
+    assert [device.status()["releases"] for device in devices] == [3] * 6
+    assert [device.status()["round"] for device in devices] == [3] * 6
     assert not (twins.begun.path / "private" / "answers").exists()
 
 

@@ -10,9 +10,12 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -88,26 +91,25 @@ class Broker:
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
     with opened(tmp_path) as (broker, server):
-        device = open_device(bundles.bundle("fedmf"), tmp_path / "state", user=USER)
-        opened_broker = Broker(broker, server, device.learn(interactions()[CLIENT]), tmp_path)
+        opened_broker = Broker(broker, server, learned(), tmp_path)
         opened_broker.identity()
         yield opened_broker
 
 
-def opened(run: Path, access: Access | None = None):  # type: ignore[no-untyped-def]
+@cache
+def learned() -> ClientUpdate:
+    """What the device of the tests makes of its items."""
+    with TemporaryDirectory() as state:
+        return open_device(bundles.bundle("fedmf"), state, user=USER).learn(interactions()[CLIENT])
+
+
+@contextmanager
+def opened(run: Path, access: Access | None = None) -> Iterator[tuple[RoundBroker, Server]]:
     origin = Origin.of(open_bundle(bundles.bundle("fedmf")), bundles.USERS)
     broker = RoundBroker(origin.bundles, origin.learning, origin.items)
     broker.open(NUMBER, {origin.bundle: b""}, [USER, bundles.user(0)])
-
-    class Both:
-        def __enter__(self) -> tuple[RoundBroker, Server]:
-            self.inner = listening(broker, Keys(run), access or Access())
-            return broker, self.inner.__enter__()
-
-        def __exit__(self, *error: object) -> None:
-            self.inner.__exit__(None, None, None)
-
-    return Both()
+    with listening(broker, Keys(run), access or Access()) as server:
+        yield broker, server
 
 
 def one_line(status: int, body: bytes, want: int, words: str) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import atexit
+import json
+import os
 import queue
 import re
 import shutil
+import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -24,11 +29,13 @@ import pytest
 
 import edgefr
 from edge.connection import Patience
+from edge.device import Device
 from edge.identity import Identity
 from edge.ragged import Ragged
 from edge.remote import TrafficCounts, join
 from edgefr import Experiment
 from edgefr.engine.scoring import ModelScorer
+from edgefr.serving import devices
 from edgefr.serving import round_status as waiting
 from edgefr.serving.keys import Keys
 from edgefr.serving.serve import Served, serve
@@ -43,6 +50,7 @@ from edgefr.simulation.runs.upload_trust import SEEN, Collecting
 from edgefr.studies.reproductions.runs import IDEAL_FLEET
 from export.program import read_by
 from export.variants import ClassLimits
+from privacy.errors import InputError
 from privacy.progress import Progress
 from tests.cli.commands import ROOT
 from tests.devices import open_device
@@ -241,21 +249,25 @@ def serving(
         yield urls.get(), future
 
 
-def time_up(monkeypatch: pytest.MonkeyPatch, answers: Mapping[int, int]) -> Progress:
-    """Progress under which rounds with so many answers end, by number, as if their time were over.
+Moment = int | tuple[int, str]
+
+
+def time_up(monkeypatch: pytest.MonkeyPatch, answers: Mapping[Moment, int]) -> Progress:
+    """Progress under which rounds, or steps of their secure sums, end with so many answers as if their time were over.
 
     Who is waited for in vain then costs a test no time, and whoever comes has all the time it needs.
     """
-    gone, ended = [0.0], set[int]()
+    gone, ended = [0.0], set[Moment]()
     now = SimpleNamespace(monotonic=lambda: time.monotonic() + gone[0])
     monkeypatch.setattr(waiting, "time", now)
+    monkeypatch.setattr(devices, "GRACE_S", 1.0)  # nor does it wait for who never comes for the last word
 
     def progress(stage: str, done: int, total: int, note: str) -> None:
-        said = re.match(r"round (\d+),", note)
+        said = re.match(r"round (\d+),(?:.* step (\w+) )?", note)
         if stage == waiting.STAGE and said is not None:
-            number = int(said[1])
-            if number not in ended and done >= answers.get(number, total + 1):
-                ended.add(number)
+            moment = int(said[1]) if said[2] is None else (int(said[1]), said[2])
+            if moment not in ended and done >= answers.get(moment, total + 1):
+                ended.add(moment)
                 gone[0] += 3600.0
 
     return progress
@@ -289,8 +301,91 @@ def take_part(
         return dict(zip(users, pool.map(one, users), strict=True))
 
 
-def served(twins: Twins, folder: Path, **options: Any) -> Served:
-    """All rounds with every user's device, in this process."""
-    with serving(twins.begun, folder / "served", **options) as (url, future):
-        take_part(twins, url, folder / "states", list(twins.users))
-        return future.result(30)
+def served(twins: Twins, folder: Path, rounds: int = ROUNDS, **options: Any) -> Served:
+    """Rounds with every user's device, whose states and result are in the folder."""
+    return session(twins, folder / "states", rounds, folder / "served", **options)
+
+
+def session(twins: Twins, states: Path, rounds: int = ROUNDS, out: Path | None = None, **options: Any) -> Served:
+    """Rounds with every user's device, in this process, each with the state that it has."""
+    with serving(twins.begun, out, rounds, **options) as (url, future):  # type: ignore[arg-type]
+        take_part(twins, url, states, list(twins.users))
+        return future.result(60)
+
+
+# --- servers that are killed ------------------------------------------------------------------------------------------
+
+BETWEEN_KILLS = Patience(tries=2, pause_s=0.02, idle_s=60.0)
+
+
+def at_work(device: Device, url: str, items: list[str], over: threading.Event) -> None:
+    """A device that comes again to whatever server there is, until the last has said that it was the last."""
+    while not over.is_set():
+        try:
+            join(device, url, items, patience=BETWEEN_KILLS)
+            return
+        except InputError as error:
+            if "cannot reach" not in str(error):
+                raise
+            over.wait(0.02)
+
+
+class Told:
+    """A process that serves and is killed as it is told, an exit code a job; devices at work go `away` at the end."""
+
+    def __init__(self, run: Run, classes: str = CLASS):
+        self.over, self.working, port = threading.Event(), list[Future[None]](), free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.remote.kills", str(run.path), classes, str(port)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+
+    def __call__(self, job: dict[str, object]) -> int:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def away(self) -> None:
+        self.over.set()
+        wait(self.working, 60)
+
+    def close(self) -> None:
+        self.over.set()
+        with self.process:
+            self.process.kill()
+
+
+@contextmanager
+def killable(
+    twins: Twins, states: Path, classes: str = CLASS, held: Mapping[str, tuple[Device, list[str]]] | None = None
+) -> Iterator[Told]:
+    """Servers that are killed as they are told, with every user's device at work; `held`: devices and their items."""
+    for user in twins.users:
+        known(twins.begun, states / user, user)
+    made = held or {
+        user: (open_device(twins.bundle_of(user), states / user, user=user), twins.items(user)) for user in twins.users
+    }
+    with closing(Told(twins.begun, classes)) as told, ThreadPoolExecutor(len(made)) as pool:
+        try:
+            told.working += [
+                pool.submit(at_work, device, told.url, items, told.over) for device, items in made.values()
+            ]
+            yield told
+            for future in told.working:
+                future.result(60)
+        finally:
+            told.over.set()
+
+
+def free_port() -> int:
+    """A port that no outgoing connection gets: one to a port nobody listens on could be answered by itself."""
+    for port in range(20_000 + os.getpid() % 10_000, 32_000):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no port is free")
