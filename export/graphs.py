@@ -31,7 +31,7 @@ from torch import Tensor
 from export.artifact_cache import checked
 from export.batches import Batch, Pairs, Window, told
 from export.program import LocalProgram
-from export.trace import Shape, constants_of, example_rows, filled, graph_of, noise
+from export.trace import Shape, example_rows, filled, graph_of, noise
 from privacy.errors import InputError
 
 VECTORS = "vectors"  # the table of finished item vectors, of clients that read texts
@@ -43,7 +43,7 @@ LENGTHS = (3, 1, 4, 0, 1000)
 
 
 @dataclass(frozen=True)
-class Gathered:
+class Gathered(Batch):
     """This is the batch of one client on a device: table rows come gathered, in the order of the items.
 
     `tables` pairs each whole table with its rows for these items; the program's `rows` and `frozen` find them
@@ -54,7 +54,7 @@ class Gathered:
     tables: Sequence[tuple[Tensor, Tensor]]
     label: Tensor = field(default_factory=lambda: torch.empty(0))
     weight: Tensor = field(default_factory=lambda: torch.empty(0))
-    history: Gathered | Viewed | None = None
+    history: Batch | None = None
     training: bool = False
     pairs: Pairs | None = None
 
@@ -65,22 +65,13 @@ class Gathered:
         return gathered(self.tables, table)
 
     def beside(self, table: Tensor) -> Tensor | None:
-        """Return rows of a prepared table for these items, [n, width]; None where the graph is given none."""
         return next((rows for whole, rows in self.tables if whole is table), None)
-
-    def own(self, tensor: Tensor) -> Tensor:
-        return tensor.unsqueeze(-2)
 
     def dense(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return torch.matmul(x, weight) + bias.unsqueeze(-2)
 
-    def mean(self, values: Tensor) -> Tensor:
-        """Take the mean over the client's examples; for batches with a weight."""
-        return (values * self.weight).sum()
-
     def over_items(self, values: Tensor) -> Tensor:
-        """Sum over the batch's items, which are all different."""
-        return values.sum()
+        return values.sum()  # they are all different
 
 
 def gathered(tables: Sequence[tuple[Tensor, Tensor]], table: Tensor) -> Tensor:
@@ -110,11 +101,6 @@ class Viewed(Window):
         return gathered(self.tables, table)
 
 
-def window_of(program: LocalProgram) -> int | None:
-    """Return the number of positions of the window that a program reads to score; None: it reads nothing in order."""
-    return program.window
-
-
 def table_widths(program: LocalProgram) -> dict[str, int]:
     """Width of every per-item table a program reads: its `rows` tensors, then its frozen tables."""
     rows = {name: spec.shape[1] for name, spec in program.specs.items() if spec.kind == "rows"}
@@ -132,7 +118,7 @@ def scored_tables(program: LocalProgram) -> dict[str, int]:
 
 def history_shapes(program: LocalProgram, widths: Mapping[str, int]) -> dict[str, Shape]:
     """Return a graph's inputs about the client's past positives, or its window; `widths` of the tables it reads."""
-    window = window_of(program)
+    window = program.window
     size: str | int = "h" if window is None else window
     out: dict[str, Shape] = {f"history.{name}": (size, width) for name, width in widths.items()}
     return out | {"label.history": (size,), "weight.history" if window is None else "times.history": (size,)}
@@ -140,7 +126,7 @@ def history_shapes(program: LocalProgram, widths: Mapping[str, int]) -> dict[str
 
 def example_history(program: LocalProgram, past: int) -> dict[str, Tensor]:
     """Return inputs beside the rows for `past` positives; of a window at most as many as it has positions."""
-    window = window_of(program)
+    window = program.window
     if window is None:
         return {"label.history": torch.ones(past), "weight.history": torch.full((past,), 1 / past)}
     real = (torch.arange(window) >= window - past).float()
@@ -149,7 +135,7 @@ def example_history(program: LocalProgram, past: int) -> dict[str, Tensor]:
 
 def _of_rows(program: LocalProgram, what: str, output: str, shapes: dict[str, Shape], function: _Function) -> Any:
     """Trace what is made of rows of the frozen tables, `items.T`, and of tensors of these `shapes`; n is free."""
-    constants = constants_of(program)
+    constants = dict(program.constants)
     rows: dict[str, Shape] = {f"items.{name}": ("n", int(table.shape[1])) for name, table in program.frozen.items()}
     shapes = rows | shapes | {name: tuple(constant.shape) for name, constant in constants.items()}
 
@@ -229,11 +215,11 @@ def _seen(program: LocalProgram, names: Collection[str], use: Callable[..., Tens
 
     def function(given: dict[str, Tensor]) -> Tensor:
         tensors = {n: keys[n] if n in keys else given[f"{specs[n].place}.{n}"] for n in names}
-        history: Gathered | Viewed | None = None
+        history: Batch | None = None
         past = None
         if program.needs_history:
             had, label = tables("history", given), given["label.history"]
-            if window_of(program) is None:
+            if program.window is None:
                 history = Gathered(had, label, given["weight.history"])
             else:
                 history = Viewed.of(had, label, given["times.history"])

@@ -20,7 +20,6 @@ from torch.fx import config
 
 from export import artifact_cache as kept
 from export import random_streams as purposes
-from export.program import LocalProgram
 from privacy import keyed
 from privacy.errors import InputError
 from privacy.files import cache_dir
@@ -256,11 +255,6 @@ def _with_slices(model: Any) -> Any:
             nodes.append(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.array([value]))))
         nodes.append(helper.make_node("Slice", [made.input[0], *names], [out]))
     return _of_nodes(model, nodes)
-
-
-def constants_of(program: LocalProgram) -> dict[str, Tensor]:
-    """Return frozen tensors of a program that belong to no item (a language model's weights): its graphs hold them."""
-    return dict(program.constants)
 
 
 def hold(model: Any, constants: Mapping[str, Tensor]) -> Any:

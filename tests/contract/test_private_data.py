@@ -16,7 +16,6 @@ from edge.bundle import open_bundle
 from edge.ragged import Ragged
 from edge.recommender import Recommender
 from export.archive import pack
-from export.clients import Users
 from export.cold_start import start_list
 from export.learning import LearningSpec
 from export.model import Names, TrainedModel
@@ -82,9 +81,9 @@ def exported(variant: str, out: Path, learning: LearningSpec | None = None, with
     return out / bundles.CLASS
 
 
-def traces(users: Users) -> Iterator[tuple[str, bytes]]:
+def traces(users: TrainedModel) -> Iterator[tuple[str, bytes]]:
     """What would tell of somebody: names, pairs of neighbours in a vector, and runs of items and of times."""
-    for number, name in enumerate(users.ids):
+    for number, name in enumerate(users.names.users):
         yield f"name of {number}", name.encode()
         for tensor in users.private:
             values = users.private[tensor][number].numpy().ravel()[:LONGEST]
@@ -115,18 +114,17 @@ def content_of(folder: Path) -> bytes:
     return b"\0".join([*files, archive.read_bytes(), *zipped])
 
 
-def found(content: bytes, users: Users) -> set[str]:
+def found(content: bytes, users: TrainedModel) -> set[str]:
     return {what for what, trace in traces(users) if trace in content}
 
 
 @pytest.mark.parametrize("variant", mostly_slow(METHODS))
 def test_no_bundle_for_devices_has_anybodys_data(variant: str, tmp_path: Path) -> None:
     made = model(variant)
-    users = Users.of(made)
     bundle = exported(variant, tmp_path, bundles.LEARNING)
-    assert found(content_of(bundle), users) == set()
-    everyone = list(range(len(users.ids)))
-    told = found(packed(users.columns(everyone)) + "".join(users.ids).encode(), users)
+    assert found(content_of(bundle), made) == set()
+    everyone = list(range(len(made.names.users)))
+    told = found(packed(made.columns(everyone)) + "".join(made.names.users).encode(), made)
     assert {f"{name} of {n}" for name in ("name", *made.private) for n in everyone} <= told, "it finds what is there"
 
 
@@ -153,7 +151,7 @@ def test_a_bundle_without_users_scores_a_user_that_is_given_beside_it(variant: s
     carried, bare = (Recommender(exported(variant, tmp_path / str(n), with_users=n)) for n in (True, False))
     assert bare.users == []
     for number, name in enumerate(made.names.users[:4]):
-        state = Users.of(made).state(number)
+        state = made.state(number)
         np.testing.assert_array_equal(bare.scores(state), carried.scores(name))
         assert bare.recommend(5, state) == carried.recommend(5, name)
     with pytest.raises(InputError, match=r"carries no users, so it does not know 'u3'.*--with-users"):

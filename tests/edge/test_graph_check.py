@@ -18,7 +18,7 @@ from cloud.pooling import POOLINGS
 from edge import Recommender
 from edge.graph import Graph
 from edge.graph_check import OPERATORS, check_graph
-from export.encoders import Reading, stage_encoders
+from export.encoders import TextEncoders, stage_encoders
 from export.staged_files import Staging
 from privacy.errors import InputError
 from tests.edge.folders import edit_json, resign
@@ -139,7 +139,7 @@ def test_sizes_that_numbers_in_the_graph_say_are_followed(kind: str, graph: Call
 
 @pytest.mark.parametrize("pooling", sorted(POOLINGS))
 def test_every_encoder_that_is_exported_is_on_the_list(pooling: str, tmp_path: Path) -> None:
-    stage_encoders(Staging(tmp_path), {"": worlds.student()}, Reading(POOLINGS[pooling], 16, None, worlds.titles()))
+    stage_encoders(Staging(tmp_path), TextEncoders(worlds.student(), POOLINGS[pooling], 16), worlds.titles())
     paths = list(tmp_path.rglob("*.onnx"))
     assert {path.name for path in paths} >= {f"encoder.{form}.onnx" for form in ("f32", "f16", "i8", "i4")}
     for path in paths:
