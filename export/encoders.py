@@ -96,13 +96,10 @@ class TextEncoders:
 
     def forms(self, stage: Staging, texts: Sequence[str]) -> dict[str, StagedEncoder]:
         """Stage every encoder with every type of weights, by label; those that were staged before are read."""
-        make = lambda: stage_encoders(stage, self, texts)  # noqa: E731
-        pool = kept.code_of(self.pooling.pool)
-        if pool is None:
-            return make()
-        folders = [[name, kept.digests(folder)] for name, folder in self.folders.items()]
-        made_of = [folders, self.pooling.name, pool, self.max_tokens, self.vocabulary, list(texts)]
-        found = kept.staged_once(stage, made_of, lambda: {label: form.said for label, form in make().items()})
+        folders = [(name, kept.digests(folder)) for name, folder in self.folders.items()]
+        made_of = (folders, self.pooling, self.max_tokens, self.vocabulary, list(texts))
+        make = lambda: {n: form.said for n, form in stage_encoders(stage, self, texts).items()}  # noqa: E731
+        found = kept.staged_once(stage, made_of, make)
         return {label: StagedEncoder.of(said) for label, said in found.items()}
 
 
