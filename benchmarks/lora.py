@@ -29,8 +29,8 @@ from edgefr.methods.transfr.lora import STATES, LoRATransFR
 from edgefr.methods.transfr.settings import TransFRSettings
 from export.batches import One
 from export.graphs import prepared_graph
-from export.step import Layout, Sizes, Step
-from export.steps import first_values, inputs_of, keys_of, step_graph
+from export.step import Sizes, Step
+from export.steps import first_values, inputs_of, step_graph
 from export.weights import beside_all
 
 ITEMS, TOKENS, TITLES = 64, 32, 10
@@ -82,14 +82,14 @@ def on_device(made: LoRATransFR, folder: Path, steps: int) -> dict[str, str]:
     for name, content in zip(graphs, small, strict=True):
         (folder / f"{name}.onnx").write_bytes(content)
     (folder / "weights").write_bytes(large)
-    step = Step(made, phase, MATHS, Layout.of(made, phase), keys_of(made))
+    step = Step(made, phase, MATHS)
     _, inputs = inputs_of(step, first_values(step), 1, Sizes(TITLES, 1, 1))
     wanted = {i.name for i in graph.graph.input}
     np.savez(folder / "feeds.npz", **{n: v.numpy() for n, v in inputs.items() if n in wanted})
     command = [sys.executable, "-c", ON_DEVICE, str(folder), str(steps)]
     found = json.loads(subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=True).stdout)
     row = {"step ms": f"{found['step']:.1f}", "reading ms": f"{found.get('reading', 0.0):.1f}"}
-    row |= {"peak MB": f"{found['peak']:.0f}", "MB up": f"{4 * step.layout.values / 2**20:.2f}"}
+    row |= {"peak MB": f"{found['peak']:.0f}", "MB up": f"{4 * step.values / 2**20:.2f}"}
     return row | {"nodes": f"{len(graph.graph.node):,}", "error": f"{check.error:.1e}"}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.bundle import Bundle
-from edge.clients import named, read_json, read_strings
+from edge.clients import ItemIds, named, read_ids
 from edge.manifest import StartBasis, Table
 from edge.verified_files import exactly
 from privacy.errors import InputError
@@ -25,15 +25,15 @@ class Catalogue:
 
     def __init__(self, bundle: Bundle) -> None:
         path, count = bundle.manifest.ids_file, bundle.manifest.item_count
-        self.ids = read_strings(bundle, path, "ids", count)
-        self.titles = read_strings(bundle, path, "titles", count)
+        found = read_ids(bundle, path, ItemIds, count)
+        self.ids, self.titles = found.ids, found.titles
         self._number = {item: number for number, item in enumerate(self.ids)}
         if len(self._number) != count:
             raise InputError(f"bundle {bundle.root}: {path}: ids repeat, so nobody knows which is meant; export again")
         self.offered = np.ones(count, bool)
-        if "offered" in read_json(bundle, path):
+        if "offered" in found.model_fields_set:
             self.offered[:] = False
-            self.offered[self.numbers(read_strings(bundle, path, "offered"))] = True
+            self.offered[self.numbers(found.offered)] = True
 
     @property
     def items(self) -> int:

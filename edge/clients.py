@@ -1,20 +1,22 @@
 """A client's own state is read from a bundle with users: tests compare their devices with the simulator."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field, ValidationError
 
 from edge.bundle import Bundle
 from edge.manifest_check import reason
+from edge.records import Plain, Record
 from edge.tensors import TensorFile, mapped
 from privacy.errors import InputError, unknown
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
+Ids = TypeVar("Ids", bound=Record)
 SHOWN = 20
 TIMES = "history.times"
 NAMES, NAME, ALL_NAMES = 1 << 16, 1 << 10, 1 << 28  # bytes of a file of ids: more for each item and user, and at most
@@ -52,14 +54,18 @@ class Clients:
 
     def __init__(self, bundle: Bundle) -> None:
         config, self._bundle = bundle.config, bundle
-        self.ids = [] if config.users is None else read_strings(bundle, config.users, "users")
-        self._number = {user: number for number, user in enumerate(self.ids)}
+        self.ids: list[str] = []
+        self._number: dict[str, int] = {}
         self._init = read_tensors(bundle, config.init)
         if config.users is not None and config.private is not None:
-            self._read(config.users, config.private)
+            found = read_ids(bundle, config.users, UserIds)
+            self.ids, self._clients = found.users, found.numbers
+            if "numbers" not in found.model_fields_set:
+                self._clients = list(range(len(self.ids)))
+            self._number = {user: number for number, user in enumerate(self.ids)}
+            self._read(config.private)
 
-    def _read(self, users: str, private: str) -> None:
-        self._clients = read_numbers(self._bundle, users, "numbers", len(self.ids))
+    def _read(self, private: str) -> None:
         self._path = private
         self._arrays = _tensors(self._bundle, private).arrays
         self._ragged = {name: self._offsets(name) for name in ("history", "seen")}
@@ -152,40 +158,34 @@ def _tensors(bundle: Bundle, path: str) -> TensorFile:
         raise InputError(f"bundle {bundle.root}: {path} {why}; export again") from error
 
 
-def read_json(bundle: Bundle, path: str) -> Any:
-    """Read a JSON file of ids; ValueError for one that is none, or is too long for the bundle's items and users."""
-    count = bundle.manifest.item_count + bundle.manifest.model.users
-    return json.loads(bundle.read(path, min(NAMES + NAME * count, ALL_NAMES)))
+class ItemIds(Record):
+    """The file of a catalogue has ids and titles of items, and ids of those that may be recommended, if not all may."""
+
+    ids: list[Plain]
+    titles: list[Plain]
+    offered: list[str] = Field(default_factory=list)
 
 
-def _read_key(bundle: Bundle, path: str, key: str, *default: Any) -> Any:
+class UserIds(Record):
+    """The file of a bundle's users has their ids, and what keys their draws in the run; left out: 0, 1, ..."""
+
+    users: list[Plain]
+    numbers: list[Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]] = Field(default_factory=list)
+
+
+def read_ids(bundle: Bundle, path: str, kind: type[Ids], count: int | None = None) -> Ids:
+    """Read a JSON file of ids, whose lists have `count` entries, but for a shorter `offered` (None: as the first).
+
+    Raises `InputError` for anything else, and for a file too long for the bundle's items and users.
+    """
+    most = bundle.manifest.item_count + bundle.manifest.model.users
     try:
-        record = read_json(bundle, path)
-        return record.get(key, *default) if default else record[key]
-    except InputError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"bundle {bundle.root}: {path} is not a JSON object with '{key}'; export again") from error
-
-
-def read_strings(bundle: Bundle, path: str, key: str, count: int | None = None) -> list[str]:
-    """Read a list of strings under `key` in a JSON file, of `count` entries, each of which can be shown on one line."""
-    value = _read_key(bundle, path, key)
-    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
-        raise InputError(f"bundle {bundle.root}: {path}: '{key}' is not a list of strings; export again")
-    odd = next((number for number, entry in enumerate(value) if not entry.isprintable()), None)
-    if odd is not None:
-        shown = f"entry {odd} of '{key}' has signs that cannot be shown"
-        raise InputError(f"bundle {bundle.root}: {path}: {shown}; export again")
-    if count is not None and len(value) != count:
-        raise InputError(f"bundle {bundle.root}: {path}: '{key}' has {len(value)} entries instead of {count}")
-    return value
-
-
-def read_numbers(bundle: Bundle, path: str, key: str, count: int) -> list[int]:
-    """Read a list of `count` whole numbers of at least 0 under `key` in a JSON file; 0, 1, ... where there is none."""
-    value = _read_key(bundle, path, key, list(range(count)))
-    whole = isinstance(value, list) and all(type(n) is int and 0 <= n < 1 << 62 for n in value)
-    if not whole or len(value) != count:
-        raise InputError(f"bundle {bundle.root}: {path}: '{key}' is not a list of {count} numbers; export again")
-    return value
+        found = kind.model_validate_json(bundle.read(path, min(NAMES + NAME * most, ALL_NAMES)))
+    except (ValidationError, RecursionError) as error:
+        raise InputError(f"bundle {bundle.root}: {path} is no file of ids ({reason(error)}); export again") from error
+    lists = {name: value for name, value in found if name in found.model_fields_set and name != "offered"}
+    wanted = len(next(iter(lists.values()))) if count is None else count
+    for name, value in lists.items():
+        if len(value) != wanted:
+            raise InputError(f"bundle {bundle.root}: {path}: '{name}' has {len(value)} entries instead of {wanted}")
+    return found

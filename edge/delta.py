@@ -25,6 +25,7 @@ from edge.records import Record, Round
 from edge.signature import LIMIT as SIGNATURE_LIMIT
 from edge.signature import Trusted, check, place
 from edge.tensors import parse
+from edge.verified_files import read
 from privacy.errors import InputError
 from privacy.files import packed, write_atomic
 
@@ -65,7 +66,6 @@ class Delta:
     to_round: int
     dense: Mapping[str, Floats] = field(default_factory=dict)
     rows: Mapping[str, tuple[Ints, Floats]] = field(default_factory=dict)
-    kind: Literal["values"] = "values"
     signed_by: str | None = None
 
 
@@ -84,9 +84,7 @@ def write_delta(path: str | Path, delta: Delta) -> Path:
     for name in sorted(delta.rows):
         tensors[f"rows.{name}.items"], tensors[f"rows.{name}.values"] = delta.rows[name]
     try:
-        facts = Facts(
-            base_digest=delta.base_digest, from_round=delta.from_round, to_round=delta.to_round, kind=delta.kind
-        )
+        facts = Facts(base_digest=delta.base_digest, from_round=delta.from_round, to_round=delta.to_round)
         _parts(tensors)
     except ValueError as error:
         raise InputError(f"cannot write {path}: {reason(error)}; nothing was changed") from error
@@ -106,10 +104,11 @@ def read_delta(
     path = Path(path)
     where = f"update {path}"
     try:
-        content = _read(path, limit)
-        if content is None:
+        if not path.is_file():
             raise InputError(f"{where} is not there; check the path")
-        signed_by = check("delta", where, content, _read(place(path), SIGNATURE_LIMIT), trusted)
+        content, beside = read(path, most=limit), place(path)
+        signature = read(beside, most=SIGNATURE_LIMIT) if beside.is_file() else None
+        signed_by = check("delta", where, content, signature, trusted)
         found = parse(content, HEADER_LIMIT, ("F32", "I64"))
         if list(found.metadata) != ["delta"]:
             raise ValueError("its metadata is not a delta's")
@@ -123,7 +122,7 @@ def read_delta(
         raise
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where} is not a {SCHEMA} file ({reason(error)}); fetch it again") from error
-    return Delta(facts.base_digest, facts.from_round, facts.to_round, dense, rows, facts.kind, signed_by)
+    return Delta(facts.base_digest, facts.from_round, facts.to_round, dense, rows, signed_by)
 
 
 def check_fits(delta: Delta, learning: Learning) -> None:
@@ -136,18 +135,6 @@ def check_fits(delta: Delta, learning: Learning) -> None:
         _compare(delta.dense, delta.rows, learning)
     except ValueError as error:
         raise InputError(f"the update does not fit: {error}; nothing was changed") from error
-
-
-def _read(path: Path, limit: int) -> bytes | None:
-    """Read a regular file, None when it is not there; `InputError`, unread, when it is larger than `limit`."""
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        if size > limit:
-            raise InputError(f"{path} has {size:,} bytes, more than {limit:,} allowed; it was not read")
-        file.seek(0)
-        return file.read(size)
 
 
 def _parts(tensors: Mapping[str, npt.NDArray[Any]]) -> tuple[dict[str, Floats], dict[str, tuple[Ints, Floats]]]:

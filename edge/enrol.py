@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,8 @@ from edge.learning import Learning
 from edge.state import State
 from privacy.errors import InputError
 
-if TYPE_CHECKING:
-    from edge.bundle import Bundle
-    from edge.learning import Learning
-
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
 NUMBER_BITS = 62
 """Of a new device's own number, which keys its draws; drawn, so that it tells nothing."""
 NAME_LIMIT = 200  # characters
@@ -101,10 +99,9 @@ def nothing_kept(learning: Learning) -> dict[str, Floats]:
     return {name: np.zeros(learning.tensor(name).shape, np.float32) for name in kept}
 
 
-Shapes = Mapping[str, npt.NDArray[np.float32]]
-
-
-def check_tensors(bundle: Bundle, learning: Learning, shared: Shapes, private: Shapes) -> None:
+def check_tensors(
+    bundle: Bundle, learning: Learning, shared: Mapping[str, Floats], private: Mapping[str, Floats]
+) -> None:
     """Check that the files of a bundle have the tensors that learning names, in their shapes.
 
     `shared` and `private`: what the files hold, a client's for private ones. Raises `InputError` naming the tensor.
@@ -127,10 +124,6 @@ def check_tensors(bundle: Bundle, learning: Learning, shared: Shapes, private: S
         raise InputError(
             f"bundle {bundle.root}: learning draws {learning.negatives:,} negatives of {items:,} items; export again"
         )
-
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)

@@ -47,12 +47,8 @@ def after(
         return kept, None
     tables = {**work.tables, **{n: _rows(*rows, work.tables[n]) for n, rows in trained.rows.items()}}
     graph = graphs(how.publish)
-    return kept, noised(graph.run({**named(learning, now), **work.shown(graph, tables)}), how.sender_noise)
-
-
-def named(learning: Learning, dense: Mapping[str, Floats]) -> dict[str, Floats]:
-    """Return dense tensors by the names of a graph's inputs."""
-    return {f"{learning.tensor(name).place}.{name}": value for name, value in dense.items()}
+    named = {f"{learning.tensor(name).place}.{name}": value for name, value in now.items()}
+    return kept, noised(graph.run({**named, **work.shown(graph, tables)}), how.sender_noise)
 
 
 def noised(message: Floats, scale: float) -> Floats:

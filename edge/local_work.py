@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -46,7 +46,7 @@ class LocalResult:
     @property
     def sound(self) -> bool:
         """Say whether all that would be kept is finite."""
-        return _finite(self.private)
+        return all(bool(np.isfinite(value).all()) for value in self.private.values())
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class LocalWork:
         material = self._material(learning, state, number, phases, replays=False)
         dense = state.part("shared") | begun(learning, state, number)
         trained = train(phases, self.model.steps(learning, "final"), learning, dense, material, self.limits.start())
-        if not _finite(trained.dense):
+        if not LocalResult(trained, trained.dense, 0, None).sound:
             raise InputError(DIVERGED)
         state.drop("personal")
         state.put("personal", state.part("private") | trained.dense)
@@ -172,7 +172,7 @@ class LocalWork:
         if learning.sessions is not None and self.bundle.config.window is not None:
             drawn = streams.sampler(state, learning, self.bundle.config.window, pool, items)
             teach, whole = learning.sessions.teach, learning.sessions.whole_catalogue
-            taught = None if teach is None else self.model.told(learning, teach, state, "learning")
+            taught = None if teach is None else self.model.told(teach, state, "learning")
             return LearningMaterial(drawn, self.model.rows(state), number, taught, phases, whole)
         own = state.tensors["items.own"]
         if not len(own):
@@ -219,10 +219,6 @@ def check_work(learning: Learning, positives: int) -> None:
             f"{positives:,} interactions with {learning.negatives:,} negatives each, {epochs:,} times over, are more "
             f"than the {MOST_EXAMPLES:,} examples and {MOST_STEPS:,} steps of a device's round; give fewer interactions"
         )
-
-
-def _finite(tensors: Mapping[str, Floats]) -> bool:
-    return all(bool(np.isfinite(value).all()) for value in tensors.values())
 
 
 def begun(learning: Learning, state: State, number: int) -> dict[str, Floats]:

@@ -136,7 +136,7 @@ def check_runtime(where: str, onnx: Onnx) -> None:
 def version(text: str) -> tuple[int, ...]:
     """Return the first three numbers of a version, missing ones 0.
 
-    >>> version("1.17") < version("1.17.1") < version("1.31.0.dev2")
+    >>> version("1.9") < version("1.17") < version("1.17.1") < version("1.31.0.dev2")
     True
     """
     found = [int(number) for number in re.findall(r"\d+", text)[:3]]

@@ -15,10 +15,9 @@ import numpy.typing as npt
 from edge import session_state as streams
 from edge.bundle import Bundle
 from edge.catalogue import open_table
-from edge.exchange import named
 from edge.graph import Graph
 from edge.learning import Learning
-from edge.scorer import Rows, rows_of, scores, window_feeds
+from edge.scorer import Rows, placed, rows_of, scores, window_feeds
 from edge.sessions import Windows, window_of
 from edge.state import State
 from edge.verified_files import mapped_array
@@ -100,8 +99,7 @@ class Model:
 
     def scores(self, path: str, state: State, private: Mapping[str, Floats]) -> Floats:
         """Return scores of every item, float32 [items], by a score graph and these private tensors."""
-        dense = {f"shared.{name}": value for name, value in state.part("shared").items()}
-        dense |= {f"private.{name}": value for name, value in private.items()}
+        dense = placed(state.part("shared"), private)
         return scores(self.graph(path), self.items, dense, self.context(state), self.rows(state))
 
     def context(self, state: State) -> npt.NDArray[np.int64] | Windows:
@@ -112,12 +110,12 @@ class Model:
         own = own if len(own) else state.tensors["items.past"]
         return own if config.last is None else window_of(own, np.zeros(len(own), np.int64), config.last)
 
-    def told(self, learning: Learning, path: str, state: State, before: streams.Before) -> Floats:
+    def told(self, path: str, state: State, before: streams.Before) -> Floats:
         """Return what a graph computes of the tensors in `state` and of its session's window."""
         assert self.bundle.config.window is not None
-        graph, dense = self.graph(path), state.part("shared") | state.part("private")
+        graph, dense = self.graph(path), placed(state.part("shared"), state.part("private"))
         seen = streams.window(state, self.bundle.config.window, before)
-        return graph.run({**named(learning, dense), **window_feeds(graph, seen, self.rows(state))})
+        return graph.run({**dense, **window_feeds(graph, seen, self.rows(state))})
 
     def rows(self, state: State) -> dict[str, Rows]:
         """Return the rows of every table: the device's own copy of trained ones, the bundle's of the others."""
@@ -154,7 +152,7 @@ class Model:
         vectors = kept.of(shared)
         if vectors is None or len(vectors) != self.items:
             graph = self.graph(path, learning.vectors_data)
-            dense = {f"shared.{name}": value for name, value in shared.items()}
+            dense = placed(shared, {})
             parts = [slice(at, min(at + TITLES, self.items)) for at in range(0, self.items, TITLES)]
             vectors = np.concatenate([graph.run(dense | rows_of(graph, "items", part, self._static)) for part in parts])
             if len(vectors) != self.items or not np.isfinite(vectors).all():

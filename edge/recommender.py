@@ -12,7 +12,7 @@ from edge.clients import Clients, ClientState, read_tensors
 from edge.encoder import TextEncoder, open_encoder
 from edge.explain import Explanation, explained
 from edge.graph import Graph
-from edge.scorer import Rows, scores
+from edge.scorer import Rows, placed, scores
 from edge.sessions import Windows, window_of
 from edge.signature import Trusted
 from edge.word_vectors import WordEncoder
@@ -85,10 +85,8 @@ class Recommender:
         if config.window is not None or config.last is not None:
             times = times if config.window is not None else np.zeros(len(past), np.int64)
             context = window_of(past, times, config.window or config.last or 0)
-        dense = {f"shared.{name}": tensor for name, tensor in self._shared.items()}
-        dense |= {f"private.{name}": tensor for name, tensor in private.items()}
         own = {name: tensor.__getitem__ for name, tensor in private.items()}
-        return dense, context, own | self._tables
+        return placed(self._shared, private), context, own | self._tables
 
     def recommend(
         self,

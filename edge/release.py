@@ -19,11 +19,13 @@ import numpy as np
 
 from edge import rollback as seen
 from edge import session_state as streams
+from edge.bundle import Bundle
+from edge.catalogue import Catalogue
 from edge.device_ledger import Spending
 from edge.learning import Learning
+from edge.local_work import LocalWork
 from edge.policy import Policy, event_of
-from edge.recommendation import Adviser
-from edge.state import BEGUN, State
+from edge.state import BEGUN, State, Store
 from edge.update import ClientUpdate
 from privacy.errors import InputError
 from privacy.guarantee import Event
@@ -41,10 +43,34 @@ def may_be_clear(state: State) -> bool:
     return bool(state.facts.get("clear")) and state.facts.get("masked") != number
 
 
-class Releaser(Adviser):
+class Releaser:
     """This is the part of a device that lets its updates leave."""
 
+    bundle: Bundle
+    store: Store
+    catalogue: Catalogue
     policy: Policy
+    _work: LocalWork
+
+    @property
+    def learning(self) -> Learning:
+        """Return what the bundle says about learning; `InputError` when it can only recommend."""
+        if self.bundle.config.learning is None:
+            raise InputError(f"bundle {self.bundle.root} only recommends: it was exported without step graphs")
+        return self.bundle.config.learning
+
+    @property
+    def state(self) -> State:
+        """Return the state as it is on the disk; `InputError` when it belongs to another bundle."""
+        found = self.store.read()
+        own = self.bundle.manifest.bundle_id
+        if found.facts.get("bundle") != own:
+            other = str(found.facts.get("bundle"))[:12]
+            raise InputError(
+                f"{self.store.folder} is the state of bundle {other}, not of {own[:12]}: go on under this one with "
+                "`edgefr device update` or --renew, or give another --state"
+            )
+        return found
 
     def learn(
         self, interactions: Iterable[str | int] = (), times: Iterable[int] | None = None, *, masked: bool = False

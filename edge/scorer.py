@@ -43,6 +43,11 @@ def scores(
     return out
 
 
+def placed(shared: Mapping[str, Floats], private: Mapping[str, Floats]) -> dict[str, Floats]:
+    """Return dense tensors by the names of a graph's inputs."""
+    return {f"shared.{n}": value for n, value in shared.items()} | {f"private.{n}": v for n, v in private.items()}
+
+
 def history_feeds(graph: Graph, context: Ints, tables: Mapping[str, Rows]) -> dict[str, npt.NDArray[Any]]:
     """Return a graph's inputs about the client's past positives; without any, one row of padding of weight 0."""
     rows = context if len(context) else np.zeros(1, np.int64)

@@ -277,8 +277,6 @@ def read_update(content: bytes, learning: Learning, bundle: str) -> ClientUpdate
 
 
 def _check(found: ClientUpdate, learning: Learning) -> None:
-    if type(found.round) is not int or not 0 <= found.round < 1 << 31:
-        raise ValueError("its round is not a whole number")
     promises, project = learning.release.promises, learning.release.project
     shared = {name: learning.tensor(name) for name in learning.trained("round", "shared")}
     size = sum(int(np.prod(t.shape)) for t in shared.values() if t.kind == "dense") if project is None else project
@@ -290,9 +288,6 @@ def _check(found: ClientUpdate, learning: Learning) -> None:
 
 
 def _check_open(found: ClientUpdate, tables: Mapping[str, list[int]], learning: Learning) -> None:
-    counted = found.examples is None or (type(found.examples) is int and found.examples >= 0)
-    if not counted or type(found.dropped) is not bool:
-        raise ValueError("its counts are not whole numbers")
     if set(found.rows) != set(tables):
         raise ValueError(f"it changes tables {sorted(found.rows)} instead of {sorted(tables)}")
     for name, (items, values) in found.rows.items():

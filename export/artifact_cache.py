@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import os
 import stat
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, wraps
-from importlib.metadata import version
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-import edge
-import export
 from edge.records import Inside
-from export.identity import PACKAGES, identity
+from export.identity import identity
 from export.staged_files import Staging
 from privacy.errors import InputError
 from privacy.files import cache_dir, sha256_of, write_atomic
@@ -89,26 +85,33 @@ def checked(make: Callable[..., Any]) -> Callable[..., Any]:
         said = identity(make, given)
         if said is None:
             return make(*given)
-        import onnx
-
-        path = cache_dir() / "checked" / f"{said[:32]}.onnx"
-        content = read(path)
-        if content is not None:
-            return onnx.load_model_from_string(content)
-        model = make(*given)
-        keep(path, model.SerializeToString(deterministic=True))
-        return model
+        return graph_at(f"checked/{said[:32]}", lambda: make(*given))
 
     return once
+
+
+def graph_at(name: str, make: Callable[[], Any]) -> Any:
+    """Return the ONNX model that is kept by this name; where there is none, or it was damaged, it is made and kept."""
+    import onnx
+
+    path = cache_dir() / f"{name}.onnx"
+    content = read(path)
+    if content is not None:
+        return onnx.load_model_from_string(content)
+    model = make()
+    keep(path, model.SerializeToString(deterministic=True))
+    return model
 
 
 def staged_once(stage: Staging, made_of: Any, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Return the record that `make` returns, and stage the files that it stages; both are read where they are kept.
 
-    `made_of` is all that they depend on, beside our code and the packages: what JSON can say, of any order.
+    `made_of` is all that they depend on, beside our code and the packages. What has no identity is made each time.
     """
-    said = json.dumps([made_of, _code(), [(name, version(name)) for name in PACKAGES]], sort_keys=True)
-    path = cache_dir() / "encoders" / hashlib.sha256(said.encode()).hexdigest()[:32]
+    said = identity(make.__qualname__, made_of)
+    if said is None:
+        return make()
+    path = cache_dir() / "encoders" / said[:32]
     content = read(path)
     if content is None:
         before = set(stage.files)
@@ -134,15 +137,6 @@ def digests(folder: Path) -> list[tuple[str, str]]:
     return [(path.name, sha256_of(path)) for path in files]
 
 
-def code_of(function: Callable[..., Any]) -> str | None:
-    """Return the digest of the file that a function stands in; None where that does not say all that it computes."""
-    if not inspect.isfunction(function) or function.__closure__ is not None:
-        return None
-    with suppress(OSError):
-        return sha256_of(function.__code__.co_filename)
-    return None
-
-
 def _packed(record: Mapping[str, Any], files: Sequence[tuple[str, str, bytes]]) -> bytes:
     head = json.dumps(
         {"record": record, "files": [(name, role, len(content)) for name, role, content in files]}
@@ -153,9 +147,3 @@ def _packed(record: Mapping[str, Any], files: Sequence[tuple[str, str, bytes]]) 
 def _unpacked(content: bytes) -> tuple[dict[str, Any], memoryview]:
     (size,) = _SIZE.unpack_from(content)
     return json.loads(content[_SIZE.size : _SIZE.size + size]), memoryview(content)[_SIZE.size + size :]
-
-
-@cache
-def _code() -> list[tuple[str, str]]:
-    folders = [Path(str(package.__file__)).parent for package in (export, edge)]
-    return [(path.name, sha256_of(path)) for folder in folders for path in sorted(folder.rglob("*.py"))]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -60,7 +60,7 @@ def rows_at(values: Tensor, places: Tensor) -> Tensor:
     return torch.nn.functional.embedding(places + first.view(-1, *[1] * (places.ndim - 1)), values.reshape(-1, width))
 
 
-class Batch(Protocol):
+class Batch:
     """A program asks this of its examples: `label` and `weight` [..., n], and the methods below.
 
     `weight` is 1/n for examples, 0 for padding, so that weighted sums are means over a client's examples. `history`
@@ -69,52 +69,46 @@ class Batch(Protocol):
     belong to which positive (None where the phase does not ask for it).
     """
 
-    @property
-    def label(self) -> Tensor: ...
-
-    @property
-    def weight(self) -> Tensor: ...
-
-    @property
-    def history(self) -> Batch | None: ...
-
-    @property
-    def training(self) -> bool: ...
-
-    @property
-    def pairs(self) -> Pairs | None: ...
+    label: Tensor
+    weight: Tensor
+    history: Batch | None
+    training: bool
+    pairs: Pairs | None
 
     def rows(self, table: Tensor) -> Tensor:
         """Return rows of a `rows` tensor for these items: [..., n, width]."""
-        ...
+        raise NotImplementedError
 
     def frozen(self, table: Tensor) -> Tensor:
         """Return rows of a frozen catalogue table (text vectors, item vectors) for these items: [..., n, width]."""
-        ...
+        raise NotImplementedError
 
     def beside(self, table: Tensor) -> Tensor | None:
-        """Return rows of a prepared table for these items, [..., n, width]; None where nobody has prepared any."""
-        ...
+        """Return rows of a prepared table for these items, [..., n, width]; None where nobody has prepared any.
+
+        A simulated client's program keeps for itself what it prepares.
+        """
+        return None
 
     def own(self, tensor: Tensor) -> Tensor:
         """Return a client's own vector beside each of its examples: [..., width] -> [..., 1 or n, width]."""
-        ...
+        return tensor.unsqueeze(-2)
 
     def dense(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """Apply a client's own dense layer: x [..., n, in] @ weight [..., in, out] + bias [..., out]."""
-        ...
+        return torch.matmul(x, weight).add_(bias.unsqueeze(-2))
 
     def mean(self, values: Tensor) -> Tensor:
         """Take the mean over each client's examples, summed over clients (a scalar)."""
-        ...
+        return (values * self.weight).sum()
 
     def over_items(self, values: Tensor) -> Tensor:
         """Sum over the distinct items of each client's batch, summed over clients; values [..., n] of an item agree."""
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class One:
+class One(Batch):
     """These are the examples of one client, [n], or of several, with a leading client dimension.
 
     `items` index the rows tensors the engine hands over; `catalogue` are the same items' numbers in the catalogue (they
@@ -134,23 +128,6 @@ class One:
 
     def frozen(self, table: Tensor) -> Tensor:
         return torch.nn.functional.embedding(self.catalogue, table)
-
-    def beside(self, table: Tensor) -> Tensor | None:
-        """Return nothing: a simulated client's program keeps for itself what it prepares."""
-        return None
-
-    def own(self, tensor: Tensor) -> Tensor:
-        """Return a client's own vector beside each of its examples:
-
-        [..., width] -> [..., 1, width] (broadcasts over n).
-        """
-        return tensor.unsqueeze(-2)
-
-    def dense(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        return torch.matmul(x, weight).add_(bias.unsqueeze(-2))
-
-    def mean(self, values: Tensor) -> Tensor:
-        return (values * self.weight).sum()
 
     def over_items(self, values: Tensor) -> Tensor:
         real = self.weight > 0
@@ -250,6 +227,21 @@ class Flat(One):
 
     def dense(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         raise TypeError("a program with dense layers per client runs in the padded layout; set pointwise = False")
+
+
+SMALLEST = 1e-6
+"""Added to a length before it divides, as `torch.nn.utils.clip_grad_norm_` does."""
+
+
+def shrink(square: Tensor, most: float) -> Tensor:
+    """Return what a step's gradients of this squared joint length [...] are multiplied by: at most 1.
+
+    This is a step's stability and promises nothing of what leaves a device: that is `privacy.clip`.
+
+    >>> shrink(torch.tensor([0.25, 100.0]), 1.0).round(decimals=4)
+    tensor([1.0000, 0.1000])
+    """
+    return (most / (square.sqrt() + SMALLEST)).clamp(max=1.0)
 
 
 class _Repeat(torch.autograd.Function):

@@ -19,13 +19,12 @@ from edge.manifest_check import ALWAYS
 from edge.policy import Policy
 from edge.recommender import Recommender
 from export.candidates import candidates
-from export.clients import Users, check
 from export.cold_start import stage_start, start_list
 from export.encoders import Reads
 from export.folder import Kit, PlannedBundle, Provenance, fill, place
 from export.graphs import VECTORS
 from export.learning import LearningSpec, stage_learning, trained_tables
-from export.model import TrainedModel
+from export.model import TrainedModel, check
 from export.parity import Reference, compare
 from export.program import LocalProgram
 from export.quality import Judge
@@ -80,22 +79,22 @@ def export_bundles(
     there). Raises `InputError` for parts that do not belong together, for a folder that holds anything but the same
     bundle, and for a class whose every variant loses too much.
     """
-    out, everyone, classes, program = Path(out), Users.of(model), targets.classes, model.program
-    _check_targets(out, targets, len(everyone.ids))
-    check(program, everyone, model.shared, len(model.names.items))
+    out, classes = Path(out), targets.classes
+    _check_targets(out, targets, len(model.names.users))
+    check(model)
     origin = replace(provenance, facts=_plain(provenance.facts))
     tell = progress or (lambda stage, done, total, note: None)
     with beside(out / "parts") as scratch:
         staged = lambda note: tell("export", 0, len(classes), note)  # noqa: E731
-        kit, whole = _kit(Staging(scratch), model, everyone, origin, text, learning, staged)
+        kit, whole = _kit(Staging(scratch), model, origin, text, learning, staged)
         tell("export", 0, len(classes), "measuring the variants")
         judge: Judge | None = None
         if model.held_out is not None and len(model.held_out.users):
-            judge = Judge(program, model.shared, everyone, whole, model.held_out, model.pool, origin.seed)
+            judge = Judge(model, whole, origin.seed)
         found = candidates(kit, whole, model.names.read, judge)
         choices = {name: choose(found, name, limits, rules or Rules()) for name, limits in classes.items()}
         encoder_in = [name for name, choice in choices.items() if choice.candidate.variant.encoder]
-        reference, rows = Reference(program, model.shared, everyone, _read(whole)), []
+        reference, rows = Reference(model, _read(whole)), []
         for done, (name, choice) in enumerate(choices.items()):
             tell("export", done, len(classes), name)
             users = [int(user) for user in targets.users_of.get(name, ())]
@@ -110,24 +109,22 @@ def export_bundles(
 def _kit(
     stage: Staging,
     model: TrainedModel,
-    everyone: Users,
     origin: Provenance,
     text: Reads | None,
     learning: LearningSpec | None,
     tell: Callable[[str], None],
 ) -> tuple[Kit, dict[str, npt.NDArray[Any]]]:
     """Stage what all bundles have in common; return it with the unquantised tables [items, width] by name."""
-    program, shared, names = model.program, model.shared, model.names
-    kit = Kit(program, everyone, stage, len(names.items), origin)
+    program, names, kit = model.program, model.names, Kit(model, stage, origin)
     stage_catalogue(stage, names.items, names.titles, model.pool)
-    whole = item_tables(program, shared, kit.items)
+    whole = item_tables(model)
     kit.tables = stage_tables(stage, whole, () if learning is None else trained_tables(program))
     if text is not None and program.frozen:
         tell("tracing the text encoders")
         kit.encoders = text.forms(stage, names.read)
         _check_width(program, next(iter(kit.encoders.values())).record.width)
     tell("tracing the score graph")
-    stage_scoring(stage, program, shared, everyone, origin.seed)
+    stage_scoring(stage, model, origin.seed)
     if learning is not None:
         tell("tracing and rehearsing the training steps")
         kit.learning = stage_learning(stage, program, learning)
@@ -164,7 +161,7 @@ def _one(
         if key is not None:
             write_atomic(folder / SIGNATURE, signature_of("bundle", canonical(manifest), key))
         opened = Recommender(folder)
-        parity = compare(opened, reference, kit.users, plan.users)
+        parity = compare(opened, reference, plan.users)
         written = place(folder, target, manifest.bundle_id)
     return {
         "class": plan.device_class,

@@ -13,7 +13,6 @@ from edge.manifest import TableType
 from edge.scorer import BLOCK
 from export.encoders import StagedEncoder, encoder_of
 from export.folder import Kit
-from export.graphs import window_of
 from export.quality import Judge, Quality
 from export.quantise import table_fp16, table_int8
 from export.variants import Candidate, GraphCost, Variant, variants_of
@@ -51,7 +50,7 @@ def scoring_work(kit: Kit, variant: Variant) -> GraphCost:
     """Count one pass over the catalogue: every dense matrix once per item, and the tables read once.
 
     Where a window of a session is read, once per position and block of items; then an item is one inner product."""
-    specs, window = kit.program.specs, window_of(kit.program)
+    specs, window = kit.model.program.specs, kit.model.program.window
     dense = sum(math.prod(s.shape) for s in specs.values() if s.kind == "dense" and len(s.shape) == 2)
     read = sum(kit.stage.files[table.path].size for table in kit.tables[variant.table])
     width = sum(table.width for table in kit.tables[variant.table])

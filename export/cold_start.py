@@ -11,6 +11,7 @@ same there is no list.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -19,8 +20,6 @@ from torch import Tensor
 from edge.catalogue import StartList, top
 from edge.manifest import Start
 from edge.ragged import Ragged
-from export.clients import Users
-from export.graphs import window_of
 from export.model import TrainedModel
 from export.parity import Reference
 from export.shared_files import npy
@@ -52,11 +51,11 @@ def _mean(model: TrainedModel, seed: int, tables: Mapping[str, Tensor] | None) -
     program, none = model.program, Ragged.empty(1, np.int64)
     first = program.init_private(seed, torch.arange(2))
     private = {n: first[n][:1] if torch.equal(*first[n]) else torch.zeros_like(first[n][:1]) for n in model.private}
-    had = none
-    if program.needs_history and window_of(program) is None:
-        had = Ragged(model.offered, np.array([0, len(model.offered)]))
-    nobody = Users([""], private, had if program.needs_history else None, none)
-    scores = Reference(program, model.shared, nobody, tables).scores(0)[model.offered]
+    had = None
+    if program.needs_history:
+        had = none if program.window is not None else Ragged(model.offered, np.array([0, len(model.offered)]))
+    nobody = replace(model, private=private, history=had, times=None, seen=none)
+    scores = Reference(nobody, tables).scores(0)[model.offered]
     if np.ptp(scores) == 0:
         return None
     return StartList("mean", model.offered[top(scores, MOST)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -96,88 +96,52 @@ class TextEncoders:
 
     def forms(self, stage: Staging, texts: Sequence[str]) -> dict[str, StagedEncoder]:
         """Stage every encoder with every type of weights, by label; those that were staged before are read."""
-        how = Reading(self.pooling, self.max_tokens, self.vocabulary, texts)
-        make = lambda: stage_encoders(stage, self.folders, how)  # noqa: E731
-        pool = kept.code_of(self.pooling.pool)
-        if pool is None:
-            return make()
-        folders = [[name, kept.digests(folder)] for name, folder in self.folders.items()]
-        made_of = [folders, self.pooling.name, pool, self.max_tokens, self.vocabulary, list(texts)]
-        found = kept.staged_once(stage, made_of, lambda: {label: form.said for label, form in make().items()})
+        folders = [(name, kept.digests(folder)) for name, folder in self.folders.items()]
+        made_of = (folders, self.pooling, self.max_tokens, self.vocabulary, list(texts))
+        make = lambda: {n: form.said for n, form in stage_encoders(stage, self, texts).items()}  # noqa: E731
+        found = kept.staged_once(stage, made_of, make)
         return {label: StagedEncoder.of(said) for label, said in found.items()}
 
 
-@dataclass(frozen=True)
-class Reading:
-    """Texts are read by a pooling, to a longest text in tokens, with pieces of the vocabulary (None: all)."""
+def stage_encoders(stage: Staging, how: TextEncoders, texts: Sequence[str]) -> dict[str, StagedEncoder]:
+    """Stage every encoder with every type of weights, by label ("i8", or "2x84-i8"), and the tokenizer they share.
 
-    pooling: Pooling
-    max_tokens: int
-    vocabulary: int | None
-    texts: Sequence[str]
-
-
-@dataclass(frozen=True)
-class _Model:
-    """This is a model to be staged: `module` is `encoder` with its projection, `expected` its vectors of the sample."""
-
-    name: str
-    folder: Path
-    encoder: TorchEncoder
-    module: torch.nn.Module
-    expected: Floats
-
-
-def stage_encoders(stage: Staging, folders: Mapping[str, Path], how: Reading) -> dict[str, StagedEncoder]:
-    """Stage every encoder with every type of weights, by label, and the one tokenizer they share.
-
-    Labels are "i8", or "2x84-i8".
-
-    `folders`: transformers folders by name. "" is the run's own encoder, whose vectors items have; others are smaller
-    students that give vectors of the same space. Raises `InputError` for a folder without tokenizer.json, for `how`
-    that the encoder cannot take, for students of another width or vocabulary, and for graphs that differ from torch.
+    Raises `InputError` for a folder without tokenizer.json, for `how` that the encoder cannot take, for students of
+    another width or vocabulary, and for graphs that differ from torch.
     """
-    own = folders[""]
+    own = Path(how.folder)
     if not (own / TOKENIZER).is_file():
         raise InputError(f"{own} has no {TOKENIZER}, which a device needs; save its tokenizer as a fast one")
-    encoders = {name: load_encoder(folder, how.pooling.pool) for name, folder in folders.items()}
+    encoders = {name: load_encoder(folder, how.pooling.pool) for name, folder in how.folders.items()}
     longest = encoders[""].longest
     if not 3 <= how.max_tokens <= longest:
         raise InputError(f"max_tokens must be from 3 to {longest}, what {own} can read; got {how.max_tokens}")
-    pruned, kept = prune((own / TOKENIZER).read_bytes(), how.texts, how.vocabulary or 1 << 31)
-    limit = cap(lengths(pruned, how.texts), how.max_tokens)
+    pruned, kept = prune((own / TOKENIZER).read_bytes(), texts, how.vocabulary or 1 << 31)
+    limit = cap(lengths(pruned, texts), how.max_tokens)
     stage.add(TOKENIZER, "tokenizer", pruned)
-    filled = [text for text in how.texts if text.strip()]
+    filled = [text for text in texts if text.strip()]
     sample = filled[:: max(1, len(filled) // SAMPLE)][:SAMPLE]
-    models = []
-    for name, folder in folders.items():
-        module = _projected(encoders[name], folder)
-        models.append(_Model(name, folder, encoders[name], module, torch_vectors(module, own, sample, limit)))
-    original = models[0].expected
-    for model in models:
-        if model.expected.shape[1] != original.shape[1]:
-            widths = f"vectors of {model.expected.shape[1]} values instead of {original.shape[1]}"
-            raise InputError(f"{model.folder} gives {widths}; distil the student again")
-        shrink(model.encoder, kept, limit, model.folder)
-    return {label: form for m in models for label, form in _forms(stage, m, how.pooling, limit, sample, original)}
-
-
-def _forms(
-    stage: Staging, model: _Model, pooling: Pooling, limit: int, sample: list[str], original: Floats
-) -> Iterator[tuple[str, StagedEncoder]]:
-    """Yield one model's forms by label: staged, loaded as devices load them, compared with torch and `original`."""
-    graph = encoder_graph(model.folder, model.module, model.encoder.words, max(limit, SHORTEST))
-    count = sum(p.numel() for p in model.module.parameters())
-    for weights in WEIGHTS:
-        made = stored_as(weights, graph, stage.root)
-        with refused(f"{weights} encoder graph of {model.folder}"):
-            open_session(made)
-        label = "-".join(filter(None, (model.name, weights)))
-        record = _stage(stage, _record(model.encoder, label, weights, original.shape[1], pooling, limit), made)
-        got = encoder_of(stage, record).encode(sample)
-        unfit = _compare(model.folder, weights, got, model.expected)
-        close = float(cosine(got, original).mean()) if sample else None
-        yield label, StagedEncoder(record, count, close, _work(model.encoder, weights, limit), unfit)
+    modules = {name: _projected(encoders[name], folder) for name, folder in how.folders.items()}
+    expected = {name: torch_vectors(module, own, sample, limit) for name, module in modules.items()}
+    width, out = expected[""].shape[1], dict[str, StagedEncoder]()
+    for name, folder in how.folders.items():
+        if expected[name].shape[1] != width:
+            widths = f"vectors of {expected[name].shape[1]} values instead of {width}"
+            raise InputError(f"{folder} gives {widths}; distil the student again")
+        shrink(encoders[name], kept, limit, folder)
+    for name, folder in how.folders.items():
+        encoder, module = encoders[name], modules[name]
+        graph = encoder_graph(folder, module, encoder.words, max(limit, SHORTEST))
+        count = sum(p.numel() for p in module.parameters())
+        for weights in WEIGHTS:
+            label = "-".join(filter(None, (name, weights)))
+            record = _record(encoder, label, weights, width, how.pooling, limit)
+            record = _stage(stage, record, graph, f"{weights} encoder graph of {folder}")
+            got = encoder_of(stage, record).encode(sample)
+            unfit = _compare(folder, weights, got, expected[name])
+            close = float(cosine(got, expected[""]).mean()) if sample else None
+            out[label] = StagedEncoder(record, count, close, _work(encoder, weights, limit), unfit)
+    return out
 
 
 def encoder_of(stage: Staging, record: Encoder | Words) -> TextEncoder | WordEncoder:
@@ -255,9 +219,11 @@ def _record(encoder: TorchEncoder, label: str, weights: Weights, width: int, poo
     )
 
 
-def _stage(stage: Staging, record: Encoder, graph: Any) -> Encoder:
-    data = f"{record.path}.data"
-    small, large = beside(graph, Path(data).name)
+def _stage(stage: Staging, record: Encoder, graph: Any, what: str) -> Encoder:
+    made, data = stored_as(record.dtype, graph, stage.root), f"{record.path}.data"
+    with refused(what):
+        open_session(made)
+    small, large = beside(made, Path(data).name)
     stage.add(record.path, "encoder", small)
     if not large:
         return record

@@ -31,12 +31,12 @@ from edge.manifest import (
     identify,
 )
 from edge.manifest_check import ALWAYS
-from export.clients import Users
 from export.encoders import StagedEncoder
-from export.graphs import EXPLAIN, window_of
+from export.graphs import EXPLAIN
 from export.learning import paths as learning_paths
+from export.model import TrainedModel
 from export.model_card import model_card
-from export.program import LocalProgram, SessionProgram
+from export.program import SessionProgram
 from export.shared_files import IDS, INIT, SCORE, SHARED
 from export.staged_files import Staging
 from export.trace import IR, OPSET
@@ -99,15 +99,17 @@ class Provenance:
 class Kit:
     """All bundles of one export have this in common; what is staged is filled in as it is."""
 
-    program: LocalProgram
-    users: Users
+    model: TrainedModel
     stage: Staging
-    items: int
     origin: Provenance
     tables: Mapping[TableType, list[Table]] = field(default_factory=dict)
     encoders: Mapping[str, StagedEncoder] = field(default_factory=dict)
     learning: Learning | None = None
     start: Start | None = None
+
+    @property
+    def items(self) -> int:
+        return len(self.model.names.items)
 
     def paths(self, variant: Variant) -> list[str]:
         """Return the staged files of a variant."""
@@ -115,7 +117,7 @@ class Kit:
         form = self.form(variant)
         encoder = () if form is None else form.record.files
         learning = learning_paths(self.learning) if self.learning else []
-        told = [EXPLAIN] if self.program.explains else []
+        told = [EXPLAIN] if self.model.program.explains else []
         start = [] if self.start is None else [self.start.path]
         return list(dict.fromkeys([SCORE, *told, *learning, *encoder, *tables, IDS, SHARED, INIT, *start]))
 
@@ -149,14 +151,15 @@ class PlannedBundle:
 
 def fill(folder: Path, kit: Kit, plan: PlannedBundle) -> Manifest:
     """Write all files of one bundle, the manifest last."""
-    form, sessions = kit.form(plan.variant), isinstance(kit.program, SessionProgram)
+    form, program, model = kit.form(plan.variant), kit.model.program, kit.model
+    sessions = isinstance(program, SessionProgram)
     config = Config(
         score=SCORE,
         tables=kit.tables[plan.variant.table],
-        history=kit.program.needs_history,
-        window=window_of(kit.program) if sessions else None,
-        last=None if sessions else window_of(kit.program),
-        explain=EXPLAIN if kit.program.explains else None,
+        history=program.needs_history,
+        window=program.window if sessions else None,
+        last=None if sessions else program.window,
+        explain=EXPLAIN if program.explains else None,
         shared=SHARED,
         users=USERS if plan.carried else None,
         private=PRIVATE if plan.carried else None,
@@ -170,9 +173,8 @@ def fill(folder: Path, kit: Kit, plan: PlannedBundle) -> Manifest:
     own = Staging(folder)
     own.add("config.json", "config", json.dumps(config.model_dump(mode="json"), indent=2) + "\n")
     if plan.carried:
-        users = kit.users
-        own.add(PRIVATE, "private", packed(users.columns(plan.users)))
-        ids = {"users": [users.ids[u] for u in plan.users], "numbers": [users.number(u) for u in plan.users]}
+        own.add(PRIVATE, "private", packed(model.columns(plan.users)))
+        ids = {"users": [model.names.users[u] for u in plan.users], "numbers": [model.number(u) for u in plan.users]}
         own.add(USERS, "private", json.dumps(ids, ensure_ascii=False))
     own.add(
         "MODEL_CARD.md",
@@ -207,20 +209,20 @@ def place(folder: Path, target: Path, bundle_id: str) -> bool:
 
 
 def _draft(kit: Kit, plan: PlannedBundle) -> Manifest:
-    specs, form = kit.program.specs, kit.form(plan.variant)
+    specs, form = kit.model.program.specs, kit.form(plan.variant)
     return Manifest(
         schema_=SCHEMA,
         bundle_id="0" * 64,
         serial=int(kit.origin.moment.timestamp()),
         created=kit.origin.created,
         expires=kit.origin.expires,
-        method=kit.program.name,
+        method=kit.model.program.name,
         device_class=plan.device_class,
         variant=plan.variant.name,
         onnx=Onnx(opset=OPSET, ir=IR, min_ort=MIN_ORT),
         model=Sizes(
             shared_parameters=sum(s.size for s in specs.values() if s.place == "shared" and s.kind == "dense"),
-            private_parameters=sum(specs[name].size for name in kit.users.private),
+            private_parameters=sum(specs[name].size for name in kit.model.private),
             encoder_parameters=0 if form is None else form.parameters,
             users=len(plan.users) if plan.carried else 0,
             memory_mb=round(plan.memory_mb, 3),

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ from torch import Tensor
 from export.artifact_cache import checked
 from export.batches import Batch, Pairs, Window, told
 from export.program import LocalProgram
-from export.trace import Shape, constants_of, example_rows, filled, graph_of, noise
+from export.trace import Shape, example_rows, filled, graph_of, noise
 from privacy.errors import InputError
 
 VECTORS = "vectors"  # the table of finished item vectors, of clients that read texts
@@ -43,7 +44,7 @@ LENGTHS = (3, 1, 4, 0, 1000)
 
 
 @dataclass(frozen=True)
-class Gathered:
+class Gathered(Batch):
     """This is the batch of one client on a device: table rows come gathered, in the order of the items.
 
     `tables` pairs each whole table with its rows for these items; the program's `rows` and `frozen` find them
@@ -54,7 +55,7 @@ class Gathered:
     tables: Sequence[tuple[Tensor, Tensor]]
     label: Tensor = field(default_factory=lambda: torch.empty(0))
     weight: Tensor = field(default_factory=lambda: torch.empty(0))
-    history: Gathered | Viewed | None = None
+    history: Batch | None = None
     training: bool = False
     pairs: Pairs | None = None
 
@@ -65,22 +66,13 @@ class Gathered:
         return gathered(self.tables, table)
 
     def beside(self, table: Tensor) -> Tensor | None:
-        """Return rows of a prepared table for these items, [n, width]; None where the graph is given none."""
         return next((rows for whole, rows in self.tables if whole is table), None)
-
-    def own(self, tensor: Tensor) -> Tensor:
-        return tensor.unsqueeze(-2)
 
     def dense(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return torch.matmul(x, weight) + bias.unsqueeze(-2)
 
-    def mean(self, values: Tensor) -> Tensor:
-        """Take the mean over the client's examples; for batches with a weight."""
-        return (values * self.weight).sum()
-
     def over_items(self, values: Tensor) -> Tensor:
-        """Sum over the batch's items, which are all different."""
-        return values.sum()
+        return values.sum()  # they are all different
 
 
 def gathered(tables: Sequence[tuple[Tensor, Tensor]], table: Tensor) -> Tensor:
@@ -110,11 +102,6 @@ class Viewed(Window):
         return gathered(self.tables, table)
 
 
-def window_of(program: LocalProgram) -> int | None:
-    """Return the number of positions of the window that a program reads to score; None: it reads nothing in order."""
-    return program.window
-
-
 def table_widths(program: LocalProgram) -> dict[str, int]:
     """Width of every per-item table a program reads: its `rows` tensors, then its frozen tables."""
     rows = {name: spec.shape[1] for name, spec in program.specs.items() if spec.kind == "rows"}
@@ -132,7 +119,7 @@ def scored_tables(program: LocalProgram) -> dict[str, int]:
 
 def history_shapes(program: LocalProgram, widths: Mapping[str, int]) -> dict[str, Shape]:
     """Return a graph's inputs about the client's past positives, or its window; `widths` of the tables it reads."""
-    window = window_of(program)
+    window = program.window
     size: str | int = "h" if window is None else window
     out: dict[str, Shape] = {f"history.{name}": (size, width) for name, width in widths.items()}
     return out | {"label.history": (size,), "weight.history" if window is None else "times.history": (size,)}
@@ -140,35 +127,42 @@ def history_shapes(program: LocalProgram, widths: Mapping[str, int]) -> dict[str
 
 def example_history(program: LocalProgram, past: int) -> dict[str, Tensor]:
     """Return inputs beside the rows for `past` positives; of a window at most as many as it has positions."""
-    window = window_of(program)
+    window = program.window
     if window is None:
         return {"label.history": torch.ones(past), "weight.history": torch.full((past,), 1 / past)}
     real = (torch.arange(window) >= window - past).float()
     return {"label.history": real, "times.history": real * (torch.arange(window) ** 2 // 3 * 60.0)}
 
 
-def _of_rows(program: LocalProgram, what: str, output: str, shapes: dict[str, Shape], function: _Function) -> Any:
-    """Trace what is made of rows of the frozen tables, `items.T`, and of tensors of these `shapes`; n is free."""
-    constants = constants_of(program)
-    rows: dict[str, Shape] = {f"items.{name}": ("n", int(table.shape[1])) for name, table in program.frozen.items()}
-    shapes = rows | shapes | {name: tuple(constant.shape) for name, constant in constants.items()}
-
-    def inputs(n: int) -> list[Tensor]:
-        made = _examples(program, shapes, {"n": n})
-        return [constants.get(name, value) for name, value in made.items()]
-
-    cases = [inputs(n) for n, _ in SIZES]
-    return graph_of(f"{what} of {program.name}", function, shapes, output, inputs(5), cases, constants)
-
-
 _Function = Callable[[dict[str, Tensor]], Tensor]
 """What a graph computes of its inputs by name."""
 
 
-def _examples(program: LocalProgram, shapes: Mapping[str, Shape], sizes: Mapping[str, int]) -> dict[str, Tensor]:
-    """Return inputs of these shapes to try a graph with, rows of the program's frozen tables among them."""
-    tables = program.frozen
-    return {n: example_rows(n, tables.get(n.partition(".")[2]), filled(s, sizes)) for n, s in shapes.items()}
+def _traced(
+    program: LocalProgram,
+    what: str,
+    output: str,
+    shapes: Mapping[str, Shape],
+    function: _Function,
+    examples: Sequence[tuple[Mapping[str, int], Mapping[str, Tensor]]],
+) -> Any:
+    """Trace a function of inputs of these `shapes`; `examples`: sizes, and the inputs that are not drawn.
+
+    The first is traced, the others are compared. Raises `InputError` for a graph that differs from torch.
+    """
+    tables, cases = program.frozen, list[list[Tensor]]()
+    for sizes, given in examples:
+        drawn = {n: example_rows(n, tables.get(n.partition(".")[2]), filled(s, sizes)) for n, s in shapes.items()}
+        cases.append([given.get(name, value) for name, value in drawn.items()])
+    what = f"{what} of {program.name}"
+    return graph_of(what, function, shapes, output, cases[0], cases[1:], program.constants)
+
+
+def _of_rows(program: LocalProgram, what: str, output: str, shapes: dict[str, Shape], function: _Function) -> Any:
+    """Trace what is made of rows of the frozen tables, `items.T`, and of tensors of these `shapes`; n is free."""
+    rows: dict[str, Shape] = {f"items.{name}": ("n", int(table.shape[1])) for name, table in program.frozen.items()}
+    shapes = rows | shapes | {name: tuple(constant.shape) for name, constant in program.constants.items()}
+    return _traced(program, what, output, shapes, function, [({"n": n}, program.constants) for n in (5, 1, 2, 5, 33)])
 
 
 @checked
@@ -229,11 +223,11 @@ def _seen(program: LocalProgram, names: Collection[str], use: Callable[..., Tens
 
     def function(given: dict[str, Tensor]) -> Tensor:
         tensors = {n: keys[n] if n in keys else given[f"{specs[n].place}.{n}"] for n in names}
-        history: Gathered | Viewed | None = None
+        history: Batch | None = None
         past = None
         if program.needs_history:
             had, label = tables("history", given), given["label.history"]
-            if window_of(program) is None:
+            if program.window is None:
                 history = Gathered(had, label, given["weight.history"])
             else:
                 history = Viewed.of(had, label, given["times.history"])
@@ -279,14 +273,9 @@ def _scored(
     shapes: dict[str, Shape] = {f"items.{name}": ("n", width) for name, width in widths.items()}
     if program.needs_history:
         shapes |= history_shapes(program, widths)
-    shapes |= _dense(program, names)
-
-    def inputs(n: int, h: int) -> list[Tensor]:
-        given = example_history(program, h) if program.needs_history else {}
-        return [given.get(name, value) for name, value in _examples(program, shapes, {"n": n, "h": h}).items()]
-
-    cases = [inputs(n, h) for n, h in sizes]
-    return graph_of(f"{what} of {program.name}", _seen(program, names, use), shapes, output, inputs(5, 3), cases)
+    had = partial(example_history, program) if program.needs_history else lambda past: {}
+    examples = [({"n": n, "h": h}, had(h)) for n, h in ((5, 3), *sizes)]
+    return _traced(program, what, output, shapes | _dense(program, names), _seen(program, names, use), examples)
 
 
 def window_graph(
@@ -304,15 +293,12 @@ def window_graph(
         window = Viewed.of(tables, given["label.history"], given["times.history"])
         return function(held(program, keys, given), window)
 
-    def inputs(real: int) -> list[Tensor]:
-        example = example_history(program, real)
-        return [example.get(name, noise(name, filled(shape, {}))) for name, shape in shapes.items()]
-
-    first = of_window(dict(zip(shapes, inputs(LENGTHS[0]), strict=True)))
+    drawn = {name: noise(name, filled(shape, {})) for name, shape in shapes.items()}
+    first = of_window(drawn | example_history(program, LENGTHS[0]))
     if first is None:
         return None
-    cases = [inputs(real) for real in LENGTHS]
-    return graph_of(f"{output} graph of {program.name}", of_window, shapes, output, cases[0], cases), first.shape
+    examples = [({}, example_history(program, real)) for real in (LENGTHS[0], *LENGTHS)]
+    return _traced(program, f"{output} graph", output, shapes, of_window, examples), first.shape
 
 
 @checked
@@ -332,9 +318,6 @@ def message_graph(program: LocalProgram) -> Any:
             raise InputError(f"{program.name} says that it publishes messages, and makes none")
         return made.reshape(-1)
 
-    def inputs(real: int) -> list[Tensor]:
-        there = (torch.arange(before) >= before - real).float()
-        return list((_examples(program, shapes, {}) | {"pairs.there": there}).values())
-
-    cases = [inputs(real) for real in {before, before // 2, 0}]
-    return graph_of(f"message graph of {program.name}", message, shapes, "prototype", inputs(before), cases)
+    there = [(torch.arange(before) >= before - real).float() for real in (before, before, before // 2, 0)]
+    examples = [({}, {"pairs.there": real}) for real in there]
+    return _traced(program, "message graph", "prototype", shapes, message, examples)

@@ -29,7 +29,6 @@ from export.shared_files import SCORE as WHOLE
 from export.staged_files import Staging
 from export.step import Optimisers, Step
 from export.steps import kept_by, step_graph
-from export.trace import constants_of
 from export.weights import beside_all
 from privacy.errors import InputError
 
@@ -77,7 +76,7 @@ def stage_learning(stage: Staging, program: LocalProgram, spec: LearningSpec) ->
     steps = [_step(program, phase, spec.optimisers, kind) for phase in phases]
     graphs = {f"onnx/step.{n}.onnx": graph for n, graph in enumerate(steps)}
     records = [_record(program, phase, path) for phase, path in zip(phases, graphs, strict=True)]
-    reads = bool(constants_of(program))
+    reads = bool(program.constants)
     if reads:
         graphs[VECTORS] = vectors_graph(program)
     prepared = {name: PREPARED.format(name) for name in program.prepared}

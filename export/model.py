@@ -10,7 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from edge.clients import ClientState
+from edge.ragged import Ragged
+from edge.sessions import Windows, window_of
 from export.program import LocalProgram
+from privacy.errors import InputError
 
 Ints = npt.NDArray[np.int64]
 
@@ -89,3 +93,91 @@ class TrainedModel:
     def offered(self) -> Ints:
         """Return the items that may be recommended, int64 [n]."""
         return np.arange(len(self.names.items)) if self.pool is None else np.asarray(self.pool, np.int64)
+
+    def number(self, user: int) -> int:
+        """Return what keys one user's draws in the run."""
+        return user if self.numbers is None else int(self.numbers[user])
+
+    def past(self, user: int) -> Ints:
+        """Return the past positives of one user (none when the method reads none)."""
+        return np.empty(0, np.int64) if self.history is None else _row(self.history, user)
+
+    def window(self, user: int, length: int) -> Windows:
+        """Return the newest items of one user, of its session where it has one."""
+        past = self.past(user)
+        return window_of(past, np.zeros_like(past) if self.times is None else _row(self.times, user), length)
+
+    def left_out(self, user: int) -> Ints:
+        """Return what one user has seen."""
+        return _row(self.seen, user)
+
+    def tensors(self, user: int) -> dict[str, Tensor]:
+        return {name: tensor[user].float() for name, tensor in self.private.items()}
+
+    def state(self, user: int) -> ClientState:
+        """Return one user as a device's code takes it."""
+        private = {name: as_float32(tensor[user]) for name, tensor in self.private.items()}
+        times = np.empty(0, np.int64) if self.times is None else _row(self.times, user)
+        return ClientState(private, self.past(user), times, self.left_out(user))
+
+    def columns(self, chosen: Sequence[int]) -> dict[str, npt.NDArray[Any]]:
+        """Return what private/users.safetensors holds for these users: tensors by name, and two ragged columns."""
+        numbers = np.asarray(chosen, dtype=np.int64)
+        columns: dict[str, npt.NDArray[Any]] = {
+            f"private.{name}": as_float32(tensor[numbers]) for name, tensor in self.private.items()
+        }
+        for name, rows in (("history", self.history), ("seen", self.seen)):
+            own = Ragged.empty(len(numbers)) if rows is None else _ragged(rows).take(numbers)
+            columns |= {f"{name}.values": own.values.astype(np.int32), f"{name}.offsets": own.offsets}
+        if self.times is not None:
+            columns["history.times"] = _ragged(self.times).take(numbers).values.astype(np.int64)
+        return columns
+
+
+def as_float32(tensor: Tensor) -> npt.NDArray[np.float32]:
+    """Return a tensor as a contiguous float32 array; `InputError` when it is not finite."""
+    array = np.ascontiguousarray(tensor.detach().cpu().float().numpy())
+    if not np.isfinite(array).all():
+        raise InputError(
+            "a trained tensor is not finite: the model has diverged; lower the learning rate and run again"
+        )
+    return array
+
+
+def check(model: TrainedModel) -> None:
+    """Check that tensors, users and items belong together; `InputError` naming what does not."""
+    program, shared, users, items = model.program, model.shared, model.names.users, len(model.names.items)
+    if len(set(users)) != len(users):
+        raise InputError("user ids repeat; give every user its own id")
+    for place, given, lead in (("shared", shared, ()), ("private", model.private, (len(users),))):
+        for name, tensor in given.items():
+            if name not in program.specs or program.specs[name].place != place:
+                raise InputError(
+                    f"{place} tensor '{name}' is not one of {program.name}'s; export with the same program"
+                )
+            if tuple(tensor.shape) != (*lead, *program.specs[name].shape):
+                want = [*lead, *program.specs[name].shape]
+                raise InputError(f"{place} tensor '{name}' is {list(tensor.shape)} instead of {want}")
+    missing = [n for n, s in program.specs.items() if s.place == "shared" and n not in shared]
+    if missing:
+        raise InputError(f"shared tensor '{missing[0]}' is missing; export with all of {program.name}'s shared tensors")
+    history, times = model.history, model.times
+    if program.needs_history and history is None:
+        raise InputError(f"{program.name} reads past positives: give history")
+    if times is not None and (history is None or not np.array_equal(times.offsets, history.offsets)):
+        raise InputError("times are not those of history: give one for each of its items")
+    for what, rows in (("history", history), ("seen", model.seen)):
+        if rows is None:
+            continue
+        if len(rows.offsets) != len(users) + 1:
+            raise InputError(f"{what} has {len(rows.offsets) - 1} users instead of {len(users)}")
+        if len(rows.values) and not (np.min(rows.values) >= 0 and np.max(rows.values) < items):
+            raise InputError(f"{what} has item numbers outside the catalogue of {items} items")
+
+
+def _ragged(rows: Rows) -> Ragged:
+    return Ragged(np.asarray(rows.values), np.asarray(rows.offsets, np.int64))
+
+
+def _row(rows: Rows, user: int) -> Ints:
+    return np.asarray(rows.values[rows.offsets[user] : rows.offsets[user + 1]], np.int64)

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from edge.catalogue import top
 from edge.recommender import Recommender
-from export.clients import Users, as_float32
-from export.graphs import VECTORS, Gathered, Viewed, window_of
-from export.program import LocalProgram
+from export.graphs import VECTORS, Gathered, Viewed
+from export.model import TrainedModel, as_float32
 
 SAMPLE = 16  # users compared per bundle
 TOP = 10
@@ -36,15 +35,10 @@ class Reference:
     """
 
     def __init__(
-        self,
-        program: LocalProgram,
-        shared: Mapping[str, Tensor],
-        users: Users,
-        tables: Mapping[str, Tensor] | None = None,
-        items: Tensor | None = None,
+        self, model: TrainedModel, tables: Mapping[str, Tensor] | None = None, items: Tensor | None = None
     ) -> None:
-        self._program, self._users, self._tables, self._items = program, users, tables or {}, items
-        self._shared = {name: tensor.detach().cpu().float() for name, tensor in shared.items()}
+        self.model, self._program, self._tables, self._items = model, model.program, tables or {}, items
+        self._shared = {name: tensor.detach().cpu().float() for name, tensor in model.shared.items()}
         self._all = self._tables[VECTORS] if VECTORS in self._tables else self._vectors(None)
         self._own = self._all if items is None else self._all[items]
 
@@ -76,7 +70,7 @@ class Reference:
 
     def _seen(self, user: int, items: Tensor | None) -> tuple[Mapping[str, Tensor], Gathered, Tensor | None]:
         """Return a user's tensors, items as its candidates, and vectors of what it had."""
-        tensors = self._shared | self._users.tensors(user)
+        tensors = self._shared | self.model.tensors(user)
         past, history = None, None
         if self._program.needs_history:
             numbers, history = self._history(user, tensors)
@@ -84,12 +78,12 @@ class Reference:
         return tensors, Gathered(self._rows(tensors, items), history=history), past
 
     def _history(self, user: int, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Gathered | Viewed]:
-        length = window_of(self._program)
+        length = self._program.window
         if length is None:
-            numbers = torch.from_numpy(self._users.past(user))
+            numbers = torch.from_numpy(self.model.past(user))
             ones = torch.ones(len(numbers))
             return numbers, Gathered(self._rows(tensors, numbers), ones, ones / max(1, len(numbers)))
-        window = self._users.window(user, length)
+        window = self.model.window(user, length)
         numbers, real, times = (torch.from_numpy(part[0]) for part in (window.items, window.real, window.times))
         return numbers, Viewed.of(self._rows(tensors, numbers), real, times)
 
@@ -104,7 +98,7 @@ class Reference:
         return [(table, rows[name] if items is None else rows[name][items]) for name, table in tables.items()]
 
 
-def compare(recommender: Recommender, reference: Reference, users: Users, chosen: Sequence[int]) -> Parity:
+def compare(recommender: Recommender, reference: Reference, chosen: Sequence[int]) -> Parity:
     """Compare up to 16 users of a bundle's class, evenly spread, with torch; the bundle itself need not carry them.
 
     The same top-10 means the same ten items after leaving out what the user has seen.
@@ -112,9 +106,9 @@ def compare(recommender: Recommender, reference: Reference, users: Users, chosen
     picked = chosen if len(chosen) <= SAMPLE else [chosen[i * len(chosen) // SAMPLE] for i in range(SAMPLE)]
     errors, same = [], []
     for user in picked:
-        expected, got = reference.scores(user), recommender.scores(users.state(user))
+        expected, got = reference.scores(user), recommender.scores(reference.model.state(user))
         errors.append(float(np.abs(expected - got).max()))
-        left = np.setdiff1d(np.arange(len(got)), users.left_out(user))
+        left = np.setdiff1d(np.arange(len(got)), reference.model.left_out(user))
         same.append(set(top(expected[left], TOP).tolist()) == set(top(got[left], TOP).tolist()))
     if not picked:
         return Parity(0, None, None)

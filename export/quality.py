@@ -7,21 +7,18 @@ the trained program in torch with unquantised tensors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from edge.catalogue import top
 from export import random_streams as purposes
-from export.clients import Users
-from export.model import HeldOut, Ints
+from export.model import Ints, TrainedModel
 from export.parity import Reference
-from export.program import LocalProgram
 from privacy import keyed
 
 USERS, ITEMS = 256, 2000  # at most so many are looked at: a keyed sample
@@ -50,33 +47,20 @@ class Quality:
 
 
 class Judge:
-    """A judge measures variants on a keyed sample of at most 256 users and 2,000 items.
+    """A judge measures variants on a keyed sample of at most 256 users and 2,000 items, numbered by `items`, ascending.
 
-    `items` are their numbers, ascending.
-
-    `tables` are the unquantised ones, [catalogue, width] each; `held_out` must name at least one user; `offered` are
-    the items that may be recommended (None: all).
+    `model` has held-out items of at least one user; `tables` are the unquantised ones, [catalogue, width] each.
     """
 
-    def __init__(
-        self,
-        program: LocalProgram,
-        shared: Mapping[str, Tensor],
-        users: Users,
-        tables: Tables,
-        held_out: HeldOut,
-        offered: Sequence[int] | None,
-        seed: int,
-    ) -> None:
-        self._program, self._shared, self._users, self._tables = program, shared, users, tables
-        catalogue = len(next(iter(tables.values())))
+    def __init__(self, model: TrainedModel, tables: Tables, seed: int) -> None:
+        self._model, self._tables, held_out = model, tables, model.held_out
+        assert held_out is not None
         rows = keyed.choose(keyed.key(seed, purposes.QUALITY_USERS), np.arange(len(held_out.users)), USERS)
         self._chosen, targets = held_out.users[rows], held_out.items[rows]
-        pool = np.arange(catalogue) if offered is None else np.asarray(offered, np.int64)
-        drawn = keyed.choose(keyed.key(seed, purposes.QUALITY_ITEMS), pool, ITEMS)
+        drawn = keyed.choose(keyed.key(seed, purposes.QUALITY_ITEMS), model.offered, ITEMS)
         self.items: Ints = np.union1d(targets, drawn).astype(np.int64)
         self._target = np.searchsorted(self.items, targets)
-        self._unseen = [~np.isin(self.items, users.left_out(int(user))) for user in self._chosen]
+        self._unseen = [~np.isin(self.items, model.left_out(int(user))) for user in self._chosen]
         for row, target in enumerate(self._target):
             self._unseen[row][target] = True
         self._rivals = [self._draw(row, seed) for row in range(len(self._chosen))]
@@ -97,7 +81,7 @@ class Judge:
 
     def _look(self, tables: Tables) -> tuple[list[Ints], npt.NDArray[np.bool_]]:
         whole = {name: torch.from_numpy(table) for name, table in {**self._tables, **tables}.items()}
-        scorer = Reference(self._program, self._shared, self._users, whole, torch.from_numpy(self.items))
+        scorer = Reference(self._model, whole, torch.from_numpy(self.items))
         best, hits = [], []
         for row, user in enumerate(self._chosen):
             scores = scorer.scores(int(user))

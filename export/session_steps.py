@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -24,8 +25,9 @@ from torch import Tensor
 
 from export import random_streams as purposes
 from export.batches import Window
-from export.graphs import example_history, window_of
-from export.step import MOMENTS, Sizes, Step, Values
+from export.graphs import example_history
+from export.program import SessionProgram
+from export.step import Sizes, Step, Values
 from export.trace import Shape, filled, noise
 from privacy import keyed
 
@@ -34,49 +36,37 @@ from privacy import keyed
 class SessionStep(Step):
     """This is one step as a function of the graph's inputs in order; `taught`: shape of the teacher's features."""
 
+    program: SessionProgram
     taught: tuple[int, ...] | None = None
 
     @property
-    def window(self) -> dict[str, Shape]:
-        """Return the inputs that say what is to be learned."""
-        length = window_of(self.program)
-        assert length is not None
-        wide = {f"window.{name}": (length,) for name in ("times", "inputs", "positives")}
+    def shown(self) -> dict[str, Shape]:
+        length = self.program.window
+        wide: dict[str, Shape] = {f"window.{name}": (length,) for name in ("times", "inputs", "positives")}
         out: dict[str, Shape] = {"label": (length,), "weight": (length,), **wide}
         out |= {"window.negatives": (length, self.negatives)} if self.negatives else {}
         return out | ({} if self.taught is None else {"window.taught": self.taught})
 
-    def shapes(self) -> dict[str, Shape]:
-        at, specs = self.layout, self.program.specs
-        out: dict[str, Shape] = {"theta": (at.values,), "lr": (at.values,)} if at.dense else {}
-        out |= {f"items.{name}": ("n", width) for name, width in at.read.items() if name in specs}
-        out |= {f"lr.{name}": (1,) for name in at.tables} | self.window
-        if self.phase.moments:
-            out |= {"factor": (1,), "epsilon": (1,)}
-            out |= {f"{name}.{moment}": out[name] for name in self.moving() for moment in MOMENTS}
-        return out | {f"{specs[name].place}.{name}": specs[name].shape for name in at.given}
+    @cached_property
+    def read(self) -> dict[str, int]:
+        return {name: width for name, width in super().read.items() if name in self.program.specs}
 
-    def loss(self, moving: tuple[Tensor, ...], given: Mapping[str, Tensor]) -> Tensor:
-        now = dict(given) | dict(zip(self.moving(), moving, strict=True))
-        specs, at = self.program.specs, self.layout
-        tensors = {n: now[f"{specs[n].place}.{n}"] for n in at.given}
-        tensors |= {n: now[f"items.{n}"] for n in at.read if n in specs}
-        tensors |= at.split(now["theta"]) if at.dense else {}
+    def rows(self, now: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: now[f"items.{name}"] for name in self.read}
+
+    def batch(self, now: Mapping[str, Tensor]) -> Window:
         inputs, positives = now["window.inputs"], now["window.positives"]
-        negatives = now.get("window.negatives", positives.new_empty(len(positives), 0))
-        taught = now.get("window.taught")
-        window = Window(
+        return Window(
             inputs,
             inputs,
             now["label"],
             now["weight"],
             times=now["window.times"],
             positive=positives,
-            negative=negatives,
-            taught=taught,
+            negative=now.get("window.negatives", positives.new_empty(len(positives), 0)),
+            taught=now.get("window.taught"),
             target=positives,  # read by programs of the whole catalogue alone, whose rows are those of all items
         )
-        return self.program.loss(tensors, window, self.phase)
 
     def gradients(self, moving: tuple[Tensor, ...], given: Mapping[str, Tensor]) -> tuple[tuple[Tensor, ...], Tensor]:
         """Return gradients by autograd, which takes gradients that are written by hand, as a recurrent unit's.
@@ -89,7 +79,7 @@ class SessionStep(Step):
 
     def examples(self, client: Mapping[str, Tensor], number: int, sizes: Sizes) -> tuple[Tensor, Values]:
         out: Values = {}
-        for name, shape in self.window.items():
+        for name, shape in self.shown.items():
             places, key = np.arange(math.prod(filled(shape, {}))), keyed.key(0, purposes.rehearsal(name), number)
             drawn = keyed.integers(key, places, sizes.examples).astype(np.int64)
             out[name] = torch.from_numpy(drawn).reshape(filled(shape, {}))

@@ -10,12 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.manifest import Table, TableType
-from export.clients import Users, as_float32
 from export.graphs import EXPLAIN, VECTORS, Gathered, explain_graph, score_graph
-from export.program import LocalProgram
+from export.model import TrainedModel, as_float32
 from export.quantise import table_fp16, table_int8
 from export.staged_files import Staging
-from export.trace import constants_of
 from privacy.errors import InputError
 from privacy.files import packed
 from privacy.plain_text import plain
@@ -54,18 +52,21 @@ def stage_tables(
     return staged
 
 
-def stage_scoring(stage: Staging, program: LocalProgram, shared: Mapping[str, Any], users: Users, seed: int) -> None:
+def stage_scoring(stage: Staging, model: TrainedModel, seed: int) -> None:
     """Stage the score graph, the shared dense tensors it takes, and a new device's private tensors."""
     import torch
 
+    program, shared = model.program, model.shared
     dense = {name: as_float32(tensor) for name, tensor in shared.items() if program.specs[name].kind == "dense"}
     stage.add(SHARED, "shared", packed(dense))
-    fresh = program.init_private(seed, torch.tensor([len(users.ids)]))  # the client after the last simulated one
-    stage.add(INIT, "private", packed({name: as_float32(fresh[name][0]) for name in users.private}))
-    graph = score_graph(program, {*shared, *users.private})
+    fresh = program.init_private(
+        seed, torch.tensor([len(model.names.users)])
+    )  # the client after the last simulated one
+    stage.add(INIT, "private", packed({name: as_float32(fresh[name][0]) for name in model.private}))
+    graph = score_graph(program, {*shared, *model.private})
     stage.add(SCORE, "score", graph.SerializeToString(deterministic=True))
     if program.explains:
-        weights = explain_graph(program, {*shared, *users.private})
+        weights = explain_graph(program, {*shared, *model.private})
         stage.add(EXPLAIN, "score", weights.SerializeToString(deterministic=True))
 
 
@@ -89,11 +90,12 @@ def stage_catalogue(
     stage.add(IDS, "ids", json.dumps(content, ensure_ascii=False))
 
 
-def item_tables(program: LocalProgram, shared: Mapping[str, Any], items: int) -> dict[str, npt.NDArray[Any]]:
+def item_tables(model: TrainedModel) -> dict[str, npt.NDArray[Any]]:
     """Return the tables that a bundle caches, frozen ones and shared rows: [items, width], float32 or tokens int32.
 
     Where clients read texts, the items' vectors by the shared tensors are one more.
     """
+    program, shared, items = model.program, model.shared, len(model.names.items)
     rows = {name: shared[name] for name, spec in program.specs.items() if spec.kind == "rows" and name in shared}
     tables: dict[str, npt.NDArray[Any]] = {
         name: as_float32(table) if table.is_floating_point() else table.cpu().numpy().astype(np.int32)
@@ -102,14 +104,15 @@ def item_tables(program: LocalProgram, shared: Mapping[str, Any], items: int) ->
     for name, table in tables.items():
         if table.ndim != 2 or len(table) != items:
             raise InputError(f"table '{name}' is {list(table.shape)}, but the catalogue has {items} items")
-    return tables | ({VECTORS: read_vectors(program, shared)} if constants_of(program) else {})
+    return tables | ({VECTORS: read_vectors(model)} if program.constants else {})
 
 
-def read_vectors(program: LocalProgram, shared: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+def read_vectors(model: TrainedModel) -> npt.NDArray[np.float32]:
     """Return vectors of the whole catalogue by a client's own language model, [items, d]; a few titles at a time."""
     import torch
 
-    on_host = {name: tensor.detach().cpu().float() for name, tensor in shared.items()}
+    program = model.program
+    on_host = {name: tensor.detach().cpu().float() for name, tensor in model.shared.items()}
     parts = zip(*(table.cpu().split(TITLES) for table in program.frozen.values()), strict=True)
     with torch.no_grad():
         blocks = [

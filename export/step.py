@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from export import random_streams as purposes
-from export.batches import Pairs
-from export.clipping import shrink
-from export.graphs import Gathered, table_widths, window_of
+from export.batches import Pairs, shrink
+from export.graphs import Gathered, keys_of_rows, table_widths
 from export.program import LocalProgram, Phase
-from export.trace import Shape, constants_of, filled
+from export.trace import Shape, filled
 from privacy import keyed
 from privacy.errors import InputError
 
 ITEMS = 64
-
-
 Values = dict[str, Tensor]
 
 
@@ -41,53 +41,63 @@ MOMENTS = ("first", "second")
 
 
 @dataclass(frozen=True)
-class Layout:
-    """A layout says which tensors a phase's graph takes as what.
-
-    `dense` are trained and flat in `theta`; `tables` the trained tables; `given` dense tensors that are only read;
-    `read` all per-item tables with their width.
-    """
-
-    dense: dict[str, tuple[int, ...]]
-    tables: tuple[str, ...]
-    given: tuple[str, ...]
-    read: dict[str, int]
-
-    @classmethod
-    def of(cls, program: LocalProgram, phase: Phase) -> Layout:
-        """Return the layout of a phase; raises `InputError` for a phase that a graph cannot hold."""
-        specs = program.specs
-        trained = [name for name in specs if name in phase.trains]
-        tables = tuple(name for name in trained if specs[name].kind == "rows")
-        if tables and program.needs_history and window_of(program) is None:
-            raise InputError(f"phase '{phase.name}' of {program.name} trains table '{tables[0]}' through a history")
-        used = {name: width for name, width in table_widths(program).items() if name in (*phase.uses, *program.frozen)}
-        used |= {name: int(key.shape[1]) for name, key in program.prepared.items()}
-        given = tuple(n for n in specs if n in phase.uses and n not in trained and specs[n].kind == "dense")
-        return cls({n: tuple(specs[n].shape) for n in trained if n not in tables}, tables, given, used)
-
-    @property
-    def values(self) -> int:
-        """Return the length of `theta`."""
-        return sum(int(np.prod(shape)) for shape in self.dense.values())
-
-    def split(self, theta: Tensor) -> dict[str, Tensor]:
-        """Return the dense tensors in `theta`."""
-        sizes = [int(np.prod(shape)) for shape in self.dense.values()]
-        parts = torch.split(theta, sizes)
-        return {name: part.reshape(shape) for (name, shape), part in zip(self.dense.items(), parts, strict=True)}
-
-
-@dataclass(frozen=True)
 class Step:
-    """This is one step as a function of the graph's inputs in order. `negatives` are drawn for each positive."""
+    """This is one step as a function of the graph's inputs in order. `negatives` are drawn for each positive.
+
+    Raises `InputError` for a phase that a graph cannot hold.
+    """
 
     program: LocalProgram
     phase: Phase
     optimisers: Optimisers
-    layout: Layout
-    keys: dict[str, Tensor] = field(default_factory=dict)
     negatives: int = 1
+
+    def __post_init__(self) -> None:
+        if self.tables and self.reads_past:
+            what = f"phase '{self.phase.name}' of {self.program.name}"
+            raise InputError(f"{what} trains table '{self.tables[0]}' through a history")
+
+    def _trained(self, kind: str) -> list[str]:
+        return [n for n, spec in self.program.specs.items() if n in self.phase.trains and spec.kind == kind]
+
+    @cached_property
+    def dense(self) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the trained dense tensors, which are flat in `theta`."""
+        return {name: tuple(self.program.specs[name].shape) for name in self._trained("dense")}
+
+    @cached_property
+    def tables(self) -> list[str]:
+        """Name the trained tables."""
+        return self._trained("rows")
+
+    @cached_property
+    def given(self) -> dict[str, Shape]:
+        """Return the inputs that dense tensors are which the loss reads and the phase leaves alone."""
+        specs, phase = self.program.specs, self.phase
+        names = [n for n in specs if n in phase.uses and n not in phase.trains and specs[n].kind == "dense"]
+        return {f"{specs[name].place}.{name}": specs[name].shape for name in names}
+
+    @cached_property
+    def read(self) -> dict[str, int]:
+        """Return all per-item tables that the loss reads with their width."""
+        program, used = self.program, (*self.phase.uses, *self.program.frozen)
+        widths = {name: width for name, width in table_widths(program).items() if name in used}
+        return widths | {name: int(key.shape[1]) for name, key in program.prepared.items()}
+
+    @cached_property
+    def keys(self) -> dict[str, Tensor]:
+        """Return every per-item table that the loss may ask its batch for, by name."""
+        return keys_of_rows(self.program) | self.program.frozen | dict(self.program.prepared)
+
+    @property
+    def values(self) -> int:
+        """Return the length of `theta`."""
+        return sum(math.prod(shape) for shape in self.dense.values())
+
+    def split(self, theta: Tensor) -> dict[str, Tensor]:
+        """Return the dense tensors in `theta`."""
+        parts = torch.split(theta, [math.prod(shape) for shape in self.dense.values()])
+        return {name: part.reshape(shape) for (name, shape), part in zip(self.dense.items(), parts, strict=True)}
 
     @property
     def pairs(self) -> dict[str, Shape]:
@@ -105,28 +115,29 @@ class Step:
     @property
     def reads_past(self) -> bool:
         """Say whether the loss reads all past positives; a window is read to score alone."""
-        return self.program.needs_history and window_of(self.program) is None
+        return self.program.needs_history and self.program.window is None
+
+    @property
+    def shown(self) -> dict[str, Shape]:
+        """Return the inputs that say what is to be learned."""
+        return {"label": ("n",), "weight": ("n",)} | self.pairs
 
     def shapes(self) -> dict[str, Shape]:
         """Return the inputs by name, in order."""
-        at, specs = self.layout, self.program.specs
-        out: dict[str, Shape] = {"theta": (at.values,), "lr": (at.values,)} if at.dense else {}
-        out |= {f"items.{name}": ("n", width) for name, width in at.read.items()}
-        out |= {f"lr.{name}": (1,) for name in at.tables}
-        out |= {"label": ("n",), "weight": ("n",)} | self.pairs
+        out: dict[str, Shape] = {"theta": (self.values,), "lr": (self.values,)} if self.dense else {}
+        out |= {f"items.{name}": ("n", width) for name, width in self.read.items()}
+        out |= {f"lr.{name}": (1,) for name in self.tables} | self.shown
         if self.phase.moments:
             out |= {"factor": (1,), "epsilon": (1,)}
-            for name in self.moving():
-                out |= {f"{name}.{moment}": out[name] for moment in MOMENTS}
+            out |= {f"{name}.{moment}": out[name] for name in self.moving() for moment in MOMENTS}
         if self.reads_past:
-            out |= {f"history.{name}": ("h", width) for name, width in at.read.items()}
+            out |= {f"history.{name}": ("h", width) for name, width in self.read.items()}
             out |= {"label.history": ("h",), "weight.history": ("h",)}
-        out |= {f"{specs[name].place}.{name}": specs[name].shape for name in at.given}
-        return out | {name: tuple(constant.shape) for name, constant in constants_of(self.program).items()}
+        return out | self.given | {name: tuple(constant.shape) for name, constant in self.program.constants.items()}
 
     def moving(self) -> list[str]:
         """Name the inputs that a step changes."""
-        return [*(["theta"] if self.layout.dense else []), *(f"items.{name}" for name in self.layout.tables)]
+        return [*(["theta"] if self.dense else []), *(f"items.{name}" for name in self.tables)]
 
     def outputs(self) -> list[str]:
         """Name the outputs, in order."""
@@ -136,20 +147,24 @@ class Step:
     def loss(self, moving: tuple[Tensor, ...], given: Mapping[str, Tensor]) -> Tensor:
         """Return the client's loss with `moving` in place of the inputs of those names."""
         now = dict(given) | dict(zip(self.moving(), moving, strict=True))
-        specs, at = self.program.specs, self.layout
-        keys = {n: self.keys[n] for n in at.read if n in specs}
-        tensors = {n: now[f"{specs[n].place}.{n}"] for n in at.given} | keys
-        tensors |= {name: now[name] for name in constants_of(self.program)}
-        if at.dense:
-            tensors |= at.split(now["theta"])
+        tensors = {name.partition(".")[2]: now[name] for name in self.given} | self.rows(now)
+        tensors |= {name: now[name] for name in self.program.constants}
+        tensors |= self.split(now["theta"]) if self.dense else {}
+        return self.program.loss(tensors, self.batch(now), self.phase)
+
+    def rows(self, now: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return what the loss is given as `rows` tensors."""
+        return {name: self.keys[name] for name in self.read if name in self.program.specs}
+
+    def batch(self, now: Mapping[str, Tensor]) -> Any:
+        """Return the batch that the loss is about."""
         past = None
         if self.reads_past:
-            tables = [(self.keys[n], now[f"history.{n}"]) for n in at.read]
+            tables = [(self.keys[n], now[f"history.{n}"]) for n in self.read]
             past = Gathered(tables, now["label.history"], now["weight.history"])
-        tables = [(self.keys[n], now[f"items.{n}"]) for n in at.read]
+        tables = [(self.keys[n], now[f"items.{n}"]) for n in self.read]
         pairs = Pairs(*(now[name] for name in self.pairs)) if self.pairs else None
-        batch = Gathered(tables, now["label"], now["weight"], past, training=past is not None, pairs=pairs)
-        return self.program.loss(tensors, batch, self.phase)
+        return Gathered(tables, now["label"], now["weight"], past, training=past is not None, pairs=pairs)
 
     def gradients(self, moving: tuple[Tensor, ...], given: Mapping[str, Tensor]) -> tuple[tuple[Tensor, ...], Tensor]:
         """Return the gradients of the loss for `moving`, and the loss."""
@@ -168,7 +183,7 @@ class Step:
             for key, count in zip(keys, (size, past), strict=True)
         )
         label = torch.from_numpy(keyed.uniform(keys[0], items.numpy())).float().round(decimals=1)
-        out = {f"history.{n}": client[f"items.{n}"][history] for n in self.layout.read}
+        out = {f"history.{n}": client[f"items.{n}"][history] for n in self.read}
         out |= {"label": label, "weight": torch.full((size,), 1 / size)}
         for place, (name, shape) in enumerate(self.pairs.items(), 2):
             wide = filled(shape, {"p": sizes.pairs})

@@ -23,7 +23,6 @@ A graph is shipped after one client's training in it and in torch, each going on
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,10 +31,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from edge.optimiser import corrections
 from export.program import LocalProgram, Phase
-from export.step import ITEMS, Layout, Optimisers, Sizes, Step, Values
+from export.step import ITEMS, Optimisers, Sizes, Step, Values
 from export.trace import (
     Shape,
-    constants_of,
     example_rows,
     filled,
     hold,
@@ -56,16 +54,11 @@ rounding alone, which some of a wide layer's thousands are."""
 GENTLE = 0.2  # of the rates, and of what changes it, where a language model is trained: it magnifies what rounds off
 
 
-@dataclass(frozen=True)
-class StepCheck:
-    """A step check has the steps taken, and the largest difference from torch in losses and what the phase changes."""
+def check_step(what: str, graph: Any, step: Step) -> float:
+    """Train 51 steps with the graph and with torch; the largest difference in losses and in what the phase changes.
 
-    steps: int
-    error: float
-
-
-def check_step(what: str, graph: Any, step: Step) -> StepCheck:
-    """Train 51 steps with the graph and with torch. Raises `InputError` naming the tensor and the step that differ."""
+    Raises `InputError` naming the tensor and the step that differ.
+    """
     with refused(what):
         session = open_session(graph)
         wanted = {i.name for i in session.get_inputs()}
@@ -87,7 +80,7 @@ def check_step(what: str, graph: Any, step: Step) -> StepCheck:
                         f"{what} differs from torch by {error:.2g} in '{name}' at step {number}: it cannot be shipped"
                     )
                 worst = max(worst, error)
-    return StepCheck(STEPS, worst)
+    return worst
 
 
 def first_values(step: Step) -> Values:
@@ -100,17 +93,17 @@ def first_values(step: Step) -> Values:
         if name.endswith((".first", ".second")) and name.rpartition(".")[0] in step.moving():
             out[name] = torch.zeros(filled(shape, {"n": ITEMS}))
         elif role == "lr":
-            rate = RATES[step.phase.optimiser] * (GENTLE if constants_of(program) else 1.0)
+            rate = RATES[step.phase.optimiser] * (GENTLE if program.constants else 1.0)
             out[name] = torch.full(filled(shape, {}), rate)
         elif name == "theta":
             calm = () if program.transformer is None else program.transformer.per_token
-            parts = {part: noise(part, size) for part, size in step.layout.dense.items()}
+            parts = {part: noise(part, size) for part, size in step.dense.items()}
             out[name] = torch.cat([(GENTLE if n in calm else 1.0) * value.flatten() for n, value in parts.items()])
         elif role in ("shared", "private"):
             out[name] = torch.ones(filled(shape, {})) if rest in marks else noise(name, filled(shape, {}))
         elif role == "items":
             out[name] = example_rows(name, program.frozen.get(rest), filled(shape, {"n": ITEMS}))
-    return out | constants_of(program)
+    return out | dict(program.constants)
 
 
 def kept_by(program: LocalProgram) -> tuple[dict[str, str], list[str]]:
@@ -157,13 +150,13 @@ def _largest_difference(a: Tensor, b: Tensor) -> float:
 
 def step_graph(
     program: LocalProgram, phase: Phase, optimisers: Optimisers, kind: Callable[..., Step] = Step
-) -> tuple[Any, StepCheck]:
+) -> tuple[Any, float]:
     """Return the ONNX graph of one optimiser step of a phase, and how near it stays to torch; n, h and p are free.
 
-    `kind` makes the step of program, phase, optimisers, layout and keys of tables. Raises `InputError` for a phase that
-    cannot be traced, and, naming tensor and step, for a graph that does not train like torch.
+    `kind` makes the step of program, phase and optimisers. Raises `InputError` for a phase that cannot be traced, and,
+    naming tensor and step, for a graph that does not train like torch.
     """
-    step = kind(program, phase, optimisers, Layout.of(program, phase), keys_of(program))
+    step = kind(program, phase, optimisers)
     what = f"step graph of phase '{phase.name}' of {program.name}"
     shapes = step.shapes()
     example = list(inputs_of(step, first_values(step), 1, free_sizes(shapes))[1].values())
@@ -171,14 +164,8 @@ def step_graph(
     with without_stacks():
         traced = make_fx(step, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*example)
     # optimize=False: the exporter's own optimiser drops additions of 1e-8 and smaller, Adam's epsilon among them
-    graph = hold(trace(what, traced, example, shapes, step.outputs(), optimize=False), constants_of(program))
+    graph = hold(trace(what, traced, example, shapes, step.outputs(), optimize=False), program.constants)
     return graph, check_step(what, graph, step)
-
-
-def keys_of(program: LocalProgram) -> dict[str, Tensor]:
-    """Return every per-item table that a step's loss may ask its batch for, by name."""
-    rows = {name: torch.empty(0) for name, spec in program.specs.items() if spec.kind == "rows"}
-    return rows | program.frozen | dict(program.prepared)
 
 
 def free_sizes(shapes: Mapping[str, Shape]) -> Sizes:

@@ -18,35 +18,16 @@ import torch
 from torch import Tensor
 from torch.fx import config
 
-from export import artifact_cache as kept
 from export import random_streams as purposes
-from export.program import LocalProgram
+from export.artifact_cache import graph_at
 from privacy import keyed
 from privacy.errors import InputError
-from privacy.files import cache_dir
 
 MAKERS = ("torch", "onnx", "onnxscript")
 """Packages of which another version may make another graph."""
 
 RECIPE = 2
 """Raise it when the same traced program would become another graph: it is part of the digest."""
-
-
-def converted(traced: Any, names: Sequence[Sequence[str]], optimize: bool, convert: Callable[[], Any]) -> Any:
-    """Return the ONNX model that `convert` makes of an exported program; one that was made before is read instead.
-
-    `names` are those of inputs and outputs, which are in the graph beside what was traced. One that was damaged is made
-    anew.
-    """
-    import onnx
-
-    path = cache_dir() / "graphs" / f"{digest(traced, names, optimize)}.onnx"
-    content = kept.read(path)
-    if content is not None:
-        return onnx.load_model_from_string(content)
-    model = convert()
-    kept.keep(path, model.SerializeToString(deterministic=True))
-    return model
 
 
 def digest(traced: Any, names: Sequence[Sequence[str]], optimize: bool) -> str:
@@ -159,7 +140,7 @@ def trace(
                 module, tuple(inputs), dynamic_shapes=(dynamic,) if variadic else dynamic, strict=False
             )
             names = list(shapes), list(outputs)
-            return converted(traced, names, optimize, partial(_onnx, traced, *names, optimize))
+            return graph_at(f"graphs/{digest(traced, names, optimize)}", partial(_onnx, traced, *names, optimize))
     except (torch._dynamo.exc.UserError, torch.onnx.errors.OnnxExporterError) as error:
         raise InputError(f"{what} cannot be traced: {str(error).splitlines()[0]}") from error
     finally:
@@ -256,11 +237,6 @@ def _with_slices(model: Any) -> Any:
             nodes.append(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.array([value]))))
         nodes.append(helper.make_node("Slice", [made.input[0], *names], [out]))
     return _of_nodes(model, nodes)
-
-
-def constants_of(program: LocalProgram) -> dict[str, Tensor]:
-    """Return frozen tensors of a program that belong to no item (a language model's weights): its graphs hold them."""
-    return dict(program.constants)
 
 
 def hold(model: Any, constants: Mapping[str, Tensor]) -> Any:

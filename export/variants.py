@@ -110,8 +110,8 @@ def variants_of(encoders: Sequence[str]) -> list[Variant]:
     An encoder in fp32 goes with vectors in fp32, smaller ones with fp16, those that take next to nothing (`WORDS`) with
     all; and there are vectors alone.
 
-    >>> [v.name for v in variants_of(["f32", "i8"])]
-    ['f32+encoder-f32', 'f16+encoder-i8', 'f32', 'f16', 'i8']
+    >>> [v.name for v in variants_of(["f32", "1x84-i8"])]
+    ['f32+encoder-f32', 'f16+encoder-1x84-i8', 'f32', 'f16', 'i8']
     >>> [v.name for v in variants_of(["hash"])]
     ['f32+encoder-hash', 'f16+encoder-hash', 'i8+encoder-hash', 'f32', 'f16', 'i8']
     """

@@ -14,7 +14,7 @@ from cloud.settings import EncodeSettings
 from edgefr.experiment.experiment import Experiment
 from edgefr.experiment.sections import StudentSection
 from edgefr.simulation.encoders.student import least_squares, spread, students_of
-from export.encoders import Reading, stage_encoders
+from export.encoders import TextEncoders, stage_encoders
 from export.quantise import cosine
 from export.staged_files import Staging
 from privacy.errors import InputError
@@ -55,7 +55,7 @@ def test_a_student_is_distilled_mapped_and_shippable(tmp_path: Path, monkeypatch
     again = students_of(worlds.student(), TEXTS, wanted, HOW, 0, tmp_path / "students")
     assert again == made
     forms = stage_encoders(
-        Staging(tmp_path / "stage"), {"": worlds.student(), **made}, Reading(POOLINGS["mean"], 16, None, TEXTS)
+        Staging(tmp_path / "stage"), TextEncoders(worlds.student(), POOLINGS["mean"], 16, made), TEXTS
     )
     assert forms["1x24-f32"].record.width == worlds.WIDTH
     assert forms["1x24-f32"].cosine == pytest.approx(cosine(mapped[:32], whole[:32]).mean(), abs=0.02)

@@ -46,7 +46,6 @@ def _of_run(run: Run, user: str | None, items: Sequence[str], k: int) -> Explain
     from edge.clients import named as numbered
     from edgefr.simulation.runs.recommend import best
     from edgefr.simulation.runs.saved_model import open_model
-    from export.clients import Users
 
     saved = open_model(run)
     model, number = saved.model, user_of(saved.model.names.users, user)
@@ -65,7 +64,7 @@ def _of_run(run: Run, user: str | None, items: Sequence[str], k: int) -> Explain
         why = [f"{BEST}, {HELD_OUT}" if item in more else BEST for item in asked]
         more = [item for item in more if item not in asked]
         asked, why = [*asked, *more], [*why, *[HELD_OUT] * len(more)]
-    window = Users.of(model).window(number, length)
+    window = model.window(number, length)
     chosen = np.array(asked, np.int64)
     told = reference_of(model).weights(number, torch.from_numpy(chosen))
     weights, names = checked_weights(told, len(chosen), window, "the model"), model.names
@@ -97,20 +96,18 @@ def user_of(users: Sequence[str], user: str | None) -> int:
 
 def reference_of(model: Any) -> Reference:
     """Return a model's users in torch."""
-    from export.clients import Users
     from export.parity import Reference
 
-    return Reference(model.program, model.shared, Users.of(model))
+    return Reference(model)
 
 
 def _item_map(model: Any, reference: Reference, user: int, seed: int) -> ItemMap:
     import torch
 
     from edgefr.config import random_streams as purposes
-    from export.clients import Users
     from privacy import keyed
 
-    had = np.unique(Users.of(model).left_out(user))
+    had = np.unique(model.left_out(user))
     others = np.setdiff1d(np.asarray(model.offered, np.int64), had)
     drawn = keyed.choose(keyed.key(seed, purposes.ITEM_MAP, user), others, len(had))
     items = np.concatenate([had, drawn])

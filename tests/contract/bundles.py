@@ -18,7 +18,9 @@ from edge.policy import NOISED
 from edgefr.engine.optimisers import adam, sgd
 from edgefr.experiment.method import METHODS
 from edgefr.simulation.bundles import promise_of
+from export.bundle import Provenance, Targets, export_bundles
 from export.learning import LearningSpec, unlearnable
+from export.model import Names, TrainedModel
 from export.program import LocalProgram
 from export.variants import ClassLimits
 from privacy.plan import plan
@@ -81,6 +83,10 @@ def bundle(variant: str, replay: bool = False, promise: Promise | None = None, *
     return out / CLASS
 
 
+def named(users: int, items: int) -> Names:
+    return Names([user(n) for n in range(users)], [f"i{n}" for n in range(items)], [f"item {n}" for n in range(items)])
+
+
 def write(
     out: Path,
     local: LocalProgram,
@@ -90,27 +96,22 @@ def write(
     with_users: bool = True,
 ) -> None:
     """Write the bundle of a program's untrained tensors; `private`: everybody's own (None: first values)."""
-    train = interactions()
-    everyone = torch.arange(CLIENTS)
-    worlds.export(
-        out=out,
-        program=local,
-        shared=local.init_shared(SEED),
-        private=local.init_private(SEED, everyone) if private is None else private,
-        users=[user(client) for client in range(CLIENTS)],
-        history=train if local.needs_history else None,
-        seen=train,
-        item_ids=[f"i{n}" for n in range(ITEMS)],
-        titles=[f"item {n}" for n in range(ITEMS)],
-        encoder=None,
-        pooling="mean",
-        max_tokens=8,
-        classes={CLASS: ClassLimits(8000, 20)},
-        users_of={CLASS: list(range(CLIENTS))},
-        created="2026-11-21T10:00:00+00:00",
-        provenance={},
-        learning=learning,
-        promise=promise,
-        with_users=with_users,
-        key=worlds.KEY,
-    )
+    train, own = interactions(), local.init_private(SEED, torch.arange(CLIENTS)) if private is None else private
+    history = train if local.needs_history else None
+    model = TrainedModel(local, local.init_shared(SEED), own, named(CLIENTS, ITEMS), train, history=history)
+    ship(out, model, learning, promise, with_users)
+
+
+def ship(
+    out: Path,
+    model: TrainedModel,
+    learning: LearningSpec | None = None,
+    promise: Promise | None = None,
+    with_users: bool = True,
+) -> Path:
+    """Write the signed bundle of a model that one class gets, all users its own; where it lies."""
+    everyone = list(range(len(model.names.users)))
+    targets = Targets({CLASS: ClassLimits(8000, 20)}, {CLASS: everyone}, with_users)
+    origin = Provenance(worlds.CREATED, expires_days=None, promise=promise)
+    export_bundles(out, model, targets, origin, learning=learning, key=worlds.KEY)
+    return out / CLASS

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -64,14 +65,19 @@ class Sweep:
         base = (BASES | CHOICES)[name]
         self.name, self.folder, self.known = name, folder, dict[str, Results]()
         self.overrides = [_placed(text) for text in base.overrides()]
-        self.devices = few_devices(folder / "devices.yaml", base.slow)
+        self.devices = folder / "devices.yaml"
+        self.devices.write_text(few_devices(base.slow))
+        self.fleets = dict[str, FleetFile]()
         self.experiment, fleet = self.load(())
         self.leaves = [leaf for leaf in leaves(self.experiment, fleet) if not base.asks or leaf.within(base.asks)]
 
     def load(self, changes: Asked) -> tuple[Experiment, FleetFile]:
         """Return the base with changes, and its fleet; raises `InputError` where either refuses them."""
         made = edgefr.load_experiment(overrides=[*self.overrides, *changes])
-        return made, load_fleet(self.devices, fleet_overrides(made))
+        asked = fleet_overrides(made)
+        if repr(asked) not in self.fleets:
+            self.fleets[repr(asked)] = load_fleet(self.devices, asked)
+        return made, self.fleets[repr(asked)]
 
     def outcome(self, leaf: Leaf) -> Outcome:
         """Return what came of the first value that has an effect, or else was taken, or else of the first."""
@@ -175,15 +181,15 @@ class Sweep:
             return {**values_of(run.path), "files": files, "summary": plain, "who": who}
 
 
-def few_devices(path: Path, gflops: float) -> Path:
-    """Write a devices.yaml with some of the classes that ship, which is read in no time, and a slow one."""
+@cache
+def few_devices(gflops: float) -> str:
+    """Return a devices.yaml with some of the classes that ship, which is read in no time, and a slow one."""
     values = yaml.safe_load(Path("devices.yaml").read_text())
     values["devices"] = {name: values["devices"][name] for name in CLASSES}
     values["fleet"]["share"] = dict.fromkeys(CLASSES, 1 / len(CLASSES))
     values["devices"]["slow"] = deepcopy(values["devices"]["laptop_x86"])
     values["devices"]["slow"]["compute"]["fp32_gflops"] = gflops
-    path.write_text(yaml.safe_dump(values))
-    return path
+    return str(yaml.safe_dump(values))
 
 
 @contextmanager

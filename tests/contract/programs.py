@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -21,6 +22,8 @@ from export.program import LocalProgram
 from tests.methods import berts
 
 ITEMS, CLIENTS, WIDTH = 60, 23, 16
+
+READER = partial(berts.reader, ITEMS, layers=1)  # tracing takes as long as there are layers
 
 ROWS = {"dim": 8, "lr": 0.5, "item_lr": 20.0, "init_scale": 0.3}
 MF, NCF = {**ROWS, "init_scale": 0.1}, {**ROWS, "user_lr": 2.0}
@@ -98,12 +101,8 @@ def program(variant: str, local_epochs: int = 3) -> LocalProgram:
     name, settings = VARIANTS[variant]
     row = METHODS[name]
     text = torch.from_numpy(np.random.default_rng(0).standard_normal((ITEMS, WIDTH)).astype(np.float32))
-    text = text if row.needs_text else None
-    layers = 1 if settings.get("user_encoder") == "mean" else 2  # tracing takes as long as there are layers
-    local = row.program(
-        row.settings.model_validate(settings),
-        Given(ITEMS, local_epochs, text, lambda: berts.reader(ITEMS, layers=layers)),
-    )
+    given = Given(ITEMS, local_epochs, text if row.needs_text else None, READER)
+    local = row.program(row.settings.model_validate(settings), given)
     return Held(local, weight=0.1) if variant.startswith("anchored") else local
 
 

@@ -10,11 +10,10 @@ import numpy as np
 import torch
 
 from edge.ragged import Ragged
+from export.model import TrainedModel
 from export.program import SessionProgram
-from export.variants import ClassLimits
-from tests.contract.bundles import CLASS, LEARNING, fresh, user
+from tests.contract.bundles import CLASS, LEARNING, fresh, named, ship
 from tests.contract.sessions import CLIENTS, ITEMS, NEGATIVES, private_of, program, sessions
-from tests.export import worlds
 
 SHIPPED = (
     "sasrec, two heads and blocks, softmax",
@@ -42,24 +41,6 @@ def bundle(variant: str, **changes: object) -> Path:
 def write(out: Path, local: SessionProgram, private: dict[str, torch.Tensor], **changes: object) -> None:
     """Write the bundle of a program's first tensors."""
     items, times = sessions()
-    worlds.export(
-        out=out,
-        program=local,
-        shared=local.init_shared(3),
-        private=private,
-        users=[user(client) for client in range(CLIENTS)],
-        history=items,
-        times=times,
-        seen=Ragged.from_lists([np.unique(items[client]).tolist() for client in range(CLIENTS)]),
-        item_ids=[f"i{n}" for n in range(ITEMS)],
-        titles=[f"item {n}" for n in range(ITEMS)],
-        encoder=None,
-        pooling="mean",
-        max_tokens=8,
-        classes={CLASS: ClassLimits(8000, 20)},
-        users_of={CLASS: list(range(CLIENTS))},
-        created="2026-11-21T10:00:00+00:00",
-        provenance={},
-        learning=replace(LEARNING, negatives=NEGATIVES, **changes),  # type: ignore[arg-type]
-        key=worlds.KEY,
-    )
+    seen = Ragged.from_lists([np.unique(items[client]).tolist() for client in range(CLIENTS)])
+    model = TrainedModel(local, local.init_shared(3), private, named(CLIENTS, ITEMS), seen, history=items, times=times)
+    ship(out, model, replace(LEARNING, negatives=NEGATIVES, **changes))  # type: ignore[arg-type]

@@ -34,6 +34,7 @@ from privacy.errors import InputError
 from privacy.mechanism import Noise
 from tests.contract import bundles, session_bundles, sessions
 from tests.contract.programs import CLIENTS, ITEMS, VARIANTS, interactions, program, work
+from tests.contract.test_devices import compare
 from tests.devices import open_device
 from tests.edge.folders import edit_json, resign
 from tests.mostly_slow import mostly_slow
@@ -161,14 +162,7 @@ def scores_of(fleet: Fleet, slot: int) -> torch.Tensor:
 
 def same_round(one: Device, release: ClientUpdate, updates: Updates, slot: int, bounds: dict[str, float]) -> None:
     """What a device sends and keeps is what its client does."""
-    dense = [value[slot].flatten() for value in updates.dense.values()]
-    assert_same(release.update, torch.cat([torch.zeros(0), *dense]), **bounds)
-    assert release.rows.keys() == updates.rows.keys()
-    for name, rows in updates.rows.items():
-        mine = rows.client == slot
-        order = rows.rows[mine].argsort()
-        np.testing.assert_array_equal(release.rows[name][0], rows.rows[mine][order].numpy())
-        assert_same(release.rows[name][1], rows.values[mine][order], **bounds, name=name)
+    compare(release, updates, slot, bounds)
     for name, value in updates.private.items():
         assert_same(one.state.part("private")[name], value[slot], **bounds, name=name)
     assert (release.prototype is None) == (updates.message is None)
@@ -176,11 +170,15 @@ def same_round(one: Device, release: ClientUpdate, updates: Updates, slot: int, 
         assert_same(release.prototype, updates.message[slot], **bounds)
 
 
-BPR, CONTEXT, WHOLE = "fedmf by bpr", "fedcar, context alone", "sasrec, full softmax"
+BPR, WHOLE = "fedmf by bpr", "sasrec, full softmax"
 
 
 def phase(number: int, **change: object) -> Callable[[dict], object]:
     return lambda learning: learning["phases"][number].update(change)
+
+
+def both(**change: object) -> Callable[[dict], object]:
+    return lambda learning: [one.update(change) for one in learning["phases"][:2]]
 
 
 def made_anew(tensor: str, **change: object) -> Callable[[dict], object]:
@@ -196,18 +194,10 @@ def made_anew(tensor: str, **change: object) -> Callable[[dict], object]:
         (BPR, phase(0, alternates=True), "'federated' alternates, but not with a phase of the same draws"),
         (BPR, phase(0, pairs=False, context=3), "asks for a context, which belongs to pairs"),
         (BPR, phase(0, context=-1), "context: Input should be greater than or equal to 0"),
-        (
-            "fedcar, context alone",
-            phase(0, context=0),
-            r"needs input pairs\.(context|there), which the bundle does not have",
-        ),
-        (CONTEXT, phase(0, context=9), r"pairs\.context is int64 .* instead of"),
+        ("fedcar", both(context=0), r"needs input pairs\.(context|there), which the bundle does not have"),
+        ("fedcar", both(context=9), r"pairs\.context is int64 .* instead of"),
         (BPR, phase(0, part="half"), "part: Input should be 'all', 'support', 'query' or 'whole'"),
-        (
-            "fedmf by bpr",
-            lambda learning: learning.update(replay=bundles.REPLAY.model_dump()),
-            "a replayed item has none",
-        ),
+        (BPR, lambda learning: learning.update(replay=bundles.REPLAY.model_dump()), "a replayed item has none"),
         ("fedrecon", phase(0, support=1.0), "support: Input should be less than 1"),
         ("fedrecon", phase(0, pairs=1.5), "pairs: Input should be a valid boolean"),
         ("fedrecon", phase(0, parts="all"), "parts: Extra inputs are not permitted"),
@@ -215,16 +205,8 @@ def made_anew(tensor: str, **change: object) -> Callable[[dict], object]:
         ("fedrecon", made_anew("user", scale=-1.0), "scale: Input should be greater than or equal to 0"),
         ("fedrecon", made_anew("user", rule="import os"), "rule: Extra inputs are not permitted"),
         ("fedcar", phase(1, epochs=7), "'contrast' alternates, but not with a phase of the same draws"),
-        (
-            "sasrec, full softmax",
-            phase(0, part="support"),
-            "asks for pairs or parts of a session, which is one window, whole",
-        ),
-        (
-            "sasrec, full softmax",
-            lambda learning: learning["sessions"].update(whole_catalogue=3),
-            "should be a valid boolean",
-        ),
+        (WHOLE, phase(0, part="support"), "asks for pairs or parts of a session, which is one window, whole"),
+        (WHOLE, lambda learning: learning["sessions"].update(whole_catalogue=3), "should be a valid boolean"),
     ],
 )
 def test_bundles_that_ask_for_what_no_device_gives(

@@ -15,7 +15,7 @@ import pytest
 
 from cloud.pooling import POOLINGS
 from edge.bundle import open_bundle
-from export.encoders import Reading, encoder_of, stage_encoders
+from export.encoders import TextEncoders, encoder_of, stage_encoders
 from export.folder import MIN_ORT
 from export.staged_files import Staging
 from tests.closeness import assert_same
@@ -105,8 +105,8 @@ print(json.dumps({"onnxruntime": ort.__version__, "vectors": vectors}))
 
 def test_every_form_of_an_encoder_reads_the_same_on_the_oldest_runtime(oldest: Path, tmp_path: Path) -> None:
     stage, texts = Staging(tmp_path), worlds.titles()[:8]
-    how = Reading(POOLINGS["mean"], 16, None, worlds.titles())
-    records = [form.record for form in stage_encoders(stage, {"": worlds.student()}, how).values()]
+    how = TextEncoders(worlds.student(), POOLINGS["mean"], 16)
+    records = [form.record for form in stage_encoders(stage, how, worlds.titles()).values()]
     told = json.dumps([record.model_dump(mode="json") for record in records])
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONHOME"} | {"PYTHONPATH": str(ROOT)}
     command = [str(oldest), "-c", READS, str(tmp_path), json.dumps(texts), told]

@@ -204,7 +204,7 @@ def test_parts_of_transfr_of_ones_own_make_its_program() -> None:
 
 def test_a_pooling_of_ones_own_encodes_and_is_traced(tmp_path: Path) -> None:
     from cloud.encode import encode
-    from export.encoders import Reading, encoder_of, stage_encoders
+    from export.encoders import TextEncoders, encoder_of, stage_encoders
     from export.staged_files import Staging
     from tests.export import worlds
 
@@ -213,7 +213,7 @@ def test_a_pooling_of_ones_own_encodes_and_is_traced(tmp_path: Path) -> None:
     with POOLINGS.having(largest):
         vectors = encode(worlds.student(), texts, EncodeSettings(pooling="largest", max_tokens=16))
         stage = Staging(tmp_path)
-        form = stage_encoders(stage, {"": worlds.student()}, Reading(POOLINGS["largest"], 16, None, texts))["f32"]
+        form = stage_encoders(stage, TextEncoders(worlds.student(), POOLINGS["largest"], 16), texts)["f32"]
     assert form.record.pooling == "largest"
     np.testing.assert_allclose(encoder_of(stage, form.record).encode(texts), vectors, atol=1e-4)
     assert not np.allclose(vectors, encode(worlds.student(), texts, EncodeSettings(max_tokens=16)), atol=0.1)

@@ -16,20 +16,19 @@ from edge.bundle import open_bundle
 from edge.ragged import Ragged
 from edge.recommender import Recommender
 from export.archive import pack
-from export.clients import Users
 from export.cold_start import start_list
 from export.learning import LearningSpec
 from export.model import Names, TrainedModel
-from export.variants import ClassLimits
 from privacy import keyed
 from privacy.errors import InputError
 from privacy.files import packed
 from tests.contract import bundles, programs, session_bundles, sessions
 from tests.devices import open_device
-from tests.export import worlds
 from tests.mostly_slow import mostly_slow
 
 METHODS = [*bundles.SHIPPED, *session_bundles.SHIPPED]
+QUICK = ("fedmf", "fedcar", "transfr mean by softmax", "fcucr")
+"""One of each kind: rows alone, messages, vectors of texts, sessions."""
 LONGEST = 64
 """Values of each tensor that are searched for."""
 
@@ -59,32 +58,12 @@ def drawn(name: str, shape: torch.Size) -> torch.Tensor:
 
 
 def exported(variant: str, out: Path, learning: LearningSpec | None = None, with_users: bool = False) -> Path:
-    made = model(variant)
-    worlds.export(
-        out=out,
-        program=made.program,
-        shared=made.shared,
-        private=made.private,
-        users=list(made.names.users),
-        history=made.history,
-        times=made.times,
-        seen=made.seen,
-        item_ids=list(made.names.items),
-        titles=list(made.names.titles),
-        classes={bundles.CLASS: ClassLimits(8000, 20)},
-        users_of={bundles.CLASS: list(range(len(made.names.users)))},
-        created=worlds.CREATED,
-        provenance={},
-        learning=learning,
-        with_users=with_users,
-        key=worlds.KEY,
-    )
-    return out / bundles.CLASS
+    return bundles.ship(out, model(variant), learning, with_users=with_users)
 
 
-def traces(users: Users) -> Iterator[tuple[str, bytes]]:
+def traces(users: TrainedModel) -> Iterator[tuple[str, bytes]]:
     """What would tell of somebody: names, pairs of neighbours in a vector, and runs of items and of times."""
-    for number, name in enumerate(users.ids):
+    for number, name in enumerate(users.names.users):
         yield f"name of {number}", name.encode()
         for tensor in users.private:
             values = users.private[tensor][number].numpy().ravel()[:LONGEST]
@@ -115,22 +94,21 @@ def content_of(folder: Path) -> bytes:
     return b"\0".join([*files, archive.read_bytes(), *zipped])
 
 
-def found(content: bytes, users: Users) -> set[str]:
+def found(content: bytes, users: TrainedModel) -> set[str]:
     return {what for what, trace in traces(users) if trace in content}
 
 
-@pytest.mark.parametrize("variant", mostly_slow(METHODS))
+@pytest.mark.parametrize("variant", mostly_slow(METHODS, QUICK))
 def test_no_bundle_for_devices_has_anybodys_data(variant: str, tmp_path: Path) -> None:
     made = model(variant)
-    users = Users.of(made)
     bundle = exported(variant, tmp_path, bundles.LEARNING)
-    assert found(content_of(bundle), users) == set()
-    everyone = list(range(len(users.ids)))
-    told = found(packed(users.columns(everyone)) + "".join(users.ids).encode(), users)
+    assert found(content_of(bundle), made) == set()
+    everyone = list(range(len(made.names.users)))
+    told = found(packed(made.columns(everyone)) + "".join(made.names.users).encode(), made)
     assert {f"{name} of {n}" for name in ("name", *made.private) for n in everyone} <= told, "it finds what is there"
 
 
-@pytest.mark.parametrize("variant", mostly_slow(METHODS))
+@pytest.mark.parametrize("variant", mostly_slow(METHODS, QUICK))
 def test_a_list_for_nobody_is_of_the_model_alone(variant: str) -> None:
     """Of a run that promises something a new device is shown the same, whoever the clients are and had."""
     made = model(variant)
@@ -147,13 +125,13 @@ def test_a_list_for_nobody_is_of_the_model_alone(variant: str) -> None:
     np.testing.assert_array_equal(first.items, second.items)
 
 
-@pytest.mark.parametrize("variant", ["fedmf", "transfr mean", "fcucr"])
+@pytest.mark.parametrize("variant", ["fedmf", "transfr mean by softmax", "fcucr"])
 def test_a_bundle_without_users_scores_a_user_that_is_given_beside_it(variant: str, tmp_path: Path) -> None:
     made = model(variant)
     carried, bare = (Recommender(exported(variant, tmp_path / str(n), with_users=n)) for n in (True, False))
     assert bare.users == []
     for number, name in enumerate(made.names.users[:4]):
-        state = Users.of(made).state(number)
+        state = made.state(number)
         np.testing.assert_array_equal(bare.scores(state), carried.scores(name))
         assert bare.recommend(5, state) == carried.recommend(5, name)
     with pytest.raises(InputError, match=r"carries no users, so it does not know 'u3'.*--with-users"):

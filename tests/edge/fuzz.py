@@ -237,7 +237,11 @@ class World:
             shutil.rmtree(self.folder / "fresh", ignore_errors=True)
             device = Device(self.bundle, self.folder / "fresh", policy=OPEN, max_seconds=5)
             device.learn(["i1", "i2"])
-            device.recommend(3)
+            shown = device.recommend(3)
+            scores = [score for *_, score in shown if shown.basis == "model"]
+            assert len({item for item, *_ in shown} & set(device.catalogue.ids)) == len(shown)
+            assert np.isfinite(scores).all()
+            assert scores == sorted(scores, reverse=True)
         finally:
             path.write_bytes(good)
             (self.bundle / "manifest.json").write_bytes(self.whole["manifest.json"])

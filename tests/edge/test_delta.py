@@ -2,7 +2,6 @@
 
 import json
 import struct
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -73,7 +72,7 @@ def test_what_is_written_is_the_documented_file(tmp_path: Path) -> None:
     }
     assert write_delta(tmp_path / "again.safetensors", delta).read_bytes() == content
     found = read_delta(path, learning())
-    assert (found.base_digest, found.from_round, found.to_round, found.kind) == (BASE, 2, 5, "values")
+    assert (found.base_digest, found.from_round, found.to_round) == (BASE, 2, 5)
     assert found.signed_by is None
     assert found.dense["adapter.weight"].dtype == np.float32
     assert found.dense["adapter.weight"].tolist() == [[0, 1, 2], [3, 4, 5]]
@@ -237,11 +236,11 @@ def test_a_file_over_the_limit_is_not_read(tmp_path: Path) -> None:
     path.write_bytes(file(DENSE))
     size = path.stat().st_size
     assert read_delta(path, limit=size).to_round == 5
-    with pytest.raises(InputError, match=f"has {size:,} bytes, more than {size - 1:,} allowed; it was not read"):
+    with pytest.raises(InputError, match=f"has {size:,} bytes, more than the {size - 1:,} that such a file may"):
         read_delta(path, limit=size - 1)
     with open(path, "wb") as sparse:
         sparse.truncate(1 << 40)  # would not fit into memory
-    with pytest.raises(InputError, match="it was not read"):
+    with pytest.raises(InputError, match="that such a file may have"):
         read_delta(path)
 
 
@@ -259,22 +258,6 @@ def test_tensors_that_are_views_are_written_as_they_look(tmp_path: Path) -> None
     assert found.dense["x"].tolist() == [[1, 5, 9], [2, 6, 10], [3, 7, 11]]
     assert found.rows["item"][0].tolist() == [1, 5, 9]
     assert found.rows["item"][1].tolist() == [[0, 2], [4, 6], [8, 10]]
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_damaged_bytes_never_do_anything_else(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    content = bytearray(file(DENSE | ROWS))
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(content) - 1))
-        content[at] = data.draw(st.integers(0, 255))
-    cut = data.draw(st.integers(0, len(content)) | st.just(len(content)))
-    path = tmp_path_factory.mktemp("damaged") / "update"
-    path.write_bytes(content[:cut])
-    with suppress(InputError):  # anything else fails; what is read is within the rules still
-        found = read_delta(path, learning())
-        assert np.isfinite(found.dense.get("adapter.weight", np.zeros(1))).all()
-        assert all(len(items) == len(values) for items, values in found.rows.values())
 
 
 def test_signatures(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def written(path: Path | str, raw: bytes) -> Callable[[Path], object]:
 
 
 def sign(key: str, odd: str) -> tuple[Callable[[Path], object], str]:
-    return ids(lambda c: c[key].append(c[key].pop(0) + odd)), f"entry 59 of '{key}' has signs that cannot be shown"
+    return ids(lambda c: c[key].append(c[key].pop(0) + odd)), rf"ids\.json is no file of ids \({key}\.59: .* be shown"
 
 
 @pytest.mark.parametrize(
@@ -162,13 +162,13 @@ def sign(key: str, odd: str) -> tuple[Callable[[Path], object], str]:
         (config(lambda c: c.update(score="onnx/other.onnx")), r"other\.onnx is missing"),
         (config(lambda c: c.update(score="../x")), r"config\.json is not a bundle config"),
         (ids(lambda c: c["ids"].pop()), "'ids' has 59 entries instead of 60"),
-        (ids(lambda c: c.pop("titles")), "JSON object with 'titles'"),
-        *(
-            sign(*odd)
-            for odd in (("titles", "\x1b]0;a\x07"), ("titles", "\ud800"), ("titles", "\u202e"), ("ids", "\n"))
-        ),
+        (ids(lambda c: c.pop("titles")), r"no file of ids \(titles: Field required"),
+        (ids(lambda c: c.update(offered=None)), r"no file of ids \(offered: Input should be a valid array"),
+        (ids(lambda c: c["ids"].insert(0, 4)), r"no file of ids \(ids\.0: Input should be a valid string"),
+        *(sign(*odd) for odd in (("titles", "\x1b]0;a\x07"), ("titles", "\u202e"), ("ids", "\n"))),
+        (ids(lambda c: c["titles"].append(c["titles"].pop(0) + "\ud800")), r"no file of ids \(Invalid JSON"),
         (ids(lambda c: c["ids"].append(c["ids"].pop(0) and c["ids"][3])), "ids repeat"),
-        (edited("private/users.json", lambda c: c["users"].append(4)), "not a list of strings"),
+        (edited("private/users.json", lambda c: c["users"].append(4)), r"no file of ids \(users\.3: Input"),
         (
             edited("private/users.json", lambda c: (c["users"].append("v"), c["numbers"].append(9))),
             "do not cut .* into 4 users",

@@ -237,15 +237,6 @@ def test_what_a_device_would_refuse_is_not_signed(bundle: Path, keys: Path) -> N
     assert not (bundle / "manifest.sig.json").exists()
 
 
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two key pairs: mine/ and other/."""
-    folder = tmp_path_factory.mktemp("keys")
-    for name in ("mine", "other"):
-        generate(folder / name)
-    return folder
-
-
 def test_a_key_pair(tmp_path: Path) -> None:
     name = generate(tmp_path / "keys")
     private, public = tmp_path / "keys" / "private.pem", tmp_path / "keys" / "public.pem"
@@ -281,15 +272,6 @@ def test_a_signature_with_somebody_elses_key_in_it_is_refused(bundle: Path, keys
     for trusted in (None, [keys / "mine" / "public.pem"], [keys / "other" / "public.pem"]):
         with pytest.raises(InputError, match="the signature is wrong"):
             open_bundle(bundle, trusted=trusted)
-
-
-def test_a_signature_of_another_bundle_is_refused(keys: Path, tmp_path: Path) -> None:
-    source = worlds.exported("fedmf")[0]
-    one, two = (shutil.copytree(source / name, tmp_path / name) for name in ("speaker", "stick"))
-    sign_bundle(one, keys / "mine" / "private.pem")
-    shutil.copy(one / "manifest.sig.json", two)
-    with pytest.raises(InputError, match="the signature is wrong"):
-        open_bundle(two, trusted=[keys / "mine" / "public.pem"])
 
 
 def test_a_signature_that_is_large_or_a_link_is_refused(bundle: Path, tmp_path: Path) -> None:

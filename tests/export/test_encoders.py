@@ -12,7 +12,7 @@ import torch
 from safetensors.numpy import save_file
 
 from cloud.pooling import POOLINGS
-from export.encoders import Reading, StagedEncoder, encoder_of, stage_encoders, torch_vectors
+from export.encoders import StagedEncoder, TextEncoders, encoder_of, stage_encoders, torch_vectors
 from export.staged_files import Staging
 from export.torch_encoder import load_encoder
 from privacy.errors import InputError
@@ -22,19 +22,16 @@ from tests.export import worlds
 TEXTS = [*worlds.titles(), ""]
 
 
-def reading(vocabulary: int | None = None, max_tokens: int = 32) -> Reading:
-    return Reading(POOLINGS["mean"], max_tokens, vocabulary, TEXTS)
-
-
-def staged(root: Path, how: Reading, **students: Path) -> tuple[Staging, dict[str, StagedEncoder]]:
-    stage = Staging(root)
-    return stage, stage_encoders(stage, {"": worlds.student()} | {n[1:]: f for n, f in students.items()}, how)
+def staged(root: Path, **students: Path) -> tuple[Staging, dict[str, StagedEncoder]]:
+    """Stage the world's encoder, and students by name, with 60 pieces."""
+    stage, smaller = Staging(root), {name[1:]: folder for name, folder in students.items()}
+    return stage, stage_encoders(stage, TextEncoders(worlds.student(), POOLINGS["mean"], 32, smaller, 60), TEXTS)
 
 
 @cache
 def small() -> tuple[Staging, dict[str, StagedEncoder]]:
     """Forms of the world's encoder with 60 pieces and 16 tokens at most."""
-    return staged(worlds.folder("encoders"), reading(60))
+    return staged(worlds.folder("encoders"))
 
 
 def expected(texts: list[str], max_tokens: int) -> np.ndarray:
@@ -96,7 +93,7 @@ def narrow(width: int = worlds.WIDTH) -> Path:
 
 
 def test_a_narrow_student_gives_vectors_of_the_items_width(tmp_path: Path) -> None:
-    stage, forms = staged(tmp_path, reading(60), _1x24=narrow())
+    stage, forms = staged(tmp_path, _1x24=narrow())
     assert list(forms)[4:] == ["1x24-f32", "1x24-f16", "1x24-i8", "1x24-i4"]
     record = forms["1x24-f32"].record
     assert (record.hidden, record.layers, record.width) == (24, 1, worlds.WIDTH)
@@ -109,11 +106,11 @@ def test_a_narrow_student_gives_vectors_of_the_items_width(tmp_path: Path) -> No
 
 def test_students_that_do_not_belong_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"gives vectors of 20 values instead of 48"):
-        staged(tmp_path / "a", reading(60), _1x24=narrow(20))
+        staged(tmp_path / "a", _1x24=narrow(20))
     damaged = shutil.copytree(narrow(), tmp_path / "damaged")
     (damaged / "projection.safetensors").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"projection\.safetensors is damaged; distil the student again"):
-        staged(tmp_path / "b", reading(60), _1x24=damaged)
+        staged(tmp_path / "b", _1x24=damaged)
 
 
 def test_a_model_with_fewer_pieces_than_its_tokenizer_is_refused(tmp_path: Path) -> None:
@@ -123,7 +120,7 @@ def test_a_model_with_fewer_pieces_than_its_tokenizer_is_refused(tmp_path: Path)
     config = BertConfig(vocab_size=50, hidden_size=48, num_hidden_layers=1, num_attention_heads=4)
     BertModel(config).save_pretrained(folder)
     with pytest.raises(InputError, match="knows 50 pieces, the tokenizer has more"):
-        stage_encoders(Staging(tmp_path / "stage"), {"": folder}, reading())
+        stage_encoders(Staging(tmp_path / "stage"), TextEncoders(folder, POOLINGS["mean"], 32), TEXTS)
 
 
 def test_a_form_far_from_torch_is_named_and_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,6 +137,6 @@ def test_a_form_far_from_torch_is_named_and_not_used(tmp_path: Path, monkeypatch
         return made
 
     monkeypatch.setattr(export.encoders, "stored_as", spoilt)
-    _, forms = staged(tmp_path, reading(60))
+    _, forms = staged(tmp_path)
     assert forms["i8"].unfit is None
     assert "to torch" in forms["i4"].unfit

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from export.clients import Users
-from export.quality import HeldOut, Judge, Quality
+from export.model import HeldOut, Names, TrainedModel
+from export.quality import Judge, Quality
 from export.shared_files import item_tables
 from privacy import keyed
 from tests.contract.programs import program
@@ -15,15 +15,15 @@ SEED = 3
 HELD = HeldOut(np.array([0, 1, 4, 7]), np.array([5, 9, 59, 30]))
 
 
-def users(kind: str) -> Users:
-    made, _, private = worlds.trained(kind)
+NAMES = Names([f"u{n}" for n in range(worlds.USERS)], *([f"i{n}" for n in range(worlds.ITEMS)],) * 2)
+
+
+def judge(kind: str, offered: list[int] | None = None) -> Judge:
+    made, shared, private = worlds.trained(kind)
     history = worlds.column("history") if made.needs_history else None
-    return Users([f"u{n}" for n in range(worlds.USERS)], private, history, worlds.column("seen"))
-
-
-def judge(kind: str, held_out: HeldOut = HELD, offered: list[int] | None = None) -> Judge:
-    made, shared, _ = worlds.trained(kind)
-    return Judge(made, shared, users(kind), item_tables(made, shared, worlds.ITEMS), held_out, offered, SEED)
+    seen = worlds.column("seen")
+    model = TrainedModel(made, shared, private, NAMES, seen, history=history, pool=offered, held_out=HELD)
+    return Judge(model, item_tables(model), SEED)
 
 
 def noisy(table: torch.Tensor, share: float) -> np.ndarray:
@@ -111,12 +111,12 @@ def test_a_table_turned_round_keeps_next_to_nothing() -> None:
 def test_clients_that_read_texts_are_judged_by_their_finished_vectors() -> None:
     made = program("transfr lora")
     shared, private = made.init_shared(0), made.init_private(0, torch.arange(worlds.USERS))
-    tables = item_tables(made, shared, len(made.frozen["tokens"]))
-    assert set(tables) == {"tokens", "vectors"}
     nobody = worlds.Column(np.empty(0, np.int32), np.zeros(worlds.USERS + 1, np.int64))
-    everyone = Users([f"u{n}" for n in range(worlds.USERS)], private, nobody, nobody)
     held_out = HeldOut(np.arange(4), np.arange(4))
-    looked = Judge(made, shared, everyone, tables, held_out, None, SEED)
+    model = TrainedModel(made, shared, private, NAMES, nobody, history=nobody, held_out=held_out)
+    tables = item_tables(model)
+    assert set(tables) == {"tokens", "vectors"}
+    looked = Judge(model, tables, SEED)
     assert looked.measure({}).overlap == 1.0
     turned = -tables["vectors"]
     assert looked.measure({"vectors": turned}).overlap < 1.0

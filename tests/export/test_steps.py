@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from edge.optimiser import corrections
 from edgefr.engine.optimisers import adam, sgd
-from export.step import Layout, Step
-from export.steps import check_step, free_sizes, step_graph
+from export.step import Step
+from export.steps import STEPS, check_step, free_sizes, step_graph
 from export.trace import IR, OPSET, open_session
 from privacy.errors import InputError
 from tests.closeness import assert_same
@@ -25,11 +25,10 @@ OPTIMISERS = {"sgd": sgd, "adam": adam}
 @cache
 def made(variant: str, phase: int = 0) -> tuple[Any, Step]:
     local = program(variant)
-    graph, rehearsal = step_graph(local, local.phases[phase], OPTIMISERS)
-    assert rehearsal.steps >= 50
-    assert rehearsal.error < 1e-5
-    keys = dict.fromkeys(local.specs, None) | local.frozen
-    return graph, Step(local, local.phases[phase], OPTIMISERS, Layout.of(local, local.phases[phase]), keys)
+    graph, error = step_graph(local, local.phases[phase], OPTIMISERS)
+    assert error < 1e-5
+    assert STEPS >= 50
+    return graph, Step(local, local.phases[phase], OPTIMISERS)
 
 
 def test_a_step_takes_and_gives_tensors_by_name() -> None:

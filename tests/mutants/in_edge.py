@@ -125,8 +125,8 @@ FAULTS = (
     Fault(
         "titles of a bundle may tell a terminal what to do",
         "edge/clients.py",
-        "    if odd is not None:\n",
-        "    if odd is not None and False:\n",
+        "    titles: list[Plain]\n",
+        "    titles: list[str]\n",
         "tests/edge/test_recommender.py::test_parts_that_do_not_fit_together_are_named",
         NO_REASON,
     ),

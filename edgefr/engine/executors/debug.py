@@ -21,8 +21,7 @@ from edgefr.engine.executors.replay import Alone
 from edgefr.engine.executors.sessions import closing, draws_of, lesson, message_of, program_of
 from edgefr.engine.optimisers import Optimiser
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, check_sets, trained, without_memory
-from export.batches import One, Pairs, Window, told
-from export.clipping import shrink
+from export.batches import One, Pairs, Window, shrink, told
 from export.program import Phase, SessionProgram, Tensors, left_alone, turns
 
 

@@ -24,8 +24,7 @@ from edge.sessions import Draw, SessionSampler, Windows
 from edgefr.config import random_streams as purposes
 from edgefr.engine.optimisers import Optimiser
 from edgefr.engine.work import Clients, LocalWork, RowUpdates, Updates, trained
-from export.batches import One, Window
-from export.clipping import shrink
+from export.batches import One, Window, shrink
 from export.program import LocalProgram, Phase, SessionProgram, Tensors, turns
 from privacy import keyed
 from privacy.errors import InputError

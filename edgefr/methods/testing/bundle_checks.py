@@ -25,7 +25,6 @@ from edgefr.engine.optimisers import RULES
 from edgefr.methods.testing.cases import NEGATIVES, ROUND, SEED, Case, SessionCase, SetCase
 from edgefr.methods.testing.closeness import after_training, assert_same
 from export.bundle import Provenance, Targets, export_bundles
-from export.clients import Users
 from export.learning import LearningSpec, unlearnable
 from export.model import Names, TrainedModel
 from export.parity import Reference
@@ -95,7 +94,7 @@ def bundle(case: Case) -> str | None:
     if (refused := why_not(case)) is not None:
         return refused
     made = shipment(case)
-    reference = Reference(case.program, made.model.shared, Users.of(made.model))
+    reference = Reference(made.model)
     recommender = Recommender(made.bundle)
     for client in learners(case):
         assert_same(recommender.scores(f"u{client}"), torch.from_numpy(reference.scores(client)), name="scores")

@@ -7,6 +7,7 @@ Owns: which of the two is asked. Does not own: scores (`edge.recommender`, `expo
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,6 @@ def recommend(run: RunFolder, user: str | None, k: int) -> Recommendations:
 def _recommended(run: RunFolder, user: str | None, k: int) -> Recommendations:
     from edgefr.simulation.runs.device_users import users_by_class
     from edgefr.simulation.runs.saved_model import open_model
-    from export.clients import Users
 
     bundles = sorted(path.parent for path in (run.path / "bundles").glob("*/manifest.json"))
     if user is None:
@@ -47,7 +47,7 @@ def _recommended(run: RunFolder, user: str | None, k: int) -> Recommendations:
     classes = users_by_class(run, saved)
     for folder in bundles:
         if number in classes.get(folder.name, ()):
-            return Recommender(folder).recommend(k, user=Users.of(saved.model).state(number))
+            return Recommender(folder).recommend(k, user=saved.model.state(number))
     return _by_model(run, saved, number, k)
 
 
@@ -63,18 +63,17 @@ def best(experiment: Experiment, saved: Saved, user: int, k: int) -> Recommendat
     import numpy as np
 
     from edgefr.simulation.bundle_checks import counted
-    from export.clients import Users
     from export.cold_start import start_list
     from export.parity import Reference
     from export.program import SessionProgram
 
-    model, everyone = saved.model, Users.of(saved.model)
+    model = saved.model
     items, users = np.arange(len(model.names.items)), np.full(len(model.names.items), user)
     own = {name: table.rows(users, items) for name, table in model.tables.items()}
-    had = len(everyone.left_out(user)) or len(everyone.past(user))
-    scores = Reference(model.program, {**own, **model.shared}, everyone, own).scores(user) if had else None
+    had = len(model.left_out(user)) or len(model.past(user))
+    scores = Reference(replace(model, shared={**own, **model.shared}), own).scores(user) if had else None
     repeats = isinstance(model.program, SessionProgram)
-    left = model.offered if repeats else np.setdiff1d(model.offered, everyone.left_out(user))
+    left = model.offered if repeats else np.setdiff1d(model.offered, model.left_out(user))
     if not len(left):
         raise InputError(f"nothing to recommend: all {len(items):,} items are seen")
     start = partial(start_list, model, experiment.seed, counted(experiment))
