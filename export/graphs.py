@@ -138,15 +138,19 @@ _Function = Callable[[dict[str, Tensor]], Tensor]
 """What a graph computes of its inputs by name."""
 
 
+Example = tuple[Mapping[str, int], Mapping[str, Tensor]]
+"""Sizes, and the inputs that are not drawn."""
+
+
 def _traced(
     program: LocalProgram,
     what: str,
     output: str,
     shapes: Mapping[str, Shape],
     function: _Function,
-    examples: Sequence[tuple[Mapping[str, int], Mapping[str, Tensor]]],
+    examples: Sequence[Example],
 ) -> Any:
-    """Trace a function of inputs of these `shapes`; `examples`: sizes, and the inputs that are not drawn.
+    """Trace a function of inputs of these `shapes`; `examples`: inputs to try.
 
     The first is traced, the others are compared. Raises `InputError` for a graph that differs from torch.
     """
@@ -273,6 +277,7 @@ def _scored(
     shapes: dict[str, Shape] = {f"items.{name}": ("n", width) for name, width in widths.items()}
     if program.needs_history:
         shapes |= history_shapes(program, widths)
+    had: Callable[[int], dict[str, Tensor]]
     had = partial(example_history, program) if program.needs_history else lambda past: {}
     examples = [({"n": n, "h": h}, had(h)) for n, h in ((5, 3), *sizes)]
     return _traced(program, what, output, shapes | _dense(program, names), _seen(program, names, use), examples)
@@ -297,7 +302,8 @@ def window_graph(
     first = of_window(drawn | example_history(program, LENGTHS[0]))
     if first is None:
         return None
-    examples = [({}, example_history(program, real)) for real in (LENGTHS[0], *LENGTHS)]
+    lengths = (LENGTHS[0], *LENGTHS)
+    examples: list[Example] = [({}, example_history(program, real)) for real in lengths]
     return _traced(program, f"{output} graph", output, shapes, of_window, examples), first.shape
 
 
@@ -319,5 +325,5 @@ def message_graph(program: LocalProgram) -> Any:
         return made.reshape(-1)
 
     there = [(torch.arange(before) >= before - real).float() for real in (before, before, before // 2, 0)]
-    examples = [({}, {"pairs.there": real}) for real in there]
+    examples: list[Example] = [({}, {"pairs.there": real}) for real in there]
     return _traced(program, "message graph", "prototype", shapes, message, examples)

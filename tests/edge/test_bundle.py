@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import edge.bundle
 from edge import open_bundle
-from edge.manifest_check import identity, reads
+from edge.manifest_check import identity, reads, version
 from privacy.errors import InputError
 from tests.edge.folders import resign
 from tests.export import worlds
@@ -203,3 +203,21 @@ def test_no_graph_of_a_bundle_is_given_to_a_runtime_that_is_too_old(
     monkeypatch.setattr(ort, "__version__", "1.16.3")
     with pytest.raises(InputError, match=r"needs onnxruntime 1\.17 or newer, installed is 1\.16\.3; update"):
         open_bundle(bundle)
+
+
+def test_all_of_the_manifest_counts(spare: Path) -> None:
+    path = spare / "manifest.json"
+    good = path.read_bytes()
+    try:
+        for position in range(0, len(good), 5):
+            path.write_bytes(good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :])
+            with pytest.raises(InputError, match=r"manifest\.json"):
+                open_bundle(spare)
+    finally:
+        path.write_bytes(good)
+    assert open_bundle(spare).manifest.method == "fedmf"
+
+
+@pytest.mark.parametrize(("older", "newer"), [("1.9", "1.17"), ("1.17", "1.17.1"), ("1.17.1", "1.18.0.dev2+cpu")])
+def test_versions_are_numbers(older: str, newer: str) -> None:
+    assert version(older) < version(newer)

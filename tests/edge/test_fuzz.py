@@ -6,12 +6,14 @@ import shutil
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edge import open_bundle
+from edge import Recommender, open_bundle
 from export.sign import generate, sign_bundle
 from privacy.errors import InputError
 from tests.contract import bundles
@@ -75,6 +77,69 @@ def damaged(content: bytes, edits: list[tuple[str, int, bytes]]) -> bytes:
     return content
 
 
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.text(max_size=12)
+    | st.sampled_from(
+        ["../x", "", "edgefr.bundle/9", "9999-12-31T23:59:59-23:59", "config.json", "onnx/score.onnx", "i8"]
+    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def mutate(draw: Any, record: Any) -> None:
+    """Change something somewhere in a JSON tree: put another value, drop a part, add one, or repeat one."""
+    spots = []
+    todo = [record]
+    while todo:
+        node = todo.pop()
+        pairs = list(node.items()) if isinstance(node, dict) else list(enumerate(node))
+        spots += [(node, key) for key, _ in pairs]
+        todo += [value for _, value in pairs if isinstance(value, dict | list)]
+    node, key = draw(st.sampled_from(spots))
+    kind = draw(st.sampled_from(["put", "put", "drop", "add", "repeat"]))
+    if kind == "put":
+        node[key] = draw(values)
+    elif kind == "drop":
+        del node[key]
+    elif isinstance(node, dict):
+        node[draw(st.text(max_size=6))] = node[key] if kind == "repeat" else draw(values)
+    else:
+        node.append(node[key] if kind == "repeat" else draw(values))
+
+
+def recommends_or_refuses(bundle: Path, catalogue: list[str]) -> None:
+    """Three items of the catalogue, best first, or one line that says what is wrong; to somebody new, no more."""
+    refusal = None
+    try:
+        device = Recommender(bundle)
+        found, first = device.recommend(3, history=[0]), device.recommend(3)
+    except InputError as error:
+        refusal = str(error)
+    if refusal is not None:
+        assert refusal
+        assert refusal.isprintable()
+        return
+    assert len({item for item, _, _ in first} & set(catalogue)) == len(first) == (0 if first.basis == "none" else 3)
+    if found.basis != "model":  # all scores are the same
+        assert list(found) == list(first)
+        return
+    assert len({item for item, _, _ in found} & set(catalogue)) == len(found) == 3
+    scores = [score for _, _, score in found]
+    assert np.isfinite(scores).all()
+    assert scores == sorted(scores, reverse=True)
+
+
+@pytest.fixture(scope="module")
+def catalogue(bundle: Path) -> list[str]:
+    """What the undamaged bundle knows."""
+    return Recommender(bundle).catalogue.ids
+
+
 @FUZZ
 @given(st.data())
 def test_a_damaged_manifest_or_signature_opens_as_written_or_not_at_all(bundle: Path, data: st.DataObject) -> None:
@@ -89,3 +154,33 @@ def test_a_damaged_manifest_or_signature_opens_as_written_or_not_at_all(bundle: 
     finally:
         path.write_bytes(good)
     assert (manifest is None) or (same and manifest == open_bundle(bundle).manifest)
+
+
+@FUZZ
+@given(st.data())
+def test_manifests_that_make_sense_to_nobody(bundle: Path, catalogue: list[str], data: st.DataObject) -> None:
+    """Another tree of values, with true digests where the schema allows it: accepted by the rules or refused."""
+    path = bundle / "manifest.json"
+    good = path.read_bytes()
+    try:
+        resign(bundle, lambda record: mutate(data.draw, record))
+        recommends_or_refuses(bundle, catalogue)
+    finally:
+        path.write_bytes(good)
+
+
+@FUZZ
+@given(st.data())
+def test_configs_that_make_sense_to_nobody(bundle: Path, catalogue: list[str], data: st.DataObject) -> None:
+    """The same for config.json, whose digest is true again: signed nonsense is refused as well."""
+    manifest, path = bundle / "manifest.json", bundle / "config.json"
+    good = manifest.read_bytes(), path.read_bytes()
+    record = json.loads(good[1])
+    try:
+        mutate(data.draw, record)
+        path.write_text(json.dumps(record))
+        resign(bundle)
+        recommends_or_refuses(bundle, catalogue)
+    finally:
+        manifest.write_bytes(good[0])
+        path.write_bytes(good[1])

@@ -17,13 +17,34 @@ from onnx import TensorProto, helper, numpy_helper
 from cloud.pooling import POOLINGS
 from edge import Recommender
 from edge.graph import Graph
-from edge.graph_check import check_graph
+from edge.graph_check import OPERATORS, check_graph
 from export.encoders import TextEncoders, stage_encoders
 from export.staged_files import Staging
 from privacy.errors import InputError
 from tests.edge.folders import edit_json, resign
 from tests.edge.test_watch import model, swollen
 from tests.export import worlds
+
+
+def nested() -> onnx.ModelProto:
+    """A model that refers to a different file from every place a tensor may be in."""
+    inner = helper.make_graph([], "inner", [], [], [outside("i", "subgraph")])
+    node = helper.make_node("If", ["c"], ["y"], then_branch=inner)
+    node.attribute.append(helper.make_attribute("branches", [inner, helper.make_graph([], "g2", [], [], [])]))
+    node.attribute[-1].graphs[1].initializer.append(outside("j", "second subgraph"))
+    node.attribute.append(helper.make_attribute("value", outside("k", "attribute")))
+    node.attribute.append(helper.make_attribute("values", [outside("l", "attributes"), outside("m", "more")]))
+    graph = helper.make_graph([node], "g", [], [], [outside("n", "initializer"), outside("o", "twice")])
+    sparse = graph.sparse_initializer.add()
+    sparse.values.CopyFrom(outside("p", "sparse values"))
+    sparse.indices.CopyFrom(outside("q", "sparse indices"))
+    model = helper.make_model(graph)
+    function = model.functions.add(name="f", domain="d")
+    function.node.add().CopyFrom(helper.make_node("Constant", [], ["z"], value=outside("r", "function")))
+    training = model.training_info.add()
+    training.algorithm.initializer.append(outside("s", "training"))
+    return model
+
 
 X = {"x": ["n"]}
 
@@ -292,3 +313,39 @@ def test_a_graph_that_is_given_twice_is_refused(graph: Callable[..., Path], monk
     path = graph(COPY)
     path.write_bytes(path.read_bytes() * 2)
     refused(path, "it has not one graph", monkeypatch)
+
+
+def test_every_place_of_a_tensor_but_the_graphs_own_is_refused() -> None:
+    """Graphs within graphs, functions, training and sparse tensors are no graph of a device, wherever they refer to."""
+    whole = nested()
+    for other in ("functions", "training_info"):
+        made = nested()
+        made.ClearField(other)
+        made.graph.CopyFrom(onnx.GraphProto(name="g"))
+        with pytest.raises(ValueError, match="its model has the field"):
+            check_graph(made.SerializeToString(), "any")
+    for change in (lambda g: g.ClearField("sparse_initializer"), lambda g: g.ClearField("node")):
+        made = onnx.ModelProto(graph=whole.graph)
+        change(made.graph)
+        made.graph.ClearField("initializer")
+        with pytest.raises(ValueError, match=r"the field 15|the operator 'If'"):
+            check_graph(made.SerializeToString(), "any")
+    node = helper.make_node("Constant", [], ["y"], value=outside("k", "any"))
+    with pytest.raises(ValueError, match="an attribute refers to a file"):
+        check_graph(helper.make_model(helper.make_graph([node], "g", [], [])).SerializeToString(), "any")
+
+
+def test_nothing_on_the_list_has_graphs_within_it() -> None:
+    names = {name for operators in OPERATORS.values() for name in operators}
+    assert not names & {
+        "If",
+        "Loop",
+        "Scan",
+        "SequenceMap",
+        "Optional",
+        "StringConcat",
+        "ImageDecoder",
+        "Tile",
+        "Resize",
+    }
+    assert set(OPERATORS) == {"", "com.microsoft"}

@@ -1,6 +1,7 @@
 """A device's policy: each refusal is a line that names its key, and bundles that promise too much are refused."""
 
 import math
+import random
 
 import pytest
 
@@ -302,3 +303,29 @@ def test_the_defaults_are_strict_and_every_key_says_what_it_is():
     assert (policy.epsilon, policy.delta, policy.least_noise) == (10.0, 1e-5, 0.1)
     assert Event("laplace", "l1", policy.least_noise).pure == policy.epsilon  # one release alone
     assert all(field.description for field in Policy.model_fields.values())
+
+
+def test_1000_damaged_files_are_read_or_refused_in_one_line(tmp_path):
+    path, draw = tmp_path / "policy.yaml", random.Random(0)
+    whole = b"trust: central\nepsilon: 4\ndelta: 1e-6\nsigned: no\ntensors: [item, bias]\nleast_cohort: 3\n"
+    odd, refusals = b"\0\n:[]{}&*!|>-#'\" %@`,?\xff0ea", []
+    for _ in range(1000):
+        content = bytearray(whole)
+        for _ in range(draw.randint(1, 4)):
+            at = draw.randrange(len(content))
+            content[at : at + draw.randint(0, 3)] = bytes(draw.choices(odd, k=draw.randint(0, 3)))
+        path.write_bytes(content)
+        try:
+            Policy.read(path)
+        except InputError as error:
+            refusals.append(str(error))
+    assert len(refusals) > 500
+    assert all(line.isprintable() for line in refusals)
+
+
+def test_a_broken_promise_is_not_to_be_allowed(tmp_path):
+    found = refused(
+        Policy.of(tmp_path), release(noised="server"), promise(**CENTRAL | {"multiplier": 80.0, "cohort": 1})
+    )
+    assert "do not use it" in found
+    assert "allow it" not in found

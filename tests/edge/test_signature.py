@@ -18,6 +18,15 @@ from tests.edge.folders import resign
 from tests.export import worlds
 
 
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two key pairs: mine/ and other/."""
+    folder = tmp_path_factory.mktemp("keys")
+    for name in ("mine", "other"):
+        generate(folder / name)
+    return folder
+
+
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
     """A copy of a small bundle."""
@@ -283,3 +292,12 @@ def test_a_signature_that_is_large_or_a_link_is_refused(bundle: Path, tmp_path: 
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InputError, match=r"manifest\.sig\.json is a symbolic link"):
         open_bundle(bundle)
+
+
+def test_a_signature_of_another_bundle_is_refused(keys: Path, tmp_path: Path) -> None:
+    source = worlds.exported("fedmf")[0]
+    one, two = (shutil.copytree(source / name, tmp_path / name) for name in ("speaker", "stick"))
+    sign_bundle(one, keys / "mine" / "private.pem")
+    shutil.copy(one / "manifest.sig.json", two)
+    with pytest.raises(InputError, match="the signature is wrong"):
+        open_bundle(two, trusted=[keys / "mine" / "public.pem"])

@@ -1,6 +1,9 @@
 """A device's own ledger: never above its policy's epsilon, whatever is asked in whatever order, whatever the clock."""
 
+import json
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -175,3 +178,25 @@ def test_an_empty_ledger_has_spent_nothing():
     assert Spending.of(Spending().arrays()) == Spending()
     with pytest.raises(ValueError, match="took part"):
         Spending().after(1, Event("gaussian", multiplier=4.0, sampling=0.5), 1.0, NOW)
+
+
+def test_a_policy_and_a_ledger_need_nothing_heavy():
+    heavy = ["torch", "pandas", "scipy", "dp_accounting", "transformers", "pyarrow", "matplotlib", "opendp"]
+    program = f"""
+import json, sys
+sys.modules |= dict.fromkeys({heavy!r})
+from edge.policy import Policy
+from edge.device_ledger import Spending
+from privacy.guarantee import Event
+spending = Spending()
+for number in range(20):
+    event = Event("discrete-gaussian", "l2", 6.0)
+    if spending.may(event, 1_800_000_000, Policy(epsilon=2.0)) is None:
+        spending = spending.after(number, event, 1.0, 1_800_000_000)
+print(json.dumps([len(spending.releases), spending.spent(1e-5)]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    count, spent = json.loads(done.stdout)
+    assert count > 3
+    assert spent <= 2.0

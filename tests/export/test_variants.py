@@ -19,6 +19,7 @@ from export.variants import (
     excess,
     latency_s,
     memory_mb,
+    variants_of,
 )
 from privacy.errors import InputError
 
@@ -161,3 +162,16 @@ def test_without_measurements_the_larger_is_the_better() -> None:
     unknown = [replace(c, quality=None) for c in USUAL]
     assert name(choose(unknown, "phone", ROOMY, Rules())) == "f32+encoder-f32"
     assert name(choose(unknown, "phone", ClassLimits(8000, 46, storage_mb=10), Rules())) == "f16+encoder-i8"
+
+
+def test_every_encoder_is_paired_once() -> None:
+    names = [variant.name for variant in variants_of(["f32", "i4", "1x84-f32", "1x84-i8"])]
+    assert names == [
+        "f32+encoder-f32",
+        "f16+encoder-i4",
+        "f32+encoder-1x84-f32",
+        "f16+encoder-1x84-i8",
+        "f32",
+        "f16",
+        "i8",
+    ]

@@ -1,4 +1,4 @@
-"""The modules of pyarrow that reading needs; each is imported when something of it is first used."""
+"""Reading needs these modules of pyarrow, which are imported when something of them is first used."""
 
 from __future__ import annotations
 
