@@ -1,4 +1,4 @@
-"""Files that people bring are opened where they lie or in a zip, unpacked as a stream, and bounded.
+"""This opens files that people bring, where they lie or in a zip, unpacks them as a stream, and bounds them.
 
 Owns: opening bytes safely, and one error for whatever a damaged file raises. Does not own: what is in them (`table`).
 """
