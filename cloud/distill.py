@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
 from pathlib import Path
@@ -34,6 +36,7 @@ from cloud.train import TrainingSchedule, few_threads, train
 from privacy import keyed
 from privacy.errors import InputError
 from privacy.files import write_atomic, write_json
+from privacy.machine import hold
 from privacy.progress import Progress
 
 Matrix = npt.NDArray[np.floating]
@@ -118,28 +121,32 @@ def distill(
     final = _place(cache_dir, teacher_folder, settings, digest_of(distinct))
     if final.exists():
         return _kept(final)
-    working = final.with_name(final.name + ".part")
-    teacher = open_model(teacher_folder, usable_device(device), attention="eager")
-    tokenizer = open_tokenizer(teacher_folder)
-    tokens = tokenise(tokenizer, distinct, settings.max_tokens)
-    student, projections = _start(config, settings, teacher, layers, tokens)
-    batches = by_length(tokens.lengths, settings.batch_size)
-    lesson = _lessons(teacher, tokens, batches, layers, device)
-    terms = _terms(student, projections, settings, device)
+    with _only_one(final):
+        if final.exists():  # another process has made it meanwhile
+            return _kept(final)
+        working = final.with_name(final.name + ".part")
+        teacher = open_model(teacher_folder, usable_device(device), attention="eager")
+        tokenizer = open_tokenizer(teacher_folder)
+        tokens = tokenise(tokenizer, distinct, settings.max_tokens)
+        student, projections = _start(config, settings, teacher, layers, tokens)
+        batches = by_length(tokens.lengths, settings.batch_size)
+        lesson = _lessons(teacher, tokens, batches, layers, device)
+        terms = _terms(student, projections, settings, device)
 
-    def loss(number: int) -> tuple[Tensor, Mapping[str, Tensor]]:
-        return terms(lesson(visit(len(batches), number, settings.seed, purposes.DISTILLATION_ORDER)))
+        def loss(number: int) -> tuple[Tensor, Mapping[str, Tensor]]:
+            return terms(lesson(visit(len(batches), number, settings.seed, purposes.DISTILLATION_ORDER)))
 
-    plan = TrainingSchedule(settings.steps, settings.lr, settings.warmup, settings.accumulate)
-    first = train("distill", _trained(student, projections), loss, plan, working / "checkpoint.safetensors", progress)
-    with torch.no_grad():
-        ends = [terms(lesson(i))[1] for i in range(0, len(batches), max(1, len(batches) // 20))]
-    report: dict[str, Any] = {"layer_map": layers, "texts": len(distinct), "resumed_at_step": first}
-    report["loss"] = {name: float(np.mean([float(end[name]) for end in ends])) for name in ends[0]}
-    _save_student(working, student, projections, tokenizer)
-    report |= _sizes(student, teacher) | _judged(working, teacher_folder, distinct, settings, device)
-    report["seconds"] = round(time.monotonic() - started, 2)
-    return _finish(working, final, report)
+        plan = TrainingSchedule(settings.steps, settings.lr, settings.warmup, settings.accumulate)
+        kept = working / "checkpoint.safetensors"
+        first = train("distill", _trained(student, projections), loss, plan, kept, progress)
+        with torch.no_grad():
+            ends = [terms(lesson(i))[1] for i in range(0, len(batches), max(1, len(batches) // 20))]
+        report: dict[str, Any] = {"layer_map": layers, "texts": len(distinct), "resumed_at_step": first}
+        report["loss"] = {name: float(np.mean([float(end[name]) for end in ends])) for name in ends[0]}
+        _save_student(working, student, projections, tokenizer)
+        report |= _sizes(student, teacher) | _judged(working, teacher_folder, distinct, settings, device)
+        report["seconds"] = round(time.monotonic() - started, 2)
+        return _finish(working, final, report)
 
 
 def untrained(settings: DistillSettings, cache_dir: Path) -> Student:
@@ -149,10 +156,27 @@ def untrained(settings: DistillSettings, cache_dir: Path) -> Student:
     final = _place(cache_dir, teacher_folder, settings, "untrained")
     if final.exists():
         return _kept(final)
-    working = final.with_name(final.name + ".part")
-    student = new_student(config, settings.seed)
-    _save_student(working, student, {}, open_tokenizer(teacher_folder))
-    return _finish(working, final, _sizes(student, open_model(teacher_folder)))
+    with _only_one(final):
+        if final.exists():  # another process has made it meanwhile
+            return _kept(final)
+        working = final.with_name(final.name + ".part")
+        student = new_student(config, settings.seed)
+        _save_student(working, student, {}, open_tokenizer(teacher_folder))
+        return _finish(working, final, _sizes(student, open_model(teacher_folder)))
+
+
+@contextmanager
+def _only_one(final: Path) -> Iterator[None]:
+    """Wait until no other process makes the same student. Raises `InputError` where its folder cannot be written."""
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        handle = hold(final.with_name(f".{final.name}.lock"), wait_s=math.inf)
+    except OSError as error:
+        raise InputError(f"cannot write {final.parent}: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        os.close(handle)
 
 
 def _place(cache_dir: Path, teacher: Path, settings: DistillSettings, corpus_digest: str) -> Path:

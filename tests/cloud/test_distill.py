@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,19 @@ def test_a_killed_run_resumes_to_the_same_weights(texts: list[str], settings: Di
     assert whole.report["resumed_at_step"] == 0
     assert weights(resumed.path) == weights(whole.path)
     assert resumed.digest == whole.digest
+
+
+def test_who_asks_for_a_student_that_is_being_made_waits_for_it(
+    texts: list[str], settings: DistillSettings, tmp_path: Path
+) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        found = [pool.submit(distill, texts, settings, tmp_path / "shared") for _ in range(3)]
+        made = [one.result() for one in found]
+    assert sorted(one.cached for one in made) == [False, True, True]
+    assert len({one.digest for one in made}) == 1
+    with ThreadPoolExecutor(3) as pool:
+        found = [pool.submit(untrained, settings, tmp_path / "shared") for _ in range(3)]
+    assert sorted(one.result().cached for one in found) == [False, True, True]
 
 
 def test_untrained_is_random_by_seed(settings: DistillSettings, texts: list[str], tmp_path: Path) -> None:
