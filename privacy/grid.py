@@ -30,12 +30,12 @@ def to_grid(values: npt.ArrayLike, step: float) -> Floats:
     return steps * step
 
 
-def step_for(clip: float) -> float:
-    """Return the grid of updates clipped to `clip`: 2 ** -15 of it or a little less, a power of two.
+def step_for(clip: float, fineness: int = FINENESS) -> float:
+    """Return the grid of updates clipped to `clip`: 2 ** -`fineness` of it or a little less, a power of two.
 
     A million values of equal length are then some 30 steps each, and noise of up to 512 clips fits 32-bit numbers.
 
     >>> step_for(1.0) == 2.0**-15, step_for(0.3) == 2.0**-17
     (True, True)
     """
-    return 2.0 ** (math.floor(math.log2(clip)) - FINENESS)
+    return 2.0 ** (math.floor(math.log2(clip)) - fineness)

@@ -26,4 +26,4 @@ def event_of(settings: PrivacySettings, scale: float | None, sampling: float = 1
         return Event(law.without_clip, recipient=recipient)
     step = cast(NoiseSettings, settings).step
     multiplier, steps = law.strength(scale, settings.sensitivity, settings.norm, step)
-    return Event(settings.law, settings.norm, multiplier, steps, sampling, recipient)
+    return Event(settings.law, settings.norm, multiplier / settings.stretch, steps, sampling, recipient)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from privacy.accounting import Guarantee, composed, noise_for
+from privacy.correlated import MOST_VALUES
 from privacy.errors import InputError
 from privacy.grid import LARGEST
 from privacy.guarantee import Event, event_of
@@ -25,6 +26,7 @@ class PrivacyPlan:
     cohort's sum. `clip` in `norm`. `sensitivity` under `adjacency`, in `norm`. `promised`: the guarantee of a
     client that takes part in all `rounds`. `event`: one release of one client, for a ledger. `project`: values that
     each release is projected to before the clip (None: it is not). `values`: those of a release, where it is known.
+    `apart`: rounds of which a client takes part in one at most; `band`: rounds over which noise is correlated.
     `at_least`: clients without whom a round's sum stays closed. `prototypes`: what clients send beside their updates,
     with its own clip, noise and event (None: nothing).
     """
@@ -44,6 +46,8 @@ class PrivacyPlan:
     values: int | None = None
     at_least: int = 1
     prototypes: Prototypes | None = None
+    apart: int = 1
+    band: int = 1
 
     @property
     def guarantees(self) -> bool:
@@ -84,7 +88,10 @@ def plan(
     (4.03, 'the sum', True)
     """
     _check_counts(settings, rounds, cohort, clients)
-    noise = settings.noise(settings.scale_for(lambda epsilon: noise_for(epsilon, settings, rounds, prototypes)))
+    if settings.band > 1:
+        _check_correlated(values, prototypes)
+    times = settings.releases(rounds)
+    noise = settings.noise(settings.scale_for(lambda epsilon: noise_for(epsilon, settings, times, prototypes)))
     if settings.clip is not None and noise is not None and noise.step is not None:
         largest = cohort * (settings.clip + FAR * noise.scale)
         if largest > LARGEST * noise.step:
@@ -93,7 +100,7 @@ def plan(
                 "privacy.grid_exponent"
             )
     event = event_of(settings, noise.scale if noise else None)
-    once, released = [(event, 1)], [(event, rounds)]
+    once, released = [(event, 1)], [(event, times)]
     if prototypes is not None:
         prototypes = prototypes.under(settings, noise.scale if noise else None)
         once.append((prototypes.event, 1))
@@ -122,7 +129,19 @@ def plan(
         values=values,
         at_least=settings.at_least,
         prototypes=prototypes,
+        apart=settings.apart,
+        band=settings.band,
     )
+
+
+def _check_correlated(values: int | None, prototypes: Prototypes | None) -> None:
+    if values is not None and values > MOST_VALUES:
+        raise InputError(
+            f"correlated noise is accounted for in releases of up to {MOST_VALUES:,} values, not {values:,}: "
+            "set privacy.correlated to false, or a smaller model"
+        )
+    if prototypes is not None:
+        raise InputError("correlated noise does not cover what clients send beside their updates: set it to false")
 
 
 def _check_counts(settings: PrivacySettings, rounds: int, cohort: int, clients: int) -> None:
@@ -133,6 +152,11 @@ def _check_counts(settings: PrivacySettings, rounds: int, cohort: int, clients: 
             raise InputError(f"{name} must be at most {MOST}")
     if cohort > clients:
         raise InputError(f"a cohort of {cohort} clients is more than the {clients} there are: ask for fewer per round")
+    if cohort > (most := -(-clients // settings.apart)):
+        raise InputError(
+            f"of {clients} clients that come once in any {settings.apart} rounds, {most} can be in a cohort, not "
+            f"{cohort}: lower privacy.apart, or ask for fewer per round"
+        )
     if settings.at_least > cohort:
         raise InputError(
             f"at_least {settings.at_least} is more than the {cohort} clients of a round, so no round would count: "

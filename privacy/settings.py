@@ -111,6 +111,13 @@ class PrivacySettings(Choice):
         ge=1,
         description="central trust: the sum of a round with fewer clients stays closed, and nothing is learned from it",
     )
+    apart: int = Field(
+        1,
+        ge=1,
+        le=1000,
+        description="rounds of which a client takes part in one at most, wherever they begin; 1: it may take part in "
+        "every round",
+    )
     examples: ExampleSettings | None = Field(
         None, description="DP-SGD on the device: a guarantee about single interactions; none: plain steps"
     )
@@ -159,6 +166,15 @@ class PrivacySettings(Choice):
         return None
 
     @property
+    def band(self) -> int:
+        """Return the number of rounds over which noise is correlated (1: each round's is independent)."""
+        return 1
+
+    def releases(self, rounds: int) -> int:
+        """Return how often a client releases in so many rounds, at most."""
+        return -(-rounds // self.apart)
+
+    @property
     def bounded(self) -> bool:
         """Say whether anything is guaranteed: there is noise, on updates of bounded length."""
         return self.law is not None and self.clip is not None
@@ -175,6 +191,11 @@ class PrivacySettings(Choice):
     def adjacency(self) -> Adjacency:
         """Say which two worlds are compared: a client's data replaced by other data, or its update by zeros."""
         return TRUSTS[self.trust].adjacency
+
+    @property
+    def stretch(self) -> float:
+        """Return the sensitivity of all the rounds that a release reaches into, over its own (1: it reaches in one)."""
+        return 1.0
 
     @property
     def sensitivity(self) -> float:

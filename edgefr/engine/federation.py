@@ -51,6 +51,7 @@ from edgefr.engine.work import Clients, Executor, LocalWork, Memory, trained
 from export.program import LocalProgram, Phase, Tensors
 from privacy import keyed
 from privacy.compress import Projection
+from privacy.correlated import CorrelatedNoise
 from privacy.errors import InputError
 from privacy.guarantee import Event
 from privacy.noise_key import NoiseKey
@@ -107,6 +108,8 @@ class Federation:
         own: Backend = Inline() if executor is None else InProcess(executor)
         self.backend = own if backend is None else backend
         self.noise: NoiseSource = SimulatedNoise(NoiseKey.new(), seed) if noise is None else noise
+        step = None if plan.noise is None else plan.noise.step
+        self.correlated = CorrelatedNoise(plan.band, step) if plan.band > 1 else None
         self.aggregation, self.plan, self.device = aggregation, plan, device
         self.rule: Rule = aggregation.entry
         self.terms = replace(terms_of(aggregation, plan), keeps=keeps)
@@ -180,6 +183,8 @@ class Federation:
                 self.counters.smallest = min(self.counters.smallest or opened.clients, opened.clients)
             if terms.joint is not None:
                 opened.sums = terms.joint.whole(opened.sums[SHORT])
+            if self.correlated is not None:  # what a round takes back has to count as much as when it was added
+                opened.weight = float(self.plan.cohort)
             self._move(list(shapes), opened, each)
         for name, table in self.own.items():
             if isinstance(table, OwnTables):
@@ -355,6 +360,7 @@ class Federation:
             "own": tensors_of(self.own),
             "tables": tensors_of(self.tables),
             "transfer": None if self.transfer is None else self.transfer.state(),
+            "correlated": None if self.correlated is None else self.correlated.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -371,6 +377,8 @@ class Federation:
             self.optimiser.restore(state["optimiser"], self.device)
         if self.transfer is not None:
             self.transfer.restore(state["transfer"])
+        if self.correlated is not None:
+            self.correlated.restore(state["correlated"])
         self.counters = Counters(**{**state["counters"], "norms": Norms.restored(state["counters"]["norms"])})
 
     def _noise(
@@ -390,4 +398,7 @@ class Federation:
         for name, shape in sent.items():
             drawn = self.noise.sums(noise, name, number, shape, counts)
             for (_, weight), found in zip(draws, drawn, strict=True):
-                yield name, found if weight == 1.0 else found * weight
+                if self.correlated is not None:
+                    yield name, self.correlated.of_round(name, number, found)
+                else:
+                    yield name, found if weight == 1.0 else found * weight

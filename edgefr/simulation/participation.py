@@ -31,6 +31,8 @@ from privacy.ledger import Ledger
 from privacy.plan import PrivacyPlan
 from privacy.settings import PrivacySettings
 
+NEVER = -(2**31)
+"""The round in which a client worked that never did."""
 Log = Callable[[list[dict[str, Any]]], None]
 """Takes the events of a round as they happen."""
 
@@ -67,7 +69,7 @@ class Participants(ABC):
 class Participation(Participants):
     """This invites clients round after round, `cohort_size(clients)` of those who train.
 
-    `met` [clients]: who has fetched the frozen tables already.
+    `met` [clients]: who has fetched the frozen tables already. `worked` [clients]: in which round each worked last.
 
     `broadcasts`: what clients that are at work started from, by version (policy async; empty for the others, whose
     clients all start from the server's tensors as they are). `number`: the last round. `ledger`: what each client has
@@ -80,6 +82,7 @@ class Participation(Participants):
     fleet: Fleet
     log: Log
     met: npt.NDArray[np.bool_] = field(init=False)
+    worked: npt.NDArray[np.int64] = field(init=False)
     ledger: Ledger | None = field(init=False)
     broadcasts: dict[int, Tensors] = field(default_factory=dict)
     number: int = 0
@@ -87,16 +90,21 @@ class Participation(Participants):
     def __post_init__(self) -> None:
         clients = len(self.fleet.device_of)
         self.met = np.zeros(clients, np.bool_)
+        self.worked = np.full(clients, NEVER, np.int64)
         self.ledger = ledger_for(self.privacy, self.federation.plan, clients)
 
     def meet(self, number: int, population: Clients, sampler: Sampler | SessionSampler) -> Cohort:
         self.number = number
         wanted = self.cohort_size(len(population))
+        population = population[number - self.worked[population] >= self.federation.plan.apart]
         if not self.fleet.spec.rounds.waits:
             return self._step(number, population, sampler, wanted)
-        invited = self._admitted(self.federation.cohort(number, population, self.fleet.over_selected(wanted)))
+        asked = min(self.fleet.over_selected(wanted), len(population))
+        invited = self._admitted(self.federation.cohort(number, population, asked))
         outcome = self.fleet.round(number, invited, self._work(invited, sampler))
-        self._charge(invited[~np.isin(outcome.failure, REFUSALS)])
+        working = invited[~np.isin(outcome.failure, REFUSALS)]
+        self._charge(working)
+        self.worked[working] = number
         self.met[invited[outcome.fetched]] = True
         self._count_thrown_away(invited, outcome.failure)
         self.log(outcome.events)
@@ -167,6 +175,7 @@ class Participation(Participants):
     def state(self) -> dict[str, Any]:
         return {
             "met": self.met,
+            "worked": self.worked,
             "fleet": self.fleet.state_dict(),
             "broadcasts": {str(version): kept for version, kept in self.broadcasts.items()},
             "number": self.number,
@@ -175,6 +184,7 @@ class Participation(Participants):
 
     def restore(self, state: dict[str, Any]) -> None:
         self.met = state["met"].copy()
+        self.worked = state.get("worked", self.worked).copy()  # which checkpoints before `privacy.apart` lack
         self.fleet.load_state_dict(state["fleet"])
         if self.ledger is not None:
             self.ledger.load_state_dict(state["ledger"])

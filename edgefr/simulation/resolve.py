@@ -181,6 +181,10 @@ def _check(experiment: Experiment, schedule: tuple[Stage, ...], rounds: Rounds, 
             f"{clients}, or 1.0 for all of them"
         )
     policy = POLICIES[rounds.policy]
+    if not policy.waits and e.privacy.apart > 1:
+        raise InputError(
+            f"privacy.apart needs rounds that end before the next begins: use another policy than {policy.name}"
+        )
     if not policy.waits and e.privacy.project:
         raise InputError(
             f"privacy.project needs rounds whose updates all weigh alike: use another policy than {policy.name}"

@@ -4,24 +4,69 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, model_validator
 
 from privacy import exact, keyed
+from privacy.correlated import FINENESS, MOST_BAND, reach
+from privacy.grid import step_for
 from privacy.guarantee import Event
 from privacy.mechanism import ORDERS, Additive, Floats, Ints, Noise, Simulated, Tail
 from privacy.settings import NoiseSettings
+from privacy.trust import TRUSTS
 
 
-class GaussianSettings(NoiseSettings):
+class GaussianNoiseSettings(NoiseSettings):
+    """Gaussian noise, continuous or on a grid, can be correlated over rounds (`privacy.correlated`).
+
+    >>> settings = GaussianSettings(clip=2.0, sigma=4.0, apart=5, correlated=True)
+    >>> settings.band, round(settings.stretch, 3)
+    (5, 1.499)
+    """
+
+    correlated: bool = Field(
+        False,
+        description="each round's noise takes back part of that of the apart - 1 rounds before, so that the model has "
+        "less of it at the same epsilon (DP-FTRL); central trust, and apart of 2 or more",
+    )
+
+    @model_validator(mode="after")
+    def _can_be_correlated(self) -> Self:
+        if self.correlated:
+            if not 2 <= self.apart <= MOST_BAND:
+                raise ValueError(
+                    f"correlated noise needs clients that come once in any 2 to {MOST_BAND} rounds: set apart"
+                )
+            if TRUSTS[self.trust].sees_uploads:
+                raise ValueError("correlated noise is a server's, on sums: set trust to central")
+            if self.project is not None:
+                raise ValueError("correlated noise needs the same values in every round: drop project")
+        return self
+
+    @property
+    def band(self) -> int:
+        return self.apart if self.correlated else 1
+
+    @property
+    def stretch(self) -> float:
+        return reach(self.band)
+
+    @property
+    def step(self) -> float | None:
+        if self.band > 1 and self.on_grid and self.clip is not None and self.grid_exponent is None:
+            return step_for(self.clip, FINENESS)
+        return super().step
+
+
+class GaussianSettings(GaussianNoiseSettings):
     """These are the settings of Gaussian noise; on a grid the discrete law takes its place."""
 
     mechanism: Literal["gaussian"] = "gaussian"
 
 
-class DiscreteGaussianSettings(NoiseSettings):
+class DiscreteGaussianSettings(GaussianNoiseSettings):
     """These are the settings of discrete Gaussian noise, which lives on a grid."""
 
     mechanism: Literal["discrete-gaussian"] = "discrete-gaussian"

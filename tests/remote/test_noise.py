@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from edgefr.serving.devices import Devices
 from edgefr.serving.serve import origins_of
 from edgefr.serving.training import training_of
 from privacy import keyed
+from privacy.errors import InputError
 from privacy.mechanism import Noise
 from privacy.noise_key import NoiseKey, NoiseStream
 from tests.remote.worlds import CLASS, Twins, noisy
@@ -118,3 +120,10 @@ def test_the_noise_of_two_rounds_has_nothing_in_common(twins: Twins) -> None:
     common = np.corrcoef(steps - steps.mean(axis=0))
     np.fill_diagonal(common, 0.0)
     assert np.abs(common).max() < 0.3
+
+
+def test_a_run_whose_clients_come_apart_is_not_served(tmp_path: Path) -> None:
+    apart = noisy(tmp_path, privacy__sigma=2.0, privacy__apart=2, privacy__correlated=True, clients_per_round=3)
+    devices = Devices(None, origins_of(apart.begun, CLASS), 1.0)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"privacy\.apart, as simulated rounds do: serve a run with 1"):
+        training_of(apart.begun, devices, 1)
