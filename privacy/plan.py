@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from privacy.accounting import Guarantee, composed, noise_for
-from privacy.correlated import MOST_VALUES
+from privacy.correlated_noise import MOST_VALUES, CorrelatedNoise
 from privacy.errors import InputError
 from privacy.grid import LARGEST
 from privacy.guarantee import Event, event_of
@@ -58,6 +58,10 @@ class PrivacyPlan:
     def std_on_mean(self) -> float:
         """Return the standard deviation of the noise on each coordinate of the mean update of a cohort as planned."""
         return self.std_on_mean_of(self.cohort)
+
+    def correlated(self) -> CorrelatedNoise | None:
+        """Return what makes noise that is correlated over rounds, before round 1; None: each round's is independent."""
+        return None if self.noise is None or self.band == 1 else CorrelatedNoise(self.band, self.noise.step)
 
     def std_on_mean_of(self, clients: int) -> float:
         """Return the standard deviation of the noise on each coordinate of the mean update of so many clients."""

@@ -51,7 +51,6 @@ from edgefr.engine.work import Clients, Executor, LocalWork, Memory, trained
 from export.program import LocalProgram, Phase, Tensors
 from privacy import keyed
 from privacy.compress import Projection
-from privacy.correlated import CorrelatedNoise
 from privacy.errors import InputError
 from privacy.guarantee import Event
 from privacy.noise_key import NoiseKey
@@ -108,8 +107,7 @@ class Federation:
         own: Backend = Inline() if executor is None else InProcess(executor)
         self.backend = own if backend is None else backend
         self.noise: NoiseSource = SimulatedNoise(NoiseKey.new(), seed) if noise is None else noise
-        step = None if plan.noise is None else plan.noise.step
-        self.correlated = CorrelatedNoise(plan.band, step) if plan.band > 1 else None
+        self.correlated = plan.correlated()
         self.aggregation, self.plan, self.device = aggregation, plan, device
         self.rule: Rule = aggregation.entry
         self.terms = replace(terms_of(aggregation, plan), keeps=keeps)
@@ -398,7 +396,5 @@ class Federation:
         for name, shape in sent.items():
             drawn = self.noise.sums(noise, name, number, shape, counts)
             for (_, weight), found in zip(draws, drawn, strict=True):
-                if self.correlated is not None:
-                    yield name, self.correlated.of_round(name, number, found)
-                else:
-                    yield name, found if weight == 1.0 else found * weight
+                found = found if weight == 1.0 else found * weight
+                yield name, found if self.correlated is None else self.correlated.of_round(name, number, found)

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import BaseModel, Field, model_validator
 
 from privacy import exact, keyed
-from privacy.correlated import FINENESS, MOST_BAND, reach
+from privacy.correlated_noise import FINENESS, MOST_BAND, reach
 from privacy.grid import step_for
 from privacy.guarantee import Event
 from privacy.mechanism import ORDERS, Additive, Floats, Ints, Noise, Simulated, Tail

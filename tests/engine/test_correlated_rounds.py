@@ -11,7 +11,7 @@ import pytest
 
 import edgefr
 from edgefr.simulation.runs.saved_model import open_model
-from privacy.correlated import coefficients
+from privacy.correlated_noise import coefficients
 from privacy.errors import InputError
 from tests.cli.commands import ROOT
 

@@ -181,7 +181,7 @@ def fedmf() -> Twins:
     return Twins.of(FEDMF, kept())
 
 
-def noisy(folder: Path, **more: float | None) -> Twins:
+def noisy(folder: Path, **more: float | str | None) -> Twins:
     """FedMF with the server's noise and more settings (None: without one), a run of its own to be served."""
     settings = FEDMF | NOISE | {name.replace("__", "."): value for name, value in more.items()}
     return _noisy(frozenset((name, value) for name, value in settings.items() if value is not None)).own(folder)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from privacy.correlated import MOST_VALUES, CorrelatedNoise, coefficients, reach
+from privacy.correlated_noise import MOST_VALUES, CorrelatedNoise, coefficients, reach
 from privacy.errors import InputError
 from privacy.plan import plan
 from privacy.settings import PrivacySettings
