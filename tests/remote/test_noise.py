@@ -125,13 +125,6 @@ def test_the_noise_of_two_rounds_has_nothing_in_common(twins: Twins) -> None:
 def test_a_run_whose_clients_come_apart_is_not_served(tmp_path: Path) -> None:
     law = {"privacy__mechanism": "gaussian", "privacy__sigma": 2.0, "privacy__apart": 2, "privacy__correlated": True}
     apart = noisy(tmp_path, clients_per_round=3, **law)
-        tmp_path,
-        privacy__mechanism="gaussian",
-        privacy__sigma=2.0,
-        privacy__apart=2,
-        privacy__correlated=True,
-        clients_per_round=3,
-    )
     devices = Devices(None, origins_of(apart.begun, CLASS), 1.0)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"privacy\.apart, as simulated rounds do: serve a run with 1"):
         training_of(apart.begun, devices, 1)
