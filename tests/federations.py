@@ -33,9 +33,10 @@ def federation(
     prototypes: Prototypes | None = None,
     **options: Any,
 ) -> Federation:
-    """A federation all of whose clients are in every round; `options` of `Federation` itself."""
+    """A federation whose clients are in every round that `privacy.apart` allows; `options` of `Federation` itself."""
     server, settings = dict(aggregation or {}), PrivacySettings.model_validate(privacy or {})
-    terms = plan(settings, rounds, clients, clients, server.get("weights", "uniform"), prototypes=prototypes)
+    cohort = -(-clients // settings.apart)
+    terms = plan(settings, rounds, cohort, clients, server.get("weights", "uniform"), prototypes=prototypes)
     how = {"seed": 3, "shard_size": 4, "device": CPU, **options}
     return Federation(local, clients=clients, aggregation=AggregationSettings.model_validate(server), plan=terms, **how)
 

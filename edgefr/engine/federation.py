@@ -358,7 +358,7 @@ class Federation:
             "own": tensors_of(self.own),
             "tables": tensors_of(self.tables),
             "transfer": None if self.transfer is None else self.transfer.state(),
-            "correlated": None if self.correlated is None else self.correlated.state(),
+            **({} if self.correlated is None else {"correlated": self.correlated.state()}),
         }
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -175,7 +175,7 @@ class Participation(Participants):
     def state(self) -> dict[str, Any]:
         return {
             "met": self.met,
-            "worked": self.worked,
+            **({"worked": self.worked} if self.federation.plan.apart > 1 else {}),
             "fleet": self.fleet.state_dict(),
             "broadcasts": {str(version): kept for version, kept in self.broadcasts.items()},
             "number": self.number,
@@ -184,7 +184,8 @@ class Participation(Participants):
 
     def restore(self, state: dict[str, Any]) -> None:
         self.met = state["met"].copy()
-        self.worked = state.get("worked", self.worked).copy()  # which checkpoints before `privacy.apart` lack
+        if self.federation.plan.apart > 1:
+            self.worked = state["worked"].copy()
         self.fleet.load_state_dict(state["fleet"])
         if self.ledger is not None:
             self.ledger.load_state_dict(state["ledger"])

@@ -70,6 +70,17 @@ BASES: dict[str, Base] = {
 
 CHOICES: dict[str, Base] = {
     "noise of the server": Base({**FEDMF, **PRIVACY["central"]}, ("privacy",)),
+    "noise that is correlated": Base(
+        {
+            **FEDMF,
+            **PRIVACY["central"],
+            "privacy.mechanism": "gaussian",
+            "privacy.apart": "2",
+            "privacy.correlated": "true",
+            "clients_per_round": "0.4",
+        },
+        ("privacy.apart", "privacy.correlated"),
+    ),
     "noise of each client": Base({**FEDMF, **PRIVACY["local"]}, ("privacy",)),
     "a clip alone": Base({**FEDMF, "privacy.clip": "0.05"}, ("privacy",)),
     "noise on a grid": Base(

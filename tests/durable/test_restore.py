@@ -21,6 +21,7 @@ from cloud.optimisers import Moments, RunningSum, Stepping
 from cloud.prototypes import KnowledgeBase
 from edgefr.engine.cohort import Counters, Norms
 from edgefr.engine.federation import Federation
+from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.transfer import Transfer
 from edgefr.experiment.experiment import load_experiment
 from edgefr.fleet import Fleet, FleetFile, Work
@@ -32,6 +33,7 @@ from edgefr.fleet.histogram import QUANTITIES, Histogram
 from edgefr.simulation.participation import Participation
 from edgefr.simulation.runs import checkpoint
 from privacy import keyed
+from privacy.correlated_noise import CorrelatedNoise
 from privacy.guarantee import Event
 from privacy.ledger import Ledger
 from privacy.prototypes import Prototypes
@@ -40,6 +42,7 @@ from tests.contract import programs, sessions
 from tests.durable.test_checkpoint import OWNER, same
 from tests.federations import federation as made_federation
 from tests.fleet.fleets import shipped, work
+from tests.noises import KEY
 
 CPU = torch.device("cpu")
 AT_RUN_LEVEL = {"Running", "Measurements", "Keeping", "Proxies"}
@@ -241,6 +244,11 @@ def adapted(it: Stepping, number: int) -> Any:
     return [it.step(name, torch.from_numpy(draw.normal(size=(3, 2)))) for name in names]
 
 
+def noised(it: CorrelatedNoise, number: int) -> Any:
+    draw = keyed.generator(number, "fresh noise")
+    return [it.of_round(name, number, draw.normal(size=(3, 2))) for name in ("item", "bias")]
+
+
 EVENTS = Event("gaussian", multiplier=4.0), Event("gaussian", multiplier=2.0)
 
 
@@ -256,7 +264,8 @@ def federation(variant: str, privacy: dict[str, Any] | None = None, **aggregatio
     session = variant in sessions.VARIANTS
     local = sessions.program(variant, 1) if session else programs.program(variant, 1)
     count = sessions.CLIENTS if session else programs.CLIENTS
-    made = made_federation(local, count, aggregation, privacy, rounds=9, seed=1)
+    noise = SimulatedNoise(KEY, 1)
+    made = made_federation(local, count, aggregation, privacy, rounds=9, seed=1, noise=noise)
     if session:
         base = KnowledgeBase(local.settings.reply, KnowledgeSettings(top_k=2))
         made.transfer = Transfer(base, local.publishes, Prototypes(base.width, 2), 3)  # type: ignore[arg-type, attr-defined]
@@ -283,6 +292,7 @@ def worn(it: Federation) -> None:
     )
 
 
+APART = {"mechanism": "gaussian", "clip": 0.5, "sigma": 4, "apart": 2, "correlated": True}
 EXPERIMENT = load_experiment(
     overrides=[
         "method=fedmf",
@@ -311,6 +321,15 @@ def met(it: Participation, number: int) -> Any:
     return [(group.clients, group.number, group.shared, group.weight) for group in groups]
 
 
+def coming_apart() -> Participation:
+    fleet = Fleet(shipped(), np.arange(programs.CLIENTS), seed=3)
+    return Participation(lambda clients: 3, EXPERIMENT.privacy, federation("fedmf", APART), fleet, lambda events: None)
+
+
+def invited_apart(it: Participation, number: int) -> Any:
+    return it.meet(number, np.arange(programs.CLIENTS), programs.work(it.federation.program).sampler)
+
+
 def gathered(it: Participation) -> None:
     it.fleet.now = 49 * HOUR
     several(met)(it)
@@ -332,6 +351,8 @@ CLUSTERS = (".centroids", ".counters.clustered")
 FACTS = (".adjacency", ".budget", ".clients", ".delta", ".run", ".schema")
 OF_ITS_BASE = tuple(f".transfer.base{path}" for path in (*CLUSTERS, ".counters.lone", ".counters.refused"))
 OF_ITS_PARTS = (".fleet.buffered.crowd.waiting", ".fleet.clock.void", *(f".ledger{path}" for path in FACTS))
+BESIDE = (".federation", ".ledger._filter")
+OF_WAITING = (".broadcasts", *OF_ITS_PARTS, *(path for path, _ in leaves({"fleet": coming_apart().fleet.state_dict()})))
 CASES: dict[str, list[Case]] = {
     "AvailabilityProcess": [
         Case(lambda: AvailabilityProcess(SPEC.fleet.availability, CLIENTS, 3), several(look), look)
@@ -358,10 +379,13 @@ CASES: dict[str, list[Case]] = {
         Case(lambda: federation("gpfedrec", rule="graph"), worn, trained, (".transfer",)),
         Case(lambda: federation("fcf", rule="gram"), worn, trained, (".transfer",)),
         Case(lambda: federation("fcucr"), worn, trained, OF_ITS_BASE, (".transfer.base._",)),
+        Case(lambda: federation("fedmf", APART), worn, trained, (".transfer",)),
     ],
     "Transfer": [],  # with its federation
+    "CorrelatedNoise": [Case(lambda: CorrelatedNoise(3, 2.0**-10), several(noised), noised)],
     "Participation": [
-        Case(participation, gathered, met, OF_ITS_PARTS, (".federation", ".ledger._filter", f".fleet{HEAP}"))
+        Case(participation, gathered, met, OF_ITS_PARTS, (*BESIDE, f".fleet{HEAP}", ".worked")),
+        Case(coming_apart, several(invited_apart), invited_apart, OF_WAITING, (*BESIDE, ".fleet")),
     ],
 }
 
