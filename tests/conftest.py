@@ -15,7 +15,8 @@ LONGEST = ["remote", "cli", "contract", "edge", "durable", "golden", "engine", "
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Group tests by folder for `--dist loadgroup`: what a folder's tests share is made once, not once a worker."""
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(_folder(item)))
+        if item.config.pluginmanager.hasplugin("xdist"):
+            item.add_marker(pytest.mark.xdist_group(_folder(item)))
     items.sort(key=lambda item: LONGEST.index(_folder(item)) if _folder(item) in LONGEST else len(LONGEST))
 
 

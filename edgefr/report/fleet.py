@@ -9,7 +9,7 @@ from edgefr.config.sheet import Sheet, count
 from edgefr.fleet.evidence import EVIDENCE
 from edgefr.fleet.policies import POLICIES
 from edgefr.fleet.spec import FleetFile
-from edgefr.fleet.summary import table
+from edgefr.fleet.table import table
 from edgefr.report.small_groups import FEW
 
 

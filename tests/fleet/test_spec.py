@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from edgefr.fleet import Fleet, load_fleet
-from edgefr.fleet.summary import evidence, table
+from edgefr.fleet.summary import evidence
+from edgefr.fleet.table import table
 from privacy.errors import InputError
 from tests.fleet.fleets import DEVICES, shipped
 
