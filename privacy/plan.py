@@ -24,8 +24,9 @@ class PrivacyPlan:
 
     `noise`: absolute, per coordinate (None: none). `where` it is added: to each upload, or once to the
     cohort's sum. `clip` in `norm`. `sensitivity` under `adjacency`, in `norm`. `promised`: the guarantee of a
-    client that takes part in all `rounds`. `event`: one release of one client, for a ledger. `project`: values that
-    each release is projected to before the clip (None: it is not). `values`: those of a release, where it is known.
+    client that takes part in all `rounds` that `apart` lets it. `event`: one release of one client, for a ledger.
+    `project`: values that each release is projected to before the clip (None: it is not). `values`: those of a release,
+    where it is known.
     `apart`: rounds of which a client takes part in one at most; `band`: rounds over which noise is correlated.
     `at_least`: clients without whom a round's sum stays closed. `prototypes`: what clients send beside their updates,
     with its own clip, noise and event (None: nothing).
@@ -145,7 +146,9 @@ def _check_correlated(values: int | None, prototypes: Prototypes | None) -> None
             "set privacy.correlated to false, or a smaller model"
         )
     if prototypes is not None:
-        raise InputError("correlated noise does not cover what clients send beside their updates: set it to false")
+        raise InputError(
+            "correlated noise does not cover what clients send beside their updates: set privacy.correlated to false"
+        )
 
 
 def _check_counts(settings: PrivacySettings, rounds: int, cohort: int, clients: int) -> None:

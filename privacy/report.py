@@ -80,6 +80,7 @@ def report(
         "sampler": SAMPLERS[plan.noise.sampler].trust if plan.noise else None,
         "seed": "known; noise is drawn from a secret of its own, never from the seed" if plan.noise else "known",
         "rounds": plan.rounds,
+        **({} if plan.apart == 1 else {"apart": plan.apart, "correlated_over": plan.band}),
         "releases_per_client": {"max": releases_per_client_max, "median": releases_per_client_median},
         "clients": clients,
         "budget": settings.budget,

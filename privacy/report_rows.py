@@ -18,7 +18,8 @@ def render(report: dict[str, Any]) -> list[tuple[str, str]]:
         symbol = law_of(noise["mechanism"]).symbol
         noise_text = (
             f"{noise['mechanism']} {symbol}={noise['scale']:.4g} on {noise['where']} "
-            f"(std {noise['std_on_mean']:.3g} on the mean{_of_how_many(noise)}) | {report['sampler']}"
+            f"(std {noise['std_on_mean']:.3g} on the mean{_of_how_many(noise)}{_correlated(report)}) | "
+            f"{report['sampler']}"
         )
     assumed = 1.0 if clip["bound"] is None else clip["bound"]
     return [
@@ -83,9 +84,15 @@ def _compared(report: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
+def _correlated(report: dict[str, Any]) -> str:
+    over = report.get("correlated_over", 1)
+    return f", before what it takes back of {over - 1} rounds" if over > 1 else ""
+
+
 def _rounds(report: dict[str, Any]) -> str:
-    served = report.get("served")
-    return f"{report['rounds']}, {served} of them served" if served else f"{report['rounds']}"
+    served, apart = report.get("served"), report.get("apart")
+    seldom = f", a client in 1 of any {apart} in a row" if apart else ""
+    return f"{report['rounds']}, {served} of them served" if served else f"{report['rounds']}{seldom}"
 
 
 def _guaranteed(report: dict[str, Any]) -> str:
@@ -118,7 +125,8 @@ def _planned(report: dict[str, Any]) -> list[tuple[str, str]]:
         return []
     sat_out = report["sat_out"]
     budget = "no budget" if report["budget"] is None else f"budget {report['budget']:.4g}"
-    planned = [("  of a client in every round", f"{shown(report['eps_planned'])} (planned)")]
+    often = "in every round that it may take part in" if report.get("apart") else "in every round"
+    planned = [(f"  of a client {often}", f"{shown(report['eps_planned'])} (planned)")]
     return [
         *([] if report.get("served") else planned),
         ("Sat out", f"{sat_out['clients']} of {report['clients']} clients, {sat_out['times']} times; {budget}"),

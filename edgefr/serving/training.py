@@ -153,7 +153,7 @@ def check_goes_on(experiment: Experiment, devices: Devices) -> None:
         raise InputError(why)
     if experiment.privacy.apart > 1:
         raise InputError(
-            "a server cannot keep the rounds of a device privacy.apart, as simulated rounds do: serve a run with 1"
+            "a server does not keep the rounds of a device apart, as a simulation does: serve one with privacy.apart=1"
         )
     if not experiment.aggregation.is_sum and devices.sums is not None:
         what = f"{experiment.aggregation.rule} compares single uploads, and a sum under masks has none to show"

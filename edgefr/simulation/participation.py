@@ -96,7 +96,8 @@ class Participation(Participants):
     def meet(self, number: int, population: Clients, sampler: Sampler | SessionSampler) -> Cohort:
         self.number = number
         wanted = self.cohort_size(len(population))
-        population = population[number - self.worked[population] >= self.federation.plan.apart]
+        if (apart := self.federation.plan.apart) > 1:
+            population = population[number - self.worked[population] >= apart]
         if not self.fleet.spec.rounds.waits:
             return self._step(number, population, sampler, wanted)
         asked = min(self.fleet.over_selected(wanted), len(population))

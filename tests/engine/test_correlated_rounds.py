@@ -13,6 +13,7 @@ import edgefr
 from edgefr.simulation.runs.saved_model import open_model
 from privacy.correlated_noise import coefficients
 from privacy.errors import InputError
+from privacy.report_rows import render
 from tests.cli.commands import ROOT
 
 SMALL = ("method=fedmf", "model.dim=4", "rounds=12", "clients_per_round=12", "evaluation.every=100")
@@ -45,6 +46,12 @@ def test_nobody_works_twice_in_five_rounds_and_is_charged_for_more(tmp_path: Pat
     privacy = found.summary["privacy"]
     assert privacy["releases_per_client"]["max"] <= 3  # 12 rounds, one in five
     assert privacy["eps_guaranteed"] <= privacy["eps_planned"]
+    assert (privacy["apart"], privacy["correlated_over"]) == (5, 5)
+    rows = dict(render(privacy))
+    assert rows["Rounds / releases per client"].startswith("12, a client in 1 of any 5 in a row / max ")
+    assert "before what it takes back of 4 rounds" in rows["Noise / sampler"]
+    with pytest.raises(InputError, match=r"audit a run with privacy\.apart=1"):
+        edgefr.audit(found, ["game"])
     (row,) = privacy["composed"]
     assert row["multiplier"] == pytest.approx(2 / 1.499, rel=1e-3)
 

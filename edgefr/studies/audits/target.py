@@ -33,6 +33,7 @@ from edgefr.studies.audits.channels import MessageChannel, StepChannel, UploadCh
 from export.model import TrainedModel
 from export.program import LocalProgram, Phase, read_by
 from privacy import keyed
+from privacy.errors import InputError
 from privacy.example_plan import ExamplePlan
 from privacy.noise_tests import Law
 from privacy.plan import PrivacyPlan
@@ -59,6 +60,10 @@ class AttackTarget:
     def open(cls, run: Run) -> AttackTarget:
         """Read a finished run back. Raises `InputError` for one that is not whole."""
         experiment = run.experiment
+        if experiment.privacy.apart > 1:
+            raise InputError(
+                "an audit has one client in every round, which privacy.apart forbids: audit a run with privacy.apart=1"
+            )
         model = open_model(run).model
         program, used = model.program, read_by(model.program.phases, "round")
         first = program.init_private(experiment.seed, torch.arange(len(model.names.users)))
