@@ -11,9 +11,10 @@ from pydantic import BaseModel, Field, model_validator
 
 from privacy import exact, keyed
 from privacy.correlated_noise import FINENESS, MOST_BAND, reach
+from privacy.errors import InputError
 from privacy.grid import step_for
 from privacy.guarantee import Event
-from privacy.mechanism import ORDERS, Additive, Floats, Ints, Noise, Simulated, Tail
+from privacy.mechanism import ORDERS, Additive, Floats, Ints, Noise, Norm, Simulated, Tail
 from privacy.settings import NoiseSettings
 from privacy.trust import TRUSTS
 
@@ -142,11 +143,25 @@ class Gaussian(Additive):
         return lambda library: library.GaussianDpEvent(event.multiplier)
 
 
+SPARE = 3.0
+"""Deviation, in steps, of the random rounding that turns continuous Gaussian noise into the discrete law."""
+FINE = 10.0
+"""Deviation, in steps, from which on that way to account for the discrete law is better than zCDP."""
+
+
 class DiscreteGaussian(Gaussian):
+    """This is noise of whole steps, as private as a continuous Gaussian of hardly less deviation.
+
+    Add N(0, s^2) to a vector of whole steps, and round each value y to a whole z with probability proportional to
+    exp(-(z - y)^2 / (2 `SPARE`^2)). A shift of the vector by whole steps shifts the result alike, so this only
+    processes the output of a Gaussian mechanism. It comes to discrete Gaussian noise with sigma^2 = s^2 + `SPARE`^2,
+    but for a factor within 1 +- 4 exp(-2 pi^2 `SPARE`^2) < 1 +- 1e-76 on each probability (Peikert 2010, Thm. 3.1: the
+    sums over the grid are theta functions). Over 10^12 releases of 10^12 values that adds less than 1e-50 to epsilon.
+    """
+
     name = "discrete-gaussian"
     settings = DiscreteGaussianSettings
-    unknown = "a pure epsilon: there is none; its exact privacy loss distribution in many dimensions"
-    citation = "Canonne, Kamath & Steinke 2020, Thm. 4 and 14"
+    citation = "Peikert 2010, Thm. 3.1, with Dong, Roth & Su 2022, Cor. 2.13; Canonne, Kamath & Steinke 2020, Thm. 14"
     sampled = False
     samplers: ClassVar = {"grid": Simulated(_sum_on_grid, _clients_on_grid)}
     on_device = True
@@ -164,11 +179,25 @@ class DiscreteGaussian(Gaussian):
         length = scale * math.sqrt(size + 2 * math.sqrt(size * t) + 2 * t)
         return Tail("l2", length, scale * math.sqrt(2 * (math.log(2 * size) + t)))
 
+    def strength(self, scale: float, sensitivity: float, norm: Norm, step: float | None) -> tuple[float, int]:
+        assert step is not None
+        return scale / sensitivity, max(1, math.floor(sensitivity / step))
+
+    def check(self, event: Event) -> None:
+        if event.steps < 0:
+            raise InputError(f"a sensitivity is a number of steps of the grid, got {event.steps}")
+
     def by_zcdp(self, event: Event) -> bool:
-        return True
+        return self.gaussian(event) is None
 
-    def gaussian(self, event: Event) -> None:
-        return None
+    def gaussian(self, event: Event) -> float | None:
+        """Return the multiplier of the continuous law that it is made of; None: too few steps, or nobody counted them.
 
-    def in_library(self, event: Event) -> None:
-        return None
+        The last factor leaves room for the rounding of floats.
+        """
+        sigma = event.multiplier * event.steps
+        return None if sigma < FINE else event.multiplier * math.sqrt(1.0 - (SPARE / sigma) ** 2) * (1.0 - 2.0**-40)
+
+    def in_library(self, event: Event) -> Callable[[Any], Any] | None:
+        multiplier = self.gaussian(event)
+        return None if multiplier is None else lambda library: library.GaussianDpEvent(multiplier)
