@@ -28,6 +28,7 @@ class PrivacyPlan:
     `project`: values that each release is projected to before the clip (None: it is not). `values`: those of a release,
     where it is known.
     `apart`: rounds of which a client takes part in one at most; `band`: rounds over which noise is correlated.
+    `tells_clip`: rounds tell, with noise, what the clip did.
     `at_least`: clients without whom a round's sum stays closed. `prototypes`: what clients send beside their updates,
     with its own clip, noise and event (None: nothing).
     """
@@ -49,6 +50,12 @@ class PrivacyPlan:
     prototypes: Prototypes | None = None
     apart: int = 1
     band: int = 1
+    tells_clip: bool = False
+
+    @property
+    def told(self) -> tuple[Noise, float] | None:
+        """Return the noise and the clip, if rounds tell what the clip did."""
+        return (self.noise, self.clip) if self.tells_clip and self.noise and self.clip else None
 
     @property
     def guarantees(self) -> bool:
@@ -136,6 +143,7 @@ def plan(
         prototypes=prototypes,
         apart=settings.apart,
         band=settings.band,
+        tells_clip=settings.tells_clip,
     )
 
 

@@ -30,7 +30,7 @@ from edge.sessions import SessionSampler
 from edgefr.config import random_streams as purposes
 from edgefr.engine.aggregate import SHORT, JointVector, ReleaseTerms, ShardAggregate
 from edgefr.engine.backends.backend import Backend, Inline, InProcess, blocks
-from edgefr.engine.cohort import Cohort, Counters, Group, Norms, uploads_of
+from edgefr.engine.cohort import Cohort, Counters, Group, uploads_of
 from edgefr.engine.device import one_thread
 from edgefr.engine.noise import NoiseSource, SimulatedNoise
 from edgefr.engine.tables import (
@@ -164,6 +164,7 @@ class Federation:
         terms = self._terms(number, shapes)
         sent = shapes if terms.joint is None else {SHORT: (terms.joint.projection.kept,)}
         total = SealedSum(sent, self.device, self.plan.at_least)
+        self.counters.clip_told.begin()
         each: list[tuple[Clients, Uploads]] = []
         for group in groups:
             work = LocalWork(
@@ -177,8 +178,7 @@ class Federation:
         if opened is None:
             self.counters.closed += 1
         else:
-            if opened.clients:
-                self.counters.smallest = min(self.counters.smallest or opened.clients, opened.clients)
+            self.counters.open(opened.clients, self.plan, self.noise, number)
             if terms.joint is not None:
                 opened.sums = terms.joint.whole(opened.sums[SHORT])
             if self.correlated is not None:  # what a round takes back has to count as much as when it was added
@@ -268,9 +268,7 @@ class Federation:
 
     def _take(self, shard: Clients, part: ShardAggregate, group: Group) -> None:
         """Count a shard's facts and put its private tensors back; dropped clients keep theirs."""
-        self.counters.dropped += part.dropped
-        self.counters.clipped += part.clipped
-        self.counters.norms.add(part.norms)
+        self.counters.add(part, self.plan)
         index, kept = torch.from_numpy(shard[part.kept]), torch.from_numpy(part.kept)
         for name, value in part.private.items():
             self.private[name].index_copy_(0, index, value.index_select(0, kept))
@@ -353,7 +351,7 @@ class Federation:
             "shared": self.shared,
             "private": self.private,
             "previous": {name: {"table": table, "known": known} for name, (table, known) in self.previous.items()},
-            "counters": {**vars(self.counters), "norms": self.counters.norms.state()},
+            "counters": self.counters.state(),
             "optimiser": {} if self.optimiser is None else self.optimiser.state(),
             "own": tensors_of(self.own),
             "tables": tensors_of(self.tables),
@@ -377,7 +375,7 @@ class Federation:
             self.transfer.restore(state["transfer"])
         if self.correlated is not None:
             self.correlated.restore(state["correlated"])
-        self.counters = Counters(**{**state["counters"], "norms": Norms.restored(state["counters"]["norms"])})
+        self.counters = Counters.restored(state["counters"])
 
     def _noise(
         self, number: int, sent: Mapping[str, tuple[int, ...]], groups: Sequence[Group]

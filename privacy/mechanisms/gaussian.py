@@ -15,7 +15,7 @@ from privacy.errors import InputError
 from privacy.grid import step_for
 from privacy.guarantee import Event
 from privacy.mechanism import ORDERS, Additive, Floats, Ints, Noise, Norm, Simulated, Tail
-from privacy.settings import NoiseSettings
+from privacy.settings import TOLD, NoiseSettings
 from privacy.trust import TRUSTS
 
 
@@ -24,7 +24,7 @@ class GaussianNoiseSettings(NoiseSettings):
 
     >>> settings = GaussianSettings(clip=2.0, sigma=4.0, apart=5, correlated=True)
     >>> settings.band, round(settings.stretch, 3)
-    (5, 1.499)
+    (5, 1.501)
     """
 
     correlated: bool = Field(
@@ -51,14 +51,18 @@ class GaussianNoiseSettings(NoiseSettings):
         return self.apart if self.correlated else 1
 
     @property
-    def stretch(self) -> float:
-        return reach(self.band)
-
-    @property
     def step(self) -> float | None:
         if self.band > 1 and self.on_grid and self.clip is not None and self.grid_exponent is None:
             return step_for(self.clip, FINENESS)
         return super().step
+
+    @property
+    def tells_clip(self) -> bool:
+        return self.bounded and not TRUSTS[self.trust].sees_uploads
+
+    @property
+    def stretch(self) -> float:
+        return math.sqrt(reach(self.band) ** 2 + (2.0 * TOLD**2 if self.tells_clip else 0.0))
 
 
 class GaussianSettings(GaussianNoiseSettings):
