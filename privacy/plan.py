@@ -28,7 +28,8 @@ class PrivacyPlan:
     `project`: values that each release is projected to before the clip (None: it is not). `values`: those of a release,
     where it is known.
     `apart`: rounds of which a client takes part in one at most; `band`: rounds over which noise is correlated.
-    `tells_clip`: rounds tell, with noise, what the clip did.
+    `tells_clip`: rounds tell, with noise, what the clip did. `clip_quantile`: share of updates that the clip follows to
+    leave whole (None: it stays).
     `at_least`: clients without whom a round's sum stays closed. `prototypes`: what clients send beside their updates,
     with its own clip, noise and event (None: nothing).
     """
@@ -51,11 +52,12 @@ class PrivacyPlan:
     apart: int = 1
     band: int = 1
     tells_clip: bool = False
+    clip_quantile: float | None = None
 
     @property
-    def told(self) -> tuple[Noise, float] | None:
+    def told(self) -> tuple[Noise | None, float] | None:
         """Return the noise and the clip, if rounds tell what the clip did."""
-        return (self.noise, self.clip) if self.tells_clip and self.noise and self.clip else None
+        return (self.noise, self.clip) if self.tells_clip and self.clip is not None else None
 
     @property
     def guarantees(self) -> bool:
@@ -144,6 +146,7 @@ def plan(
         apart=settings.apart,
         band=settings.band,
         tells_clip=settings.tells_clip,
+        clip_quantile=settings.quantile,
     )
 
 

@@ -197,6 +197,11 @@ class PrivacySettings(Choice):
         return TRUSTS[self.trust].adjacency
 
     @property
+    def quantile(self) -> float | None:
+        """Return the share of updates that the clip is moved to leave whole (None: it stays)."""
+        return None
+
+    @property
     def tells_clip(self) -> bool:
         """Say whether the server is told, with noise, what the clip did to a round's updates (`TOLD`)."""
         return False

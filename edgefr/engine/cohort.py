@@ -27,6 +27,10 @@ MOST_NORMS = 1 << 18
 """Norms of releases that a run keeps: 2 MB, however long it goes on."""
 
 
+PACE = 0.5
+"""How fast a clip follows updates: by at most exp(`PACE`) in a round."""
+
+
 @dataclass(frozen=True)
 class Group:
     """These are clients of a cohort that started in round `number` from the broadcast `shared`.
@@ -78,7 +82,8 @@ class ClipTold:
 
     A client's release has two values more, each at most `TOLD` clips: one if the clip shortened its update, and one in
     proportion to the part of the length that was kept. `told`: float64 [2], their sums over all rounds told, over
-    `TOLD` clips, of `uploads` clients. `open`: of the round that is open, without noise.
+    `TOLD` clips, of `uploads` clients. `open`: of the round that is open, without noise. `scale` in (0, 1]: what the
+    clip of the next round is of the largest.
     """
 
     told: Floats = field(default_factory=lambda: np.zeros(2))
@@ -86,35 +91,43 @@ class ClipTold:
     rounds: int = 0
     open: Floats = field(default_factory=lambda: np.zeros(2))
     seen: int = 0
+    scale: float = 1.0
 
     def begin(self) -> None:
         """Forget what an earlier round left open."""
         self.open, self.seen = np.zeros(2), 0
 
-    def see(self, norms: Floats, noise: Noise, clip: float) -> None:
+    def see(self, norms: Floats, noise: Noise | None, clip: float) -> None:
         """Take the norms of some updates of the round before the clip."""
-        values = TOLD * clip * np.stack([norms > clip, clip / np.maximum(norms, clip)])
-        self.open += (values if noise.step is None else to_grid(values, noise.step)).sum(axis=1)
+        now = clip * self.scale
+        values = TOLD * clip * np.stack([norms > now, now / np.maximum(norms, now)])
+        self.open += (values if noise is None or noise.step is None else to_grid(values, noise.step)).sum(axis=1)
         self.seen += len(norms)
 
-    def tell(self, clip: float, noise: Iterable[Floats]) -> None:
-        """End a round whose sum was opened; `noise`: of float64 [2]. A server that sees no norms is told nothing."""
+    def tell(self, clip: float, noise: Iterable[Floats], quantile: float | None) -> None:
+        """End a round whose sum was opened; `noise`: of float64 [2]. A server that sees no norms is told nothing.
+
+        The clip of the next round is longer where fewer updates than a `quantile` were whole, and shorter where more
+        were, and never longer than the largest: Andrew et al. 2021, Algorithm 1, geometric updates.
+        """
         if self.seen:
-            self.told = self.told + (self.open + next(iter(noise))) / (TOLD * clip)
-            self.uploads, self.rounds = self.uploads + self.seen, self.rounds + 1
+            found = (self.open + next(iter(noise), np.zeros(2))) / (TOLD * clip)
+            self.told, self.uploads, self.rounds = self.told + found, self.uploads + self.seen, self.rounds + 1
+            if quantile is not None:
+                whole = 1.0 - min(max(found[0] / self.seen, 0.0), 1.0)
+                self.scale = min(1.0, self.scale * math.exp(-PACE * (whole - quantile)))
         self.begin()
 
-    def facts(self, noise: Noise, clip: float) -> ClipFacts | None:
+    def facts(self, noise: Noise | None, clip: float) -> ClipFacts | None:
         """Return what all rounds told."""
         if not self.uploads:
             return None
+        std = 0.0 if noise is None else noise.std / (TOLD * clip) * math.sqrt(self.rounds) / self.uploads
         shortened, kept = np.clip(self.told / self.uploads, 0.0, 1.0)
-        return ClipFacts(
-            float(shortened), float(kept), noise.std / (TOLD * clip) * math.sqrt(self.rounds) / self.uploads
-        )
+        return ClipFacts(float(shortened), float(kept), std)
 
     def state(self) -> dict[str, Any]:
-        return {"told": self.told, "uploads": self.uploads, "rounds": self.rounds}
+        return {"told": self.told, "uploads": self.uploads, "rounds": self.rounds, "scale": self.scale}
 
     @classmethod
     def restored(cls, state: dict[str, Any] | None) -> ClipTold:
@@ -153,7 +166,8 @@ class Counters:
             self.smallest = min(self.smallest or clients, clients)
         if plan.told is not None:
             law, clip = plan.told
-            self.clip_told.tell(clip, noise.sums(law, "the clip", number, (2,), [1]))
+            drawn = () if law is None else noise.sums(law, "the clip", number, (2,), [1])
+            self.clip_told.tell(clip, drawn, plan.clip_quantile)
 
     def state(self) -> dict[str, Any]:
         return {**vars(self), "norms": self.norms.state(), "clip_told": self.clip_told.state()}

@@ -104,11 +104,12 @@ class Federation:
         keeps: bool = False,
     ):
         self.program, self.seed, self.shard_size = program, seed, shard_size
-        own: Backend = Inline() if executor is None else InProcess(executor)
-        self.backend = own if backend is None else backend
-        self.noise: NoiseSource = SimulatedNoise(NoiseKey.new(), seed) if noise is None else noise
+        self.backend: Backend = backend or (Inline() if executor is None else InProcess(executor))
+        self.noise: NoiseSource = noise or SimulatedNoise(NoiseKey.new(), seed)
         self.correlated = plan.correlated()
-        self.aggregation, self.plan, self.device = aggregation, plan, device
+        self.follows, self.plan, self.device = aggregation.server_lr == "auto", plan, device
+        self.aggregation = aggregation.under(plan.clip)
+        self.counters = Counters(participation=np.zeros(clients, np.int64))
         self.rule: Rule = aggregation.entry
         self.terms = replace(terms_of(aggregation, plan), keeps=keeps)
         self._terms(0, self._shapes())  # a projection to more values than there are is refused before any work
@@ -125,7 +126,6 @@ class Federation:
         self.own: dict[str, OwnTables | LaidRows] = {n: OwnTables(self.shared[n], clients) for n in trains}
         self.pulls = pulls_of(program)
         check_laid(program, clients, plan.clip is not None, self.rule.personal)
-        self.counters = Counters(participation=np.zeros(clients, np.int64))
         self.private = program.init_private(seed, torch.arange(clients))
 
     def phases(self, when: str) -> list[Phase]:
@@ -171,13 +171,15 @@ class Federation:
                 self.program, phases, sampler, context, group.number, self.device, self.memory, self.tables
             )
             share, times = self._weights(group)
-            each += self._gathered(work, replace(terms, share=share, weighed=times != 1.0), group, total, times)
+            under = replace(terms, share=share * terms.share, weighed=times != 1.0)
+            each += self._gathered(work, under, group, total, times)
         if self.transfer is not None:
             self.transfer.ended(number, self.private)
         opened = total.open(self._noise(number, sent, groups))
         if opened is None:
             self.counters.closed += 1
         else:
+            opened.weight *= 1.0 if self.follows else terms.share
             self.counters.open(opened.clients, self.plan, self.noise, number)
             if terms.joint is not None:
                 opened.sums = terms.joint.whole(opened.sums[SHORT])
@@ -235,12 +237,12 @@ class Federation:
         return {n: self.program.specs[n].shape for n in trained(self.program, self.phases("round"), "shared")}
 
     def _terms(self, number: int, shapes: Mapping[str, tuple[int, ...]]) -> ReleaseTerms:
+        terms = self.terms.scaled(self.counters.clip_told.scale)
         if self.plan.project is None:
-            return self.terms
+            return terms
         size = sum(math.prod(shape) for shape in shapes.values())
-        return replace(
-            self.terms, joint=JointVector(shapes, Projection.of_round(self.seed, number, size, self.plan.project))
-        )
+        projection = Projection.of_round(self.seed, number, size, self.plan.project)
+        return replace(terms, joint=JointVector(shapes, projection))
 
     def _released(
         self, work: LocalWork, terms: ReleaseTerms, group: Group, total: SealedSum, times: float

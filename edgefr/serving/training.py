@@ -155,6 +155,11 @@ def check_goes_on(experiment: Experiment, devices: Devices) -> None:
         raise InputError(
             "a server does not keep the rounds of a device apart, as a simulation does: serve one with privacy.apart=1"
         )
+    if experiment.privacy.quantile is not None:
+        raise InputError(
+            "a server's devices keep one clip, which does not follow what they send: serve one without "
+            "privacy.clip_quantile"
+        )
     if not experiment.aggregation.is_sum and devices.sums is not None:
         what = f"{experiment.aggregation.rule} compares single uploads, and a sum under masks has none to show"
         raise InputError(f"{what}; use aggregation.rule=mean, or serve without --secure-sum")

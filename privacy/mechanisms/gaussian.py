@@ -33,6 +33,25 @@ class GaussianNoiseSettings(NoiseSettings):
         "less of it at the same epsilon (DP-FTRL); central trust, and apart of 2 or more",
     )
 
+    clip_quantile: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="the clip follows the updates: each round it is moved toward the length that this share of them do "
+        "not exceed, told with noise; privacy.clip is where it starts, and it never exceeds that",
+    )
+
+    @model_validator(mode="after")
+    def _can_follow(self) -> Self:
+        if self.clip_quantile is not None:
+            if self.clip is None:
+                raise ValueError("a clip that follows the updates needs its largest: set clip")
+            if TRUSTS[self.trust].sees_uploads:
+                raise ValueError("a clip follows what sums tell: set trust to central")
+            if self.correlated:
+                raise ValueError("rounds that take back each other's noise need one clip: drop clip_quantile")
+        return self
+
     @model_validator(mode="after")
     def _can_be_correlated(self) -> Self:
         if self.correlated:
@@ -57,8 +76,12 @@ class GaussianNoiseSettings(NoiseSettings):
         return super().step
 
     @property
+    def quantile(self) -> float | None:
+        return self.clip_quantile
+
+    @property
     def tells_clip(self) -> bool:
-        return self.bounded and not TRUSTS[self.trust].sees_uploads
+        return self.clip is not None and not TRUSTS[self.trust].sees_uploads
 
     @property
     def stretch(self) -> float:
