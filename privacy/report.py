@@ -15,20 +15,21 @@ from privacy.settings import NoiseSettings, PrivacySettings
 from privacy.trust import TRUSTS
 
 WEAK = 10.0
-BINDING = 0.95
-"""Share of updates that were shortened from which on a run shows its clip more than its noise."""
 MEANINGLESS = 50.0
 
 
 class ClipFacts(NamedTuple):
     """This is what a clip did: the share of updates it shortened, and the mean part of their length that it kept.
 
-    `std`: of the noise on either (0: exact).
+    `std`: of the noise on either (0: exact). `last`: the clip after the last round over its bound (1: it stayed).
+    `rate`: what the server multiplies a mean update by (None: that follows the clip, or it steps in another way).
     """
 
-    shortened: float | None
-    kept: float | None
-    std: float | None
+    shortened: float | None = None
+    kept: float | None = None
+    std: float | None = None
+    last: float = 1.0
+    rate: float | None = None
 
 
 def report(
@@ -106,7 +107,7 @@ def report(
 
 
 def _clip(plan: PrivacyPlan, found: ClipFacts | None, p90_norm: float | None) -> dict[str, Any]:
-    facts = ClipFacts(None, None, None) if found is None else found
+    facts = ClipFacts() if found is None else found
     return {
         "norm": plan.norm if plan.clip is not None else None,
         "bound": plan.clip,
@@ -114,6 +115,8 @@ def _clip(plan: PrivacyPlan, found: ClipFacts | None, p90_norm: float | None) ->
         "clipped_share": facts.shortened,
         "kept_length": facts.kept,
         "std": facts.std,
+        "last": None if plan.clip_quantile is None or plan.clip is None else plan.clip * facts.last,
+        "server_lr": facts.rate,
         "p90_norm": in_words(p90_norm),
     }
 

@@ -124,7 +124,7 @@ class ClipTold:
             return None
         std = 0.0 if noise is None else noise.std / (TOLD * clip) * math.sqrt(self.rounds) / self.uploads
         shortened, kept = np.clip(self.told / self.uploads, 0.0, 1.0)
-        return ClipFacts(float(shortened), float(kept), std)
+        return ClipFacts(float(shortened), float(kept), std, self.scale)
 
     def state(self) -> dict[str, Any]:
         return {"told": self.told, "uploads": self.uploads, "rounds": self.rounds, "scale": self.scale}

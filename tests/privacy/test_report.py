@@ -103,10 +103,14 @@ def test_everything_a_reader_needs_is_there_and_is_json():
         "clipped_share": 0.63,
         "kept_length": 0.8,
         "std": 0.01,
+        "last": None,
+        "server_lr": None,
         "p90_norm": 1.7,
     }
     rows = dict(render(out))
-    assert rows["Clip"] == "L2 C=1 (clipped 63% of uploads)"
+    assert rows["Clip"] == (
+        "L2 C=1; shortened 63 % of the updates, to 80 % of their length on average (told with noise: ± 2.0 %)"
+    )
     assert rows["Noise / sampler"].startswith("discrete-gaussian sigma=7.592 on each upload")
     assert all(name and value for name, value in render(out))
 

@@ -168,7 +168,7 @@ def _privacy(sim: Running) -> dict[str, Any]:
         *_most_and_median(asked),
         len(sim.clients),
         norms.get("p90_norm"),
-        counters.clip_told.facts(*plan.told) if plan.told else _clipped(norms),
+        _clipped(sim, norms),
         ledger=ledger,
         closed=counters.closed,
         smallest=counters.smallest,
@@ -179,8 +179,15 @@ def _privacy(sim: Running) -> dict[str, Any]:
     return {**report, "examples": examples}
 
 
-def _clipped(norms: dict[str, float]) -> ClipFacts | None:
-    return ClipFacts(norms["clipped_share"], norms["kept_length"], 0.0) if "clipped_share" in norms else None
+def _clipped(sim: Running, norms: dict[str, float]) -> ClipFacts | None:
+    """Return what the clip did: as rounds told it, or exactly where nothing is promised."""
+    server, found = sim.federation, None
+    if server.plan.told is not None:
+        found = server.counters.clip_told.facts(*server.plan.told)
+    elif "clipped_share" in norms:
+        found = ClipFacts(norms["clipped_share"], norms["kept_length"], 0.0)
+    steps = server.optimiser is None and not server.follows
+    return found._replace(rate=server.aggregation.rate) if found is not None and steps else found
 
 
 def _most_and_median(counts: npt.NDArray[np.integer]) -> tuple[int, float]:
