@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cloud.uploads import Uploads
 
 
-STEP = 8.0
+STEP = 16.0
 """Length of the server's longest step under a clip, by `server_lr=auto`."""
 
 
@@ -159,7 +159,7 @@ class AggregationSettings(Choice):
         the model by at most `STEP` in a round, whatever the clip.
 
         >>> AggregationSettings(server_lr="auto").under(0.5).rate
-        16.0
+        32.0
         """
         if self.server_lr != "auto":
             return self
