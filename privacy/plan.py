@@ -99,7 +99,7 @@ def plan(
     >>> settings = PrivacySettings(mechanism="gaussian", clip=1.0, epsilon=8.0)
     >>> resolved = plan(settings, rounds=40, cohort=94, clients=943)
     >>> round(resolved.noise.scale, 2), resolved.where, resolved.guarantees
-    (4.03, 'the sum', True)
+    (3.81, 'the sum', True)
     """
     _check_counts(settings, rounds, cohort, clients)
     if settings.band > 1:
