@@ -51,6 +51,6 @@ class AttackersSection(Section):
     )
     beyond: bool = Field(
         False,
-        description="attackers upload at any length, and ignore privacy.clip, as they can where nobody checks it; false: no "
+        description="attackers upload at any length, and ignore privacy.clip, as where nobody checks it; false: no "
         "longer than honestly, and clipped",
     )
