@@ -1,63 +1,93 @@
-"""Attacks against rules, clip and noise: one sweep per part, and the runs of all in one table.
+"""Attacks against rules, clip and noise: every combination is run, and attacks.csv beside this file written.
 
-python experiments/attacks/table.py OUT [--seeds N] [--workers N]     OUT: a folder; a sweep that ended there is kept
+python experiments/attacks/table.py DATA [--seeds N] [--workers N]     DATA: the folder with the public archives
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import subprocess
-import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
-RULES = "aggregation.rule=[mean,median,trimmed-mean,krum,norm-bounded]"
-ATTACKS = ("attackers.kind=[pieck-ipe,pieck-uea,fedrecattack]", "attackers.share=[0.01,0.05]")
+RULES = ("mean", "median", "trimmed-mean", "krum", "norm-bounded")
+ATTACKS, SHARES = ("pieck-ipe", "pieck-uea", "fedrecattack"), (0.01, 0.05)
 CLIP = ("privacy.clip=1",)
 NOISE = (*CLIP, "privacy.mechanism=gaussian", "privacy.epsilon=8")
 BEYOND = ("attackers.beyond=true",)
 PARTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "plain": ((), (RULES,)),
-    "clip": (CLIP, (RULES,)),
-    "noise": (NOISE, ()),
-    "beyond": (BEYOND, ("aggregation.rule=[mean,norm-bounded]",)),
-    "beyond the clip": ((*CLIP, *BEYOND), ()),
+    "plain": ((), RULES),
+    "clip 1": (CLIP, RULES),
+    "clip 1, epsilon 8": (NOISE, ("mean",)),
+    "beyond": (BEYOND, ("mean", "norm-bounded")),
+    "beyond clip 1": ((*CLIP, *BEYOND), ("mean",)),
 }
-"""What is set in each part, and what is swept beside the attacks."""
-KEPT = ("aggregation.rule", "attackers.kind", "attackers.share", "seed", "ER@10", "rank", "honest HR@10")
-COLUMNS = ("part", *KEPT, "honest NDCG@10", "eps_guaranteed", "seconds")
+"""What is set in each part, and the rules that are tried in it."""
+Job = tuple[Path, int, str, str, str, float]
 
 
 def main() -> None:
-    """Run what is missing, and write attacks.csv beside this file."""
+    """Run all combinations of every seed, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out", type=Path)
+    parser.add_argument("data", type=Path)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
     asked = parser.parse_args()
-    rows: list[dict[str, str]] = []
-    for part, (chosen, grid) in PARTS.items():
-        for swept in (("attackers.share=[0]",), ATTACKS):
-            if part.startswith("beyond") and swept is not ATTACKS:
-                continue  # without attackers it is the part that is like it but for that
-            folder = asked.out / f"{part.replace(' ', '-')}-{'attacked' if swept is ATTACKS else 'alone'}"
-            rows += [{"part": part} | row for row in _sweep(folder, chosen, (*grid, *swept), asked)]
-    with (HERE / "attacks.csv").open("w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, COLUMNS, extrasaction="ignore", restval="")
-        table.writeheader()
-        table.writerows({"aggregation.rule": "mean", "attackers.kind": "none"} | row for row in rows)
+    with (
+        ProcessPoolExecutor(asked.workers) as pool,
+        (HERE / "attacks.csv").open("w", newline="", encoding="utf-8") as file,
+    ):
+        table: csv.DictWriter[str] | None = None
+        for row in pool.map(run, [job for seed in range(asked.seeds) for job in jobs(asked.data, seed)]):
+            if table is None:
+                table = csv.DictWriter(file, row)
+                table.writeheader()
+            table.writerow(row)
+            file.flush()
 
 
-def _sweep(folder: Path, chosen: tuple[str, ...], grid: tuple[str, ...], asked: argparse.Namespace) -> list[dict]:
-    if not (folder / "runs.csv").is_file():
-        words = [word for value in chosen for word in ("--set", value)]
-        words += [word for value in grid for word in ("--grid", value)]
-        words += ["--seeds", str(asked.seeds), "--workers", str(asked.workers), "--out", str(folder)]
-        start = [sys.executable, "-m", "edgefr", "sweep", "--experiment", str(HERE / "fedmf-ml-100k.yaml")]
-        subprocess.run([*start, "--devices", "devices.yaml", *words], check=True)
-    with (folder / "runs.csv").open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+def jobs(data: Path, seed: int) -> Iterator[Job]:
+    """Yield every combination; without attackers a part beyond is the part that is like it but for that."""
+    for part, (_, rules) in PARTS.items():
+        alone = [] if part.startswith("beyond") else [(ATTACKS[0], 0.0)]
+        for rule, (kind, share) in product(rules, [*alone, *product(ATTACKS, SHARES)]):
+            yield data, seed, part, rule, kind, share
+
+
+def run(job: Job) -> dict[str, Any]:
+    """Return a row: what was run, exposure and rank of the target, honest users' metrics by full ranking."""
+    from edgefr.experiment import load_experiment
+    from edgefr.fleet import load_fleet
+    from edgefr.simulation.attackers import exposure
+    from edgefr.simulation.loop import Training
+    from edgefr.simulation.resolve import resolve
+
+    data, seed, part, rule, kind, share = job
+    asked = [*PARTS[part][0], f"aggregation.rule={rule}", f"attackers.kind={kind}", f"attackers.share={share}"]
+    experiment = load_experiment(HERE / "fedmf-ml-100k.yaml", overrides=[*asked, f"seed={seed}"])
+    prepared, fleet = _prepared(data, seed), load_fleet(Path("devices.yaml"))
+    resolved = resolve(experiment, prepared, fleet)
+    training = Training.start(
+        resolved.experiment, prepared, fleet, resolved.device, lambda events: None, None, resolved
+    )
+    training.train()
+    found = exposure(training)
+    own = {f"honest {name}": round(found["honest"][name], 5) for name in ("HR@10", "NDCG@10")}
+    what = {"seed": seed, "part": part, "rule": rule, "attack": kind if share else "none", "share": share}
+    return {**what, "attackers": found["attackers"], "ER@10": round(found["ER@10"], 5), "rank": found["rank"], **own}
+
+
+@cache
+def _prepared(data: Path, seed: int) -> Any:
+    from edgefr.experiment import load_experiment
+    from edgefr.simulation.prepare import prepare
+
+    return prepare(load_experiment(HERE / "fedmf-ml-100k.yaml", overrides=[f"seed={seed}"]), data, "cpu")
 
 
 if __name__ == "__main__":
