@@ -26,7 +26,7 @@ class Attack:
     direction: Callable[[Any], Any]
 
 
-ATTACKS: Table[Attack] = Table("attack", Attack, home="edgefr.engine.attacks", group="edgefr.attacks")
+ATTACKS: Table[Attack] = Table("attack", Attack, home="edgefr.engine.attacks")
 """What hostile clients can upload."""
 
 

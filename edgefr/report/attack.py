@@ -1,4 +1,4 @@
-"""What hostile clients came to is said in one sentence, on screens and pages alike."""
+"""This says in one sentence what hostile clients came to, for screens and pages alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who attacks in a run and what for; what the attack came to is measured among the clients that are honest."""
+"""The attackers of a run are drawn here, with their target; exposure is measured on the clients that are honest."""
 
 from __future__ import annotations
 

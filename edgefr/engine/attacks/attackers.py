@@ -40,7 +40,7 @@ class Known:
 
 @dataclass
 class Attackers:
-    """These `clients` attack; `table` names the item table, and the rest is as in `Known`.
+    """These `clients` are hostile; `table` names the item table, and the rest is as in `Known`.
 
     `times`: clients per attacker, by which what they want is multiplied, since a mean divides it. `strength`: length of
     the row that they want, in lengths of the longest other row. `beyond`: no length binds them, and no clip.
