@@ -1,6 +1,7 @@
-"""Attacks against rules, clip and noise: every combination is run, and attacks.csv beside this file written.
+"""Attacks against rules, clip and noise: every combination is run, and a table written (attacks.csv beside this file).
 
-python experiments/attacks/table.py DATA [--seeds N] [--workers N]     DATA: the folder with the public archives
+python experiments/attacks/table.py DATA [--rules RULE ...] [--seeds N ...] [--out FILE] [--workers N]
+DATA: the folder with the public archives
 """
 
 from __future__ import annotations
@@ -35,15 +36,19 @@ def main() -> None:
     """Run all combinations of every seed, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=HERE / "attacks.csv")
+    parser.add_argument("--rules", nargs="+", default=RULES, choices=RULES)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--workers", type=int, default=2)
     asked = parser.parse_args()
     with (
         ProcessPoolExecutor(asked.workers) as pool,
-        (HERE / "attacks.csv").open("w", newline="", encoding="utf-8") as file,
+        asked.out.open("w", newline="", encoding="utf-8") as file,
     ):
         table: csv.DictWriter[str] | None = None
-        for row in pool.map(run, [job for seed in range(asked.seeds) for job in jobs(asked.data, seed)]):
+        for row in pool.map(
+            run, [job for seed in asked.seeds for job in jobs(asked.data, seed) if job[3] in asked.rules]
+        ):
             if table is None:
                 table = csv.DictWriter(file, row)
                 table.writeheader()
