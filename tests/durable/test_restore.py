@@ -21,7 +21,7 @@ from cloud.optimisers import Moments, RunningSum, Stepping
 from cloud.prototypes import KnowledgeBase
 from edge.ragged import Ragged
 from edgefr.engine.attacks.attackers import Attackers
-from edgefr.engine.cohort import Counters, Norms
+from edgefr.engine.cohort import ClipTold, Counters, Norms
 from edgefr.engine.federation import Federation
 from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.transfer import Transfer
@@ -301,7 +301,10 @@ def worn(it: Federation) -> None:
     trained(it, 2)
     trained(it, 3)
     it.counters = Counters(
-        7, 1.5, 2, 3, 4, 5, Norms([np.array([0.5, 2.0])], 5, 2), np.arange(1, len(it.counters.participation) + 1)
+        *(7, 1.5, 2, 3, 4, 5),
+        Norms([np.array([0.5, 2.0])], 5, 2),
+        ClipTold(np.array([2.5, 3.5]), 7, 3, scale=0.7),
+        np.arange(1, len(it.counters.participation) + 1),
     )
 
 
