@@ -43,6 +43,9 @@ AUDITED, AUDIT, LEFT_OUT = "audited", "audit", "left out"
 GAME, COINS, CANARIES = "game", "coins", "canaries"
 SWEEP_SEARCH = "sweep search"
 
+# Attackers.
+ATTACKERS, TARGET, PUBLIC = "attackers", "target of attackers", "public interactions"
+
 
 def init(tensor: str) -> str:
     """Return what keys a tensor's first values.

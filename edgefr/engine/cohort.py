@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from cloud.uploads import Uploads
 from edgefr.engine.aggregate import ShardAggregate
+from edgefr.engine.backends.backend import Backend
 from edgefr.engine.noise import NoiseSource
 from edgefr.engine.work import Clients, Updates
 from export.program import Tensors
@@ -36,13 +37,14 @@ class Group:
     """These are clients of a cohort that started in round `number` from the broadcast `shared`.
 
     `weight` in (0, 1] multiplies their updates but not the divisor: an old update moves the model less (FedBuff, Nguyen
-    et al. 2022, §3).
+    et al. 2022, §3). `backend` does their work (None: the federation's).
     """
 
     clients: Clients
     number: int
     shared: Tensors
     weight: float = 1.0
+    backend: Backend | None = None
 
 
 Cohort = Clients | Sequence[Group]

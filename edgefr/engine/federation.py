@@ -254,7 +254,7 @@ class Federation:
         shards = self.shards(group.clients, work.sampler.train.counts)
         ends, done = {0, *(block.stop for block in blocks(len(shards)))}, 0
         coming: list[tuple[Clients, Callable[[], ShardAggregate]]] = []
-        for part in self.backend.releases(work, terms, group.shared, self.private, shards):
+        for part in (group.backend or self.backend).releases(work, terms, group.shared, self.private, shards):
             first, done = done, done + part.shards
             total.add(part.dense, part.rows, 0.0, 0, times, whole=first in ends and done in ends)
             coming.append((np.concatenate(shards[first:done]), part.facts))

@@ -56,6 +56,7 @@ class Experiment(ExperimentFields):
         self.row.fits(self.context)
         self._check_rule()
         self._check_examples()
+        self._check_attackers()
         self._check_reads()
         self._check_prototypes()
         refused = first_refused(self)
@@ -155,6 +156,22 @@ class Experiment(ExperimentFields):
             raise fault(f"it is not counted over {over}; use protocol.name=leave-one-out", "privacy", "examples")
         if not BACKENDS[self.engine.executor].one_by_one:
             raise fault("with privacy.examples clients learn one by one: use inline", "engine", "executor")
+
+    def _check_attackers(self) -> None:
+        """Refuse attackers whose uploads would go another way than those of honest clients."""
+        asked = self.attackers
+        if asked is None:
+            return
+        if self.privacy.law is not None and self.privacy.trust == "local":
+            problem = "noise on uploads is drawn for their sum, to which attackers would add none; use central"
+            raise fault(problem, "privacy", "trust")
+        if self.privacy.examples is not None:
+            raise fault("with attackers clients learn without DP-SGD: drop it", "privacy", "examples")
+        if not self.evaluation.full_ranking_users:
+            raise fault("attackers are measured by full ranking; set it above 0", "evaluation", "full_ranking_users")
+        if asked.beyond and self.aggregation.entry.bound(self.aggregation) is not None:
+            problem = f"{self.aggregation.rule} cuts every upload to its own bound: drop it"
+            raise fault(problem, "attackers", "beyond")
 
     def brief(self) -> list[str]:
         """Return what differs from where its choices start from."""

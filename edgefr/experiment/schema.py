@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from cloud.fusion import KnowledgeSettings
 from cloud.rule import AggregationSettings
+from edgefr.config.attackers import AttackersSection
 from edgefr.config.documents import PublicModel
 from edgefr.config.executors import EngineSection
 from edgefr.config.validation import Section
@@ -60,6 +61,7 @@ class ExperimentFields(Section, PublicModel):
     aggregation: AggregationSettings = Field(default_factory=AggregationSettings, description="the server's rule")
     encoder: EncoderSection = Field(default_factory=EncoderSection, description="text encoder (methods that read text)")
     privacy: PrivacySettings = Field(default_factory=PrivacySettings, description="clip, noise, budget")
+    attackers: AttackersSection | None = Field(None, description="hostile clients; none: there are none")
     evaluation: EvaluationSection = Field(default_factory=EvaluationSection, description="metrics")
     engine: EngineSection = Field(default_factory=EngineSection, description="executor and its shards")
     fleet: dict[str, Any] = Field(default_factory=dict, description="changes to devices.yaml: fleet, fleet.rounds")

@@ -73,8 +73,8 @@ def _has_rate(e: ExperimentFields) -> bool:
 ROWS: tuple[SettingScope, ...] = (
     *(_strategy_row(name) for name in ContinualSettings.model_fields if readers(name)),
     SettingScope(
-        "rounds local_epochs clients_per_round aggregation privacy fleet export engine.executor engine.workers "
-        "engine.ray_address engine.shard_size engine.memory_mb evaluation.keep evaluation.tables",
+        "rounds local_epochs clients_per_round aggregation privacy attackers fleet export engine.executor "
+        "engine.workers engine.ray_address engine.shard_size engine.memory_mb evaluation.keep evaluation.tables",
         "federated methods",
         lambda e: e.row.central is None,
         _central,
@@ -169,6 +169,13 @@ ROWS: tuple[SettingScope, ...] = (
         lambda e: e.privacy.mechanism != "none" or e.privacy.examples is not None,
         lambda e: "privacy.mechanism is none",
         "privacy.mechanism",
+    ),
+    SettingScope(
+        "attackers",
+        "protocol leave-one-out",
+        lambda e: e.protocol.name == "leave-one-out",
+        _protocol,
+        "protocol.name=leave-one-out",
     ),
     SettingScope(
         "fidelity",

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from edgefr.config.sheet import count
 from edgefr.fleet.devices import WHY, Failure
+from edgefr.report.attack import attacked
 from edgefr.report.bundles import by_default
 from edgefr.report.fleet import GRADES, from_to, measured, once, short, slowest, spread, typical, weakest
 from edgefr.report.tables import warnings
@@ -152,6 +153,7 @@ def _federated(summary: Summary, width: int) -> list[Text]:
         *_said("left out", "; ".join(_left_out(summary)) or "nobody", width),
         *_said("privacy", f"{sentence(report)}.", width),
         *(_said("clip", f"{clip['bound']:.4g} {did}", width, most=2) if did else []),
+        *([] if (attack := attacked(summary)) is None else _said("attacked", attack, width)),
     ]
 
 

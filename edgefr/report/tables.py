@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgefr.config.sheet import Sheet, count
+from edgefr.report.attack import attacked
 from edgefr.report.blocks import block_table, blocks_over_seeds
 from edgefr.report.fairness import fairness_table
 from edgefr.report.fleet import fleet_table, short
@@ -43,6 +44,8 @@ def of_run(summary: dict[str, Any]) -> Iterator[RenderableType]:
         if (by_class := fairness_table(summary["fleet"], ranking_of(summary))) is not None:
             yield by_class
         yield privacy_table(summary["privacy"])
+        if (attack := attacked(summary)) is not None:
+            yield Text(f"attacked: {attack}", style="bold")
     if summary["bundles"]:
         yield bundle_table(summary["bundles"])
     yield Text(engine_line(summary))

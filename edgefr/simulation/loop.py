@@ -139,6 +139,7 @@ class Training(Running):
             resolved.schedule,
             keeping(strategy(experiment.strategy), experiment.over_blocks, experiment.seed),
             resolved.examples,
+            resolved.attackers,
         )
 
     def results(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from edgefr.config.executors import EngineSection
 from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.split import Task
 from edgefr.engine.aggregate import released_values
+from edgefr.engine.attacks.attackers import Attackers
 from edgefr.engine.device import torch_device
 from edgefr.engine.executors.dp_sgd import largest_shard, start_up_probe, uses_per_round
 from edgefr.engine.footprint import default_shard_size
@@ -28,6 +29,7 @@ from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import FleetFile, load_fleet
 from edgefr.fleet.policies import POLICIES
 from edgefr.fleet.spec import Rounds
+from edgefr.simulation.attackers import attackers_of
 from edgefr.simulation.program import build_program
 from edgefr.simulation.protocols.protocol import protocol_of
 from edgefr.simulation.runs.folder import RunFolder
@@ -96,7 +98,8 @@ class Resolved:
     """This is what an experiment comes to on its data and its fleet.
 
     `experiment` says how many clients share a vectorised call, as a run writes it down. `program` is what clients run;
-    on `device`; `plan` is the privacy of all rounds; `examples` its DP-SGD (None: plain steps).
+    on `device`; `plan` is the privacy of all rounds; `examples` its DP-SGD (None: plain steps);
+    `attackers`: clients that are hostile (None: none).
     """
 
     experiment: Experiment
@@ -106,6 +109,7 @@ class Resolved:
     device: torch.device
     plan: PrivacyPlan
     examples: ExamplePlan | None
+    attackers: Attackers | None = None
 
     @property
     def shard_size(self) -> int:
@@ -162,7 +166,11 @@ def resolve(experiment: Experiment, prepared: Prepared, fleet: FleetFile) -> Res
     if e.engine.shard_size is None:  # it decides the order of sums, so it belongs to the record of a run
         found = {"shard_size": size, "memory_mb": EngineSection().memory_mb}  # which nothing reads from here on
         e = e.model_copy(update={"engine": e.engine.model_copy(update=found)})
-    return Resolved(e, program, schedule, releases, torch_device(e.engine.device), releases.plan(e), examples)
+    attackers = None
+    if e.attackers is not None:
+        attackers = attackers_of(e, prepared.train_split, prepared.dataset.catalogue, program)
+    device = torch_device(e.engine.device)
+    return Resolved(e, program, schedule, releases, device, releases.plan(e), examples, attackers)
 
 
 def _check(experiment: Experiment, schedule: tuple[Stage, ...], rounds: Rounds, clients: int) -> None:

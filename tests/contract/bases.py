@@ -97,6 +97,7 @@ CHOICES: dict[str, Base] = {
         {**FEDMF, **PRIVACY["central"], "privacy.sigma": "null", "privacy.epsilon": "20"}, ("privacy",)
     ),
     "a budget": Base({**FEDMF, **PRIVACY["central"], "privacy.sigma": "1", "privacy.budget": "7"}, ("privacy",)),
+    "attackers": Base({**FEDMF, "attackers": "{kind: fedrecattack, share: 0.2}"}, ("attackers",)),
     "DP-SGD": Base({**FEDMF, "privacy.examples": "{clip: 1.0, sigma: 1.0}"}, ("privacy",)),
     "DP-SGD by epsilon": Base({**FEDMF, "privacy.examples": "{clip: 1.0, epsilon: 20.0}"}, ("privacy.examples",)),
     "the whole catalogue": Base(

@@ -106,6 +106,8 @@ VALUES: dict[str, list[Any]] = {
     "privacy.budget": [5.0, 8.0],
     "privacy.at_least": [36, 1000],
     "privacy.grid_exponent": [-6],
+    "attackers": [{"kind": "fedrecattack", "share": 0.2}],
+    "attackers.target": ["i0000007", "i0000011"],
     "privacy.examples": [{"clip": 1.0, "sigma": 1.0}],
     "aggregation.weights": ["size", "uniform"],
 }

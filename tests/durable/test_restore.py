@@ -19,6 +19,8 @@ import torch
 from cloud.fusion import KnowledgeSettings
 from cloud.optimisers import Moments, RunningSum, Stepping
 from cloud.prototypes import KnowledgeBase
+from edge.ragged import Ragged
+from edgefr.engine.attacks.attackers import Attackers
 from edgefr.engine.cohort import ClipTold, Counters, Norms
 from edgefr.engine.federation import Federation
 from edgefr.engine.noise import SimulatedNoise
@@ -249,6 +251,17 @@ def noised(it: CorrelatedNoise, number: int) -> Any:
     return [it.of_round(name, number, draw.normal(size=(3, 2))) for name in ("item", "bias")]
 
 
+def attackers() -> Attackers:
+    return Attackers(np.arange(3), lambda known: known.moved[:2], "item", 1, Ragged.empty(4))
+
+
+def watched(it: Attackers, number: int) -> Any:
+    draw = keyed.generator(number, "broadcasts")
+    table = torch.from_numpy(draw.normal(size=(5, 2)).astype(np.float32))
+    groups = it.apart(EVERYONE, number, {"item": table})
+    return [group.clients for group in groups], it.moved, it.wanted(table)
+
+
 EVENTS = Event("gaussian", multiplier=4.0), Event("gaussian", multiplier=2.0)
 
 
@@ -386,6 +399,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "Transfer": [],  # with its federation
     "CorrelatedNoise": [Case(lambda: CorrelatedNoise(3, 2.0**-10), several(noised), noised)],
+    "Attackers": [Case(attackers, several(watched), watched)],
     "Participation": [
         Case(participation, gathered, met, OF_ITS_PARTS, (*BESIDE, f".fleet{HEAP}", ".worked")),
         Case(coming_apart, several(invited_apart), invited_apart, OF_WAITING, (*BESIDE, ".fleet")),

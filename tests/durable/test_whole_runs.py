@@ -38,6 +38,7 @@ ASYNC = "fleet={dropout: 0.2, share: {laptop_x86: 0.4, speaker_512: 0.6}, rounds
 KINDS = {
     "leave-one-out, the server's Adam": ((*LISTS, "aggregation.optimiser=adam"), 2),
     "leave-one-out, async": ((*LISTS, "clients_per_round=8", ASYNC), 2),
+    "attackers": ((*LISTS, "attackers={kind: pieck-ipe, share: 0.2}"), 2),
     "blocks, two proxies": ((*BLOCKS, "strategy=spp"), 3),
     "sessions, prototypes": ((*SESSIONS, "method=fcucr", "knowledge.top_k=3"), 2),
 }

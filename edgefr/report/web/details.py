@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefr.metrics.continual import MASKS
+from edgefr.report.attack import attacked
 from edgefr.report.blocks import block_table
 from edgefr.report.tables import bundle_table, group_table, metric_table, transfer_table, warnings
 from edgefr.report.verdict import FULL, ranked, ranking_of
@@ -48,6 +49,12 @@ def _matrix(mask: str, kept: dict[str, Any], names: list[str]) -> Matrix:
     averages = {"learning average": "LA", "retained average": "RA", "harmonic mean": "HM", "forgetting": "forgetting"}
     found = tuple((words, f"{kept[key]:.4f}") for words, key in averages.items())
     return Matrix(f"{ranked(kept['metric'], FULL)}, mask: {mask}", tuple(names), rows, found)
+
+
+def attack(facts: Facts) -> Section | None:
+    """Return what hostile clients came to; None for a run without."""
+    said = attacked(facts.summary)
+    return None if said is None else Section.of("attack", "What did attackers come to?", [text(f"{said}.")])
 
 
 def sessions(facts: Facts) -> Section | None:

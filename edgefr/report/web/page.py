@@ -29,6 +29,7 @@ SECTIONS: tuple[Callable[[Facts], Section | None], ...] = (
     rounds.section,
     fairness.section,
     privacy.section,
+    details.attack,
     details.bundles,
     details.measures,
     provenance.section,

@@ -126,6 +126,16 @@ def evaluate(
     return Ranking(asked, ranks, tied)
 
 
+def ranks_of(score: Scorer, split: Split, users: Ints, item: int) -> Ints:
+    """Return the rank of one item in the test lists of these users, int64 [n]: 1 is best, ties count against it."""
+    ranks, width = np.empty(len(users), np.int64), len(split.pool)
+    for start, stop in in_chunks(len(users), users_at_once(width), None):
+        some = users[start:stop]
+        at = columns(split.pool, np.full(len(some), item))
+        ranks[start:stop] = _rank(scored(score, some, None, width), at, _own(split, some, "test"))
+    return ranks
+
+
 def _alike(width: int) -> Scorer:
     return lambda users, items: np.zeros((len(users), width))
 

@@ -18,6 +18,7 @@ from edge.sampling import Sampler
 from edge.sessions import SessionSampler
 from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.split import Task
+from edgefr.engine.attacks.attackers import Attackers
 from edgefr.engine.federation import Federation
 from edgefr.engine.model import Model
 from edgefr.engine.scoring import ModelScorer
@@ -142,7 +143,7 @@ class Running:
     before), `final` the one that the last finished stage left its users with. `done` has a record of each finished
     stage; `saved` the tensors that `evaluation.keep_blocks` asks for, by `block<t>.<name>`; `spent` the seconds of
     training, client updates and seconds of measuring before this stage; `curve` is the learning curve's newest point.
-    `examples` is the plan of DP-SGD on the device (None: plain steps).
+    `examples` is the plan of DP-SGD on the device (None: plain steps). `attackers`: clients that are hostile.
     """
 
     experiment: Experiment
@@ -153,6 +154,7 @@ class Running:
     schedule: tuple[Stage, ...]
     keeping: Keeping
     examples: ExamplePlan | None = None
+    attackers: Attackers | None = None
     position: Position = field(default_factory=Position)
     best: Model | None = None
     final: Model | None = None
@@ -206,6 +208,8 @@ class Running:
         contributors = self.participation.meet(stage.before + number, population, sampler)
         if len(contributors):
             context = stage.context(number) if self.federation.program.needs_history else stage.task.train
+            if self.attackers is not None:
+                contributors = self.attackers.apart(contributors, stage.before + number, self.federation.shared)
             self.federation.round(stage.before + number, contributors, sampler, context)
 
     def sampler(self, task: Task, own: Ragged | None = None) -> Sampler:
@@ -294,6 +298,7 @@ class Running:
             "participation": self.participation.state(),
             "measured": self.measured.state(),
             "keeping": self.keeping.state(),
+            **({} if self.attackers is None else {"attackers": self.attackers.state()}),
             "best": None if self.best is None else self.best.flat(),
             "saved": self.saved,
             "done": self.done,
@@ -308,6 +313,8 @@ class Running:
         self.participation.restore(state["participation"])
         self.measured.restore(state["measured"])
         self.keeping.restore(state["keeping"], f.device)
+        if self.attackers is not None:
+            self.attackers.restore(state["attackers"])
         self.best = None if state["best"] is None else Model.of(state["best"], f.program, f.device)
         self.saved = {name: torch.as_tensor(value) for name, value in state["saved"].items()}
         self.done, self.spent = state["done"], state["spent"]

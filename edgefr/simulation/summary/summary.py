@@ -18,6 +18,7 @@ from edgefr.metrics.settings import CONTEXT, UNLEARNED_IN_CONTEXT
 from edgefr.report.over_seeds import versions
 from edgefr.report.small_groups import FEW, FEWEST, tellable
 from edgefr.report.verdict import UNTRAINED, Verdict, VerdictRow
+from edgefr.simulation.attackers import exposure
 from privacy import keyed
 from privacy.example_plan import report_examples
 from privacy.report import ClipFacts
@@ -105,6 +106,7 @@ def summarise_splits(sim: Running) -> dict[str, Any]:
         "transfer": _transfer(stages, last),
         "learning": {split: {one.stage: one.record() for one in found} for split, found in helped.items()},
         "verdicts": {split: [str(one) for one in found] for split, found in helped.items()},
+        **({} if sim.attackers is None else {"attack": exposure(sim)}),
     }
 
 

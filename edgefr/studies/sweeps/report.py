@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from edgefr.config.sheet import Sheet
+from edgefr.report.attack import attack_metrics
 from edgefr.report.figures import drawn as draw
 from edgefr.report.over_seeds import versions
 from edgefr.report.pages import Page, Record, Spread, number
@@ -210,7 +211,7 @@ def run_record(run: SweepRun, sweep: FinishedSweep) -> Record:
     record |= run.chosen
     if run.summary is not None:
         record |= {key: epsilon_of(run.summary, kind) for kind, key in EPSILONS.items()}
-        record |= run.summary["metrics"]
+        record |= run.summary["metrics"] | attack_metrics(run.summary)
         if search is not None:
             objective = search["objectives"][run.point.name]
             record[f"validation {objective}"] = validation(run.summary, objective)
