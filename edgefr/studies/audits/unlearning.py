@@ -60,7 +60,13 @@ def told_apart(
     with TemporaryDirectory() as folder, one_thread():
         targets = [_opened(before), _opened(after)]
         reference = again(after, Path(folder) / "reference", data=data, data_dir=data_dir, progress=progress)
-        return _attacked(targets, AttackTarget.open(reference), client)
+        known = AttackTarget.open(reference)
+        first, held = targets[0], targets[0].model.held_out
+        there = numbers(first, known)
+        had = [first.own[client], np.zeros(0, np.int64) if held is None else held.items[held.users == client]]
+        own, spared = (np.flatnonzero(np.isin(there, items)) for items in had)
+        found = [attacked(target, known, own, spared) for target in targets]
+    return found[0], found[1]
 
 
 def _opened(run: Run) -> AttackTarget:
@@ -74,31 +80,26 @@ def _opened(run: Run) -> AttackTarget:
     return replace(target, model=replace(target.model, shared={**target.model.shared, **shared}))
 
 
-def _attacked(targets: list[AttackTarget], reference: AttackTarget, client: int) -> tuple[Told, Told]:
-    """Return what the attack comes to on each of two runs; `client` is in the first alone."""
-    before, after = targets
-    there = _numbers(before, reference)  # of the reference's items, which are those of the run after
-    own = np.isin(there, before.own[client])
-    held = before.model.held_out
-    spared = own if held is None else own | np.isin(there, held.items[held.users == client])
-    if not own.any() or spared.all():
+def attacked(target: AttackTarget, reference: AttackTarget, own: Ints, spared: Ints) -> Told:
+    """Attack a run for a newcomer's `own` items beside all others that are not `spared`; both as the reference numbers.
+
+    Raises `InputError` where there are none of one of them.
+    """
+    there, every = numbers(target, reference), np.arange(len(reference.model.names.items))
+    others = np.setdiff1d(every, np.concatenate([own, spared]))
+    if not len(own) or not len(others):
         raise InputError("not attacked: the user trained on no item that others had, or on all of them")
-    known = _standard(reference.scores(np.flatnonzero(own), FITTED))
-    found = []
-    for target, items in ((before, there), (after, np.arange(len(there)))):
-        scores = _standard(target.scores(items[own], FITTED)[items]) - known
-        one, zero = scores[own], scores[~spared]
-        found.append(Told(auc(one, zero), *auc_interval(one, zero), len(one), len(zero)))
-    return found[0], found[1]
+    more = _standard(target.scores(there[own], FITTED)[there]) - _standard(reference.scores(own, FITTED))
+    one, zero = more[own], more[others]
+    return Told(auc(one, zero), *auc_interval(one, zero), len(one), len(zero))
 
 
-def _numbers(target: AttackTarget, reference: AttackTarget) -> Ints:
-    """Return the numbers in `target` of the items of `reference`, int64 [items]; these are some of the former's."""
+def numbers(target: AttackTarget, reference: AttackTarget) -> Ints:
+    """Return the numbers in `target` of the items of `reference`, all of which it has: int64 [items]."""
     names = [list(zip(t.model.names.items, t.model.names.titles, strict=True)) for t in (target, reference)]
     places, at = np.empty(len(names[1]), np.int64), 0
     for number, name in enumerate(names[1]):  # both are in the order of ids
-        at = names[0].index(name, at)
-        places[number], at = at, at + 1
+        at = places[number] = names[0].index(name, at)
     return places
 
 
