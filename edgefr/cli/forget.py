@@ -104,7 +104,7 @@ def _epsilon(summary: dict[str, Any]) -> str | None:
 def _attack(run: Run, new: Run, user: str, data_dir: Path | None) -> str:
     """Say in a line how well the user's items are told from others, before and after."""
     from edgefr.simulation.runs.saved_model import open_model
-    from edgefr.studies.audits.unlearning import told_apart
+    from edgefr.studies.audits.reference_attack import told_apart
 
     client = list(open_model(run).model.names.users).index(user)
     try:

@@ -76,7 +76,7 @@ def of_users(dataset: Dataset, users: Sequence[str], user_core: int = 1, item_co
         raise InputError(f"nobody of '{dataset.name}' is left to learn from")
     left = without_users(dataset, stay)
     left = kept(left, core_of(left, user_core, item_core))
-    said = f"{int((~stay).sum())} of its {len(stay):,} users have left, and are not in it"
+    said = f"without users who left: {int((~stay).sum()):,} of {len(stay):,}"
     notes = "; ".join(filter(None, (dataset.source.get("notes", ""), said)))
     return left if stay.all() else replace(left, source={**dataset.source, "notes": notes})
 

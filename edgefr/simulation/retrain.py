@@ -6,7 +6,7 @@ rounds on, and a run of seconds is cheaper than states of all rounds. The data o
 their ledger goes on in the new run, and the old run is not served any more.
 
 Owns: which run stands in for which. Does not own: training (`edgefr.simulation.simulate`), what is deleted of a person
-(`edgefr.serving.forget`), whether it worked (`edgefr.studies.audits.unlearning`).
+(`edgefr.serving.forget`), whether it worked (`edgefr.studies.audits.reference_attack`).
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ def test_a_data_set_without_a_user_is_the_one_of_a_file_that_lacks_them(cores: d
     for name in ("users", "user", "item", "time", "offsets"):
         assert getattr(found, name).tolist() == getattr(wanted, name).tolist()
     assert found.catalogue.ids.tolist() == wanted.catalogue.ids.tolist()
-    assert "1 of its" in found.source["notes"]
+    assert "without users who left: 1 of" in found.source["notes"]
     with pytest.raises(InputError, match="nobody of 'rated' is left"):
         of_users(found, [GONE])
 
