@@ -62,7 +62,8 @@ def retrain(
                 return Run.open(place)
             mark(run, place)
             return resume(place, data=data, data_dir=data_dir, bundles=_ships(run), progress=progress, warn=_silent)
-        Run(place).forget()  # a kill before its first file was whole
+        if Successor.of(Run(place)) is not None:
+            Run(place).forget()  # what a kill left before its first file was whole
         fleet = load_fleet(run.path / "devices.yaml")
         asked = Options(data_dir, _ships(run), None, (run.path / PAGE).exists(), data)
         with Run.started(place) as begun:

@@ -18,8 +18,8 @@ import edgefr
 from edgefr.data.datasets import load
 from edgefr.data.filtering import of_users
 from edgefr.simulation.retrain import again, retrain
-from edgefr.studies.audits.target import AttackTarget
 from edgefr.studies.audits.reference_attack import attacked
+from edgefr.studies.audits.target import AttackTarget
 from privacy.audits import auc, auc_interval
 
 

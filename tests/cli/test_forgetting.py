@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -109,6 +110,11 @@ def test_a_budget_that_would_be_exceeded_and_unknown_names_are_refused_before_an
         assert what in refused(*_result("forget", run, "--user", who, "--unlearn", cache=tmp_path))
         assert not (tmp_path / "run-unlearned").exists()
     assert {path: path.read_bytes() for path in before} == before
+    (tmp_path / "taken").mkdir()
+    shutil.copy2(ROOT / "devices.yaml", tmp_path / "taken")
+    arguments = ("forget", run, "--user", GONE, "--unlearn", "--out", tmp_path / "taken")
+    assert "already holds other files" in refused(*_result(*arguments, cache=tmp_path))
+    assert [path.name for path in (tmp_path / "taken").iterdir()] == ["devices.yaml"]
     message = refused(*_result("forget", run, "--user", GONE, "--out", tmp_path / "new", cache=tmp_path))
     assert "--out is where a run is trained anew: give --unlearn with it" in message
     assert done("forget", run, "--user", GONE, cache=tmp_path).startswith(f"{GONE} is forgotten here")

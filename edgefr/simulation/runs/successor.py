@@ -64,9 +64,9 @@ class Successor:
     def write(self, run: RunFolder) -> None:
         """Save it in the private part of a run that is going to begin."""
         folder = run.closed(PRIVATE)
+        write_json(folder / POPULATION, {"users": self.users}, mode=0o600)
         if self.earlier is not None:
             write_ledger_file(folder / EARLIER, self.earlier, self.earlier.run)
-        write_json(folder / POPULATION, {"users": self.users}, mode=0o600)
 
     def ledger(self, users: Sequence[str]) -> Ledger | None:
         """Return what these users had released before, numbered as they stand; a protocol may have dropped others."""
@@ -79,7 +79,10 @@ def check_last(run: RunFolder, but: Path | None = None) -> None:
     path = run.path / PRIVATE / SUCCESSOR
     if not path.exists():
         return
-    other = run.path / json.loads(path.read_text(encoding="utf-8"))["run"]
+    try:
+        other = run.path / json.loads(path.read_text(encoding="utf-8"))["run"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InputError(f"{path} does not say which run stands in for this one ({error}); put it back") from error
     if other.exists() and (but is None or not but.exists() or not other.samefile(but)):
         raise InputError(f"{os.path.normpath(other)} stands in for {run.path}, whose ledger goes on there: name it")
 
