@@ -85,11 +85,19 @@ class Ledger:
         self._refused[numbers[0]][who[~may]] += 1
         return may
 
-    def spend(self, clients: npt.ArrayLike, *events: Event) -> None:
+    def spend(self, clients: npt.ArrayLike, *events: Event, times: int = 1) -> None:
         """Charge `clients` for `events` whatever the budget: what has left a device has left it."""
         who = self._named_once(clients)
         for event in events:
-            self._released[self._number_of(event)][who] += 1
+            self._released[self._number_of(event)][who] += times
+
+    def of_clients(self, clients: npt.ArrayLike) -> "Ledger":
+        """Return what `clients` [n] have released, as a ledger of no run that numbers them 0, 1, ..."""
+        who = self._named_once(clients)
+        out = Ledger(len(who), delta=self.delta, adjacency=self.adjacency, budget=self.budget)
+        out.events = list(self.events)
+        out._released, out._refused = ([row[who] for row in rows] for rows in (self._released, self._refused))
+        return out
 
     def refuse(self, clients: npt.ArrayLike, event: Event) -> None:
         """Count one refusal more of `clients`, as `admit` did when it refused them."""

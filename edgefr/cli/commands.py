@@ -25,7 +25,7 @@ HOMES: dict[str, tuple[str, tuple[str, ...]]] = {
     "pretrain": ("encoder", ("cloud",)),
     "serve": ("serve", ("cloud", "serve")),
     "enrol": ("serve", ("cloud",)),
-    "forget": ("serve", ("cloud",)),
+    "forget": ("forget", ("cloud",)),
     "calibrate": ("cost", ()),
     "privacy": ("privacy", ("cloud",)),
     "report": ("compare", ("cloud",)),

@@ -7,7 +7,7 @@ Owns: names, options and where archives are looked for. Does not own: splits (`e
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from edgefr.config.arguments import checked
 from edgefr.config.validation import first_fault
 from edgefr.data.files import reader as files
 from edgefr.data.files.folder import is_file
+from edgefr.data.filtering import of_users
 from edgefr.data.interactions import Catalogue, Dataset
 from edgefr.data.readers import amazon, amazon_ratings, demo, events, grouplens, public_files
 from edgefr.data.readers.archive import Public
@@ -192,12 +193,14 @@ def load(
     seed: int = 0,
     options: dict[str, Any] | None = None,
     progress: Progress | None = None,
+    users: Sequence[str] | None = None,
 ) -> Dataset:
     """Load the data set of that name, or of a file or folder of one's own by its path.
 
     `data_dir` holds the public archives (zip or unpacked; default: the environment's EDGEFR_DATA); `seed`
-    matters to "demo" only; `options` are the reader's own. Raises `InputError` for an unknown name or option,
-    an archive that is missing (naming file, public page and licence) or damaged (naming file and row).
+    matters to "demo" only; `options` are the reader's own; `users`: of these alone (None: of all). Raises
+    `InputError` for an unknown name or option, an archive that is missing (naming file, public page and licence) or
+    damaged (naming file and row).
 
     >>> load("demo", options={"users": 50}).statistics()["users"]
     50
@@ -207,7 +210,10 @@ def load(
     folder = data_dir or os.environ.get("EDGEFR_DATA") or ""
     if found.public is not None and not folder:
         raise found.public.missing(f"data set '{name}' is read from a folder and none is named")
-    return found.read(Path(folder), settings, seed, progress)
+    dataset = found.read(Path(folder), settings, seed, progress)
+    if users is None:
+        return dataset
+    return of_users(dataset, users, getattr(settings, "user_core", 1), getattr(settings, "item_core", 1))
 
 
 def _checked(name: str, model: type[BaseModel], options: dict[str, Any]) -> BaseModel:

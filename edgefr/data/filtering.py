@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -62,6 +63,22 @@ def without_users(dataset: Dataset, stay: Mask) -> Dataset:
     listed, out = np.flatnonzero(left | ~had), rows_of(dataset, rows)
     number = np.cumsum(left | ~had, dtype=np.int32) - 1
     return replace(out, catalogue=dataset.catalogue.take(listed), item=number[dataset.item[rows]])
+
+
+def of_users(dataset: Dataset, users: Sequence[str], user_core: int = 1, item_core: int = 1) -> Dataset:
+    """Return what the data set would be if nobody but these users had ever been in it; its notes count the others.
+
+    Cores are counted again: thinning what is left of a core gives what thinning all the rest gives. Items that only the
+    others had go too. Raises `InputError` where nobody is left.
+    """
+    stay = np.isin(dataset.users, list(users))
+    if not stay.any():
+        raise InputError(f"nobody of '{dataset.name}' is left to learn from")
+    left = without_users(dataset, stay)
+    left = kept(left, core_of(left, user_core, item_core))
+    said = f"without users who left: {int((~stay).sum()):,} of {len(stay):,}"
+    notes = "; ".join(filter(None, (dataset.source.get("notes", ""), said)))
+    return left if stay.all() else replace(left, source={**dataset.source, "notes": notes})
 
 
 def once_each(dataset: Dataset, repeats: Repeats) -> Mask:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 from edgefr.serving.keys import Keys
 from edgefr.serving.log import FILE as LOG
@@ -25,23 +26,29 @@ from privacy.files import write_atomic, write_json
 class ForgetResult:
     """This is the result of forgetting: the remaining pseudonym, and the served rounds of the client.
 
-    `bundles`: folders of the run that hold bundles with this user.
+    `bundles`: folders of the run that hold bundles with this user. `unlearned`: the run that was trained anew without
+    the user (None: none was).
     """
 
     pseudonym: str
     rounds: int
     bundles: tuple[str, ...] = ()
+    unlearned: Path | None = None
 
     @property
     def kept(self) -> list[str]:
         """Return a line for each thing that is kept or cannot be taken back."""
+        back, anew = "training takes nothing back", "train anew without them (--unlearn) to be rid of it"
+        if self.unlearned is not None:
+            back = f"have devices take bundles of {self.unlearned}"
+            anew = f"delete the run, for which {self.unlearned} stands in"
         return [
             f"what {self.rounds} served rounds learned of them is in the server's tensors, and on all devices that "
-            "have these: training takes nothing back",
+            f"have these: {back}",
             f"the ledger counts on under {self.pseudonym}: what was released stays released, and an epsilon that "
             "forgot it would promise too much",
-            "the run's own checkpoint has what simulation made of the data set: simulate anew without them to be rid "
-            "of it; copies of the run, of its data and of bundles with users are elsewhere",
+            f"the run's own checkpoint has what simulation made of the data set: {anew}; copies of the run, of its "
+            "data and of bundles with users are elsewhere, and the data set's own file has their rows",
             *(
                 f"{bundle} is a bundle with users, and has them: delete it, or export it anew"
                 for bundle in self.bundles
@@ -49,10 +56,11 @@ class ForgetResult:
         ]
 
 
-def forget(run: Run, user: str) -> ForgetResult:
+def forget(run: Run, user: str, unlearned: Path | None = None) -> ForgetResult:
     """Delete a run's data of a user: keys, codes, releases on the disk, rows of metrics, lines of the log, the name.
 
-    A running server refuses the key from the next request on. Raises `InputError` for a user who is unknown or
+    A running server refuses the key from the next request on. `unlearned`: the run that was trained anew without the
+    user, if any. Raises `InputError` for a user who is unknown or
     forgotten.
     """
     names = json.loads((run.path / CHECKPOINT / "names.json").read_text(encoding="utf-8"))
@@ -71,7 +79,8 @@ def forget(run: Run, user: str) -> ForgetResult:
     users[client] = pseudonym
     write_json(run.closed(CHECKPOINT) / "names.json", names, mode=0o600)
     rounds = [(closed or opened).clients for opened, closed in Lineage.of(run.path).rounds]
-    return ForgetResult(pseudonym, sum(client in asked for asked in rounds), tuple(_bundles_with(run, user)))
+    asked_in = sum(client in asked for asked in rounds)
+    return ForgetResult(pseudonym, asked_in, tuple(_bundles_with(run, user)), unlearned)
 
 
 def _bundles_with(run: Run, user: str) -> list[str]:

@@ -30,15 +30,16 @@ from edgefr.serving.server import Access, Between, guarded, listening, pin_of
 from edgefr.serving.status import told
 from edgefr.serving.training import plan_of, training_of
 from edgefr.simulation.bundle_checks import check_federated
-from edgefr.simulation.bundles import SIGNING_KEY, signing_key
+from edgefr.simulation.bundles import signing_key
 from edgefr.simulation.loop import Training
 from edgefr.simulation.runs.device_users import users_of_class
 from edgefr.simulation.runs.folder import free_folder
-from edgefr.simulation.runs.layout import PRIVATE
+from edgefr.simulation.runs.layout import PRIVATE, SIGNING_KEY
 from edgefr.simulation.runs.lineage import Journal
 from edgefr.simulation.runs.run import Run
 from edgefr.simulation.runs.saved_model import open_model
 from edgefr.simulation.runs.served_tensors import published
+from edgefr.simulation.runs.successor import check_last
 from edgefr.simulation.runs.upload_trust import SEEN, Collecting
 from privacy.errors import InputError, unknown
 from privacy.files import write_atomic, write_json
@@ -103,6 +104,7 @@ def serve(
     origins = origins_of(run, classes, clients)
     devices = _devices(run, origins, collecting, timeout_s, min_answers, waits)
     with Journal.locked(run.path) as journal:
+        check_last(run)
         devices.ledger = ledger = ledger_of(run, journal, origins, rounds, collecting, devices.buffering is not None)
         devices.progress = progress
         devices.resume()

@@ -22,7 +22,7 @@ from edgefr.fleet import FleetFile, cost
 from edgefr.simulation.bundle_checks import check_shippable, counted, only_recommends
 from edgefr.simulation.encoders.encoder import encoder_of
 from edgefr.simulation.runs.device_users import fleet_of, users_by_class
-from edgefr.simulation.runs.layout import PRIVATE
+from edgefr.simulation.runs.layout import PRIVATE, SIGNING_KEY
 from edgefr.simulation.runs.run import Run
 from privacy.errors import InputError
 from privacy.files import write_atomic
@@ -52,7 +52,7 @@ NOISED: Mapping[str, Literal["here", "server", "nowhere"]] = {
 }
 """Who adds a plan's noise, as a bundle says it."""
 
-SIGNING_KEY, PUBLISHER = "signing.pem", "publisher.pem"
+PUBLISHER = "publisher.pem"
 """A run's own key: the private half in its private part, and the public one beside it."""
 
 

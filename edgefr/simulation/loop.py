@@ -34,6 +34,7 @@ from edgefr.simulation.participation import Log, Participation
 from edgefr.simulation.protocols.protocol import protocol_of
 from edgefr.simulation.resolve import Resolved, resolve
 from edgefr.simulation.stages.stage import Position, Running
+from privacy.ledger import Ledger
 from privacy.noise_key import NoiseKey
 from privacy.progress import Progress, heard
 
@@ -116,11 +117,13 @@ class Training(Running):
         log: Log,
         noise_key: NoiseKey | None = None,
         resolved: Resolved | None = None,
+        earlier: Ledger | None = None,
     ) -> Training:
         """Return everything as it is before round 1.
 
         `log` takes the events; `noise_key` keys simulated noise (None: a key that nobody keeps). `resolved`: what the
-        experiment comes to (None: it is worked out here).
+        experiment comes to (None: it is worked out here). `earlier`: what its clients had released before (None:
+        nothing that was counted).
         """
         about = About.of(prepared.dataset.catalogue)
         about.check(experiment.evaluation.metrics)
@@ -129,6 +132,8 @@ class Training(Running):
         federation = _federation(experiment, resolved, len(prepared.dataset.users), device, key)
         fleet = Fleet(devices, np.diff(prepared.dataset.offsets), experiment.seed)
         participation = Participation(experiment.cohort_size, experiment.privacy, federation, fleet, log)
+        if earlier is not None:
+            participation.go_on_from(earlier)
         measured = Measurements(experiment.evaluation, experiment.seed, about)
         return cls(
             experiment,

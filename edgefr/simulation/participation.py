@@ -26,6 +26,7 @@ from edgefr.engine.work import Clients
 from edgefr.fleet import Failure, Fleet, StepOutcome, Work
 from edgefr.fleet.devices import REFUSALS
 from export.program import Tensors
+from privacy.errors import InputError
 from privacy.guarantee import Event
 from privacy.ledger import Ledger
 from privacy.plan import PrivacyPlan
@@ -92,6 +93,26 @@ class Participation(Participants):
         self.met = np.zeros(clients, np.bool_)
         self.worked = np.full(clients, NEVER, np.int64)
         self.ledger = ledger_for(self.privacy, self.federation.plan, clients)
+
+    def go_on_from(self, earlier: Ledger) -> None:
+        """Count on from what these clients had released before round 1.
+
+        Raises `InputError` where a client in all rounds would exceed the budget: who sat out would change the result.
+        """
+        assert self.ledger is not None, "the same settings guarantee the same"
+        plan, everybody = self.federation.plan, np.arange(len(earlier))
+        ahead = earlier.of_clients(everybody)
+        ahead.spend(everybody, plan.event, times=self.privacy.releases(plan.rounds))
+        if plan.prototypes is not None:
+            ahead.spend(everybody, plan.prototypes.event, times=plan.prototypes.release[1])
+        after = float(ahead.epsilon().max(initial=0.0))
+        if after > earlier.budget:
+            raise InputError(
+                f"training anew releases the others' data again: an epsilon of up to {after:.4g} in all, over the "
+                f"privacy.budget of {earlier.budget:g}, of which {float(earlier.epsilon().max(initial=0.0)):.4g} is "
+                "spent (nothing was changed)"
+            )
+        self.ledger = earlier
 
     def meet(self, number: int, population: Clients, sampler: Sampler | SessionSampler) -> Cohort:
         self.number = number

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from edgefr.data import datasets as data
+from edgefr.data.filtering import of_users
 from edgefr.data.interactions import Dataset
 from edgefr.data.prepared_data import Prepared
 from edgefr.experiment.experiment import Experiment
@@ -22,15 +24,20 @@ def prepare(
     device: str,
     progress: Progress | None = None,
     given: Dataset | None = None,
+    users: Sequence[str] | None = None,
 ) -> Prepared:
     """Load the data, split it by the protocol, and encode the catalogue if the method reads text.
 
-    `given` is a data set that the caller has, in place of what the experiment names. Raises `InputError` for a method
+    `given` is a data set that the caller has, in place of what the experiment names. `users`: who is in the data (None:
+    everybody). Raises `InputError` for a method
     that reads texts where items have none.
     """
     e, protocol, encoder = experiment, protocol_of(experiment), encoder_of(experiment)
     name = e.data if given is None else given.name
-    dataset = data.load(e.data, data_dir, e.seed, e.data_options, progress) if given is None else given
+    if given is None:
+        dataset = data.load(e.data, data_dir, e.seed, e.data_options, progress, users)
+    else:
+        dataset = given if users is None else of_users(given, users)
     if e.row.needs_text and not any(dataset.catalogue.text):
         others = [row.name for row in METHODS.values() if not row.needs_text and row.reads == e.row.reads]
         own = "name a file of items with texts by data_options.items (of a frame: items=), text columns of the "

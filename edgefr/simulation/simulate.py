@@ -77,7 +77,7 @@ def simulate(
     key = noise_key_of(noise_key)
     with Run.started(out if out is not None else Path("runs") / experiment.name) as run:
         asked = Options(data_dir, bundles, checkpoint_every, figures, data, key, track)
-        return _go(run, experiment, fleet, asked, progress)
+        return go(run, experiment, fleet, asked, progress)
 
 
 def noise_key_of(given: NoiseKey | str | Path | None) -> NoiseKey | None:
@@ -133,7 +133,7 @@ def resume(
             experiment = experiment.model_copy(update={"engine": engine})
         fleet = load_fleet(run.path / "devices.yaml")
         asked = Options(data_dir, wanted(experiment, bundles), checkpoint_every, figures, data, track=track)
-        return _go(run, experiment, fleet, asked, progress, warn)
+        return go(run, experiment, fleet, asked, progress, warn)
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Options:
     track: Sequence[str] = ()
 
 
-def _go(
+def go(
     run: Run,
     experiment: Experiment,
     fleet: FleetFile,
@@ -157,26 +157,29 @@ def _go(
     progress: Progress | None,
     warn: Warn | None = None,
 ) -> Run:
-    """All steps of a run in its folder; `warn` says that it may already be under way there."""
+    """Do all steps of a run in its folder; `warn` says that it may already be under way there."""
     from edgefr.engine.device import torch_device
     from edgefr.simulation.loop import Training
     from edgefr.simulation.prepare import prepare
     from edgefr.simulation.resolve import resolve
     from edgefr.simulation.runs.keeper import Keeper, owner
+    from edgefr.simulation.runs.successor import Successor
 
-    began, new = time.perf_counter(), warn is None
+    began, new, stands = time.perf_counter(), warn is None, Successor.of(run)
     torch_device(experiment.engine.device)  # one that is missing is refused before any work
     data_dir = None if options.data_dir is None else Path(options.data_dir)
     with ExitStack() as ending:
         with run.recorded(experiment, fleet, options.noise_key) if new else nullcontext():
-            prepared = prepare(experiment, data_dir, experiment.engine.device, progress, options.data)
+            users = None if stands is None else stands.users
+            prepared = prepare(experiment, data_dir, experiment.engine.device, progress, options.data, users)
             resolved = resolve(experiment, prepared, fleet)
             if new or experiment.engine.shard_size is None or run.resolved is None:  # else it is written down
                 run.write_resolved(resolved.facts())
                 run.write_experiment(resolved.experiment)
             key = run.noise_key(experiment.draws_noise)
+            earlier = None if stands is None else stands.ledger(prepared.dataset.users.tolist())
             training = Training.start(
-                resolved.experiment, prepared, fleet, resolved.device, run.log.append, key, resolved
+                resolved.experiment, prepared, fleet, resolved.device, run.log.append, key, resolved, earlier
             )
             ending.callback(training.federation.backend.close)
             belongs_to = owner(resolved.experiment, fleet, prepared)

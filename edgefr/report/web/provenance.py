@@ -20,6 +20,10 @@ IN_PYTHON = Markup(
 WITH_DATA = Markup(
     ", with the data set's archive or file where it was (<code>--data-dir</code> names the folder of archives)"
 )
+UNLEARNED = (
+    "This run stands in for one with users who have left since: the data set's own file has them, so the experiment on "
+    "that file is another run. edgefr forget --unlearn made this one of it."
+)
 KEYED = (
     "The key of the simulated noise lies in the run's private part and is not in this page: without it the run has "
     "other noise."
@@ -55,6 +59,8 @@ def section(facts: Facts) -> Section:
 def _again(facts: Facts, generated: bool) -> list[SectionPart]:
     if facts.summary["data"] == GIVEN:
         return [text(IN_PYTHON.format(facts.name))]
+    if (facts.path / "private" / "population.json").exists():
+        return [text(UNLEARNED)]
     where = Markup("In the folder that holds <code>{}</code>{}:").format(facts.name, "" if generated else WITH_DATA)
     return [text(where), parts.command(command(facts))]
 

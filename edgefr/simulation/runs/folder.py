@@ -20,7 +20,7 @@ from edgefr.config.display import Brief
 from edgefr.experiment.experiment import Experiment
 from edgefr.experiment.paths import named_from
 from edgefr.simulation.runs.event_log import EventLog
-from edgefr.simulation.runs.layout import CHECKPOINT, LEDGER, LOCK, PRIVATE, RESOLVED
+from edgefr.simulation.runs.layout import CHECKPOINT, EARLIER, LEDGER, LOCK, POPULATION, PRIVATE, RESOLVED, SIGNING_KEY
 from privacy.errors import InputError
 from privacy.files import sha256_of, write_atomic, write_json
 from privacy.machine import alone
@@ -153,7 +153,8 @@ class RunFolder(Brief):
     def forget(self) -> None:
         """Take back what `recorded` and a kill while it wrote leave behind, and the folder if it is empty then."""
         self.sweep()
-        for name in ("experiment.yaml", "devices.yaml", RESOLVED, f"{PRIVATE}/{NOISE_KEY}"):
+        private = (f"{PRIVATE}/{name}" for name in (NOISE_KEY, SIGNING_KEY, POPULATION, EARLIER))
+        for name in ("experiment.yaml", "devices.yaml", RESOLVED, *private):
             (self.path / name).unlink(missing_ok=True)
         with suppress(OSError):
             (self.path / PRIVATE).rmdir()
@@ -318,12 +319,9 @@ class RunFolder(Brief):
 
     def write_ledger(self, ledger: Ledger, path: Path | None = None) -> None:
         """Save what every client has released (default: `ledger.parquet`), under the digest of the run's experiment."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        from edgefr.simulation.runs.ledger_file import write_ledger_file
 
-        facts = ledger.facts() | {"run": sha256_of(self.path / "experiment.yaml")}
-        table = pa.table(ledger.columns()).replace_schema_metadata(facts)
-        write_atomic(path or self.path / LEDGER, lambda file: pq.write_table(table, file))
+        write_ledger_file(path or self.path / LEDGER, ledger, sha256_of(self.path / "experiment.yaml"))
 
     def read_ledger(self, expected: Mapping[str, Any]) -> Ledger | None:
         """Read what every client has released, in the run and in all served rounds; None where that was not counted.
@@ -338,23 +336,12 @@ class RunFolder(Brief):
 
     def simulated_ledger(self, expected: Mapping[str, Any]) -> Ledger | None:
         """Read what every client has released in the run's own rounds; as `read_ledger`."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        from privacy.ledger import COLUMNS, Ledger
+        from edgefr.simulation.runs.ledger_file import read_ledger_file
 
         path = self.path / LEDGER
-        if not path.exists():
+        ledger = read_ledger_file(path)
+        if ledger is None:
             return None
-        try:
-            table = pq.read_table(path)
-            metadata = table.schema.metadata or {}
-            facts = {key.decode(): value.decode() for key, value in metadata.items()}
-            columns = {name: table[name].to_numpy() for name in COLUMNS}
-        except (OSError, KeyError, ValueError, pa.ArrowException) as error:
-            reason = " ".join(str(error).split())[:120]
-            raise InputError(f"{path} is not a whole ledger: {reason}; run the experiment again") from error
-        ledger = Ledger.from_columns(facts, columns)
         same = ledger.run == sha256_of(self.path / "experiment.yaml")
         if not same or (ledger.delta, ledger.adjacency) != (expected.get("delta"), expected.get("adjacency")):
             raise InputError(

@@ -9,6 +9,15 @@ PRIVATE = "private"
 """The part of a run's folder that never leaves it."""
 
 
+SIGNING_KEY = "signing.pem"
+"""The key, of the private part, that a run signs its bundles with."""
+
+
+POPULATION, EARLIER, SUCCESSOR = "population.json", "earlier.parquet", "successor.json"
+"""Files of the private part where a run stands in for another: who is in it, and what they had released before; and of
+the other run, which run that is."""
+
+
 CHECKPOINT = "checkpoint"
 """The folder of a run with its tensors and users' own items, which its owner alone may open."""
 

@@ -31,6 +31,7 @@ from edgefr.simulation.runs.saved_model import open_model
 from edgefr.studies.audits.canaries import PLAIN, PUBLIC, Channel, Floats, Ints, RealSumChannel, SumChannel
 from edgefr.studies.audits.channels import MessageChannel, StepChannel, UploadChannel
 from export.model import TrainedModel
+from export.parity import Reference
 from export.program import LocalProgram, Phase, read_by
 from privacy import keyed
 from privacy.example_plan import ExamplePlan
@@ -183,8 +184,29 @@ class AttackTarget:
         federation.noise = SimulatedNoise(PUBLIC, seed)
         one = slice(client, client + 1)
         federation.private = {n: v[one].clone() for n, v in self.model.private.items()}  # a round writes there
+        self._round(federation, client, items, seed)
+        return {n: (federation.shared[n].double() - self.model.shared[n].double()).numpy() for n in self.sent}
+
+    def scores(self, items: Ints, rounds: int) -> Floats:
+        """Return what the shared tensors, which stay as they are, tell of a newcomer with `items` [n].
+
+        The newcomer trains its own tensors for so many rounds, from first values and draws that are the same for every
+        run. Scores of all items, float64 [items].
+        """
+        federation, first = self._quiet, self.program.init_private(0, torch.zeros(1, dtype=torch.int64))
+        federation.private = {n: first[n] for n in self.model.private}
+        for draw in range(rounds):
+            seed = keyed.key(0, purposes.AUDIT, 0, draw)
+            federation.seed, federation.shared = seed, dict(self.model.shared)
+            self._round(federation, 0, items, seed)
+        own = Ragged(np.asarray(items, np.int32), np.array([0, len(items)], np.int64))
+        history = None if self.model.history is None else own
+        model = replace(self.model, private={**first, **federation.private}, history=history)
+        return Reference(model).scores(0).astype(np.float64)
+
+    def _round(self, federation: Federation, client: int, items: Ints, seed: int) -> None:
+        """Have a server with one client do a round on these items."""
         rows = Ragged(np.asarray(items, np.int32), np.array([0, len(items)], np.int64))
         e, ids = self.experiment, np.array([client])
         sampler = Sampler(rows, self.pool, len(self.model.names.items), e.negatives, e.batch_size, seed, ids)
         federation.round(self.rounds + 1, np.zeros(1, np.int64), sampler, rows)
-        return {n: (federation.shared[n].double() - self.model.shared[n].double()).numpy() for n in self.sent}
