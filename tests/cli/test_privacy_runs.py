@@ -24,7 +24,7 @@ TINY = (*SMALL, "engine.shard_size=8", "aggregation.weights=uniform", "evaluatio
 CALM = "fleet={dropout: 0, availability: null, battery: null, share: {laptop_x86: 1.0}, rounds: {over_select: 1.0}}"
 QUIET = "model.asks_when_recommending=false"
 LOCAL = ("privacy.trust=local", "privacy.clip=1", "privacy.mechanism=gaussian", "privacy.sigma=8", QUIET)
-NOISED = Event("discrete-gaussian", multiplier=4.0)
+NOISED = Event("discrete-gaussian", multiplier=4.0, steps=1 << 16)
 BOTH = "server, other clients (through fused answers)"
 
 
@@ -40,7 +40,7 @@ def test_updates_and_prototypes_are_counted_and_composed(order: str, cli: Cli, t
     more = (*LOCAL, CALM, f"model.prototypes={order}", "knowledge.interval=2", "privacy.prototype_clip=0.5")
     found = privacy_of(tmp_path, *more)
     assert [(row["recipient"], row["releases"]) for row in found["composed"]] == [("server", 3), (BOTH, 2)]
-    assert found["eps_guaranteed"] == pytest.approx(composed([(NOISED, 5)], 1e-5).epsilon, rel=1e-9)
+    assert found["eps_guaranteed"] == pytest.approx(composed([(NOISED, 5)], 1e-5).epsilon, rel=1e-8)
     assert found["eps_guaranteed"] == pytest.approx(found["eps_planned"], rel=1e-9)
     assert (found["prototypes"]["clip"], found["prototypes"]["std"]) == (0.5, 4.0)
     assert found["releases_per_client"]["max"] == 5
@@ -54,7 +54,7 @@ def test_noise_is_found_for_an_epsilon_and_a_budget_ends_before_it_is_exceeded(t
     assert 7.99 < found["eps_guaranteed"] <= 8
     two = composed([(NOISED, 4)], 1e-5).epsilon  # rounds: two releases each
     found = privacy_of(tmp_path / "b", *LOCAL, CALM, f"privacy.budget={two + 1e-3}")
-    assert found["eps_guaranteed"] == pytest.approx(two, rel=1e-9)
+    assert found["eps_guaranteed"] == pytest.approx(two, rel=1e-8)
     assert found["sat_out"] == {"clients": USERS, "times": USERS}
 
 
