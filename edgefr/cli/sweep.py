@@ -115,6 +115,9 @@ def tune(
     reported: Annotated[
         int, Option(min=1, max=1000, help="Results are reported with so many seeds, 0, 1, ...: none is searched by.")
     ] = 5,
+    private: Annotated[
+        bool, Option(help="Search what matters under noise, at the experiment's privacy.epsilon; say what that costs.")
+    ] = False,
     patience: Annotated[int, Option(min=1, help="A trial ends so many rounds after its best one.")] = 30,
     prune: Annotated[
         bool, Option(help="End a trial below the median of earlier ones after a quarter or half of its rounds.")
@@ -133,12 +136,18 @@ def tune(
     command with other rules is refused there. A trial has rounds and validation only: test items are not looked at, and
     its best round counts. A range at whose edge the best value lies is widened, within the same number of trials.
 
+    With --private the search is at one epsilon (--set privacy.epsilon=8): over clip, server rate, rounds and widths in
+    place of NAME.yaml's ranges, whose values of the server are kept. What is set by hand is held. Screen and recipe say
+    what epsilon the trials would have cost the people whose data they were made on.
+
     `recipes/NAME.yaml` is a whole experiment for `edgefr simulate`, `NAME.csv` has its trials, `NAME.md` tells both;
     `budgets.md` compares the methods. Ctrl-C or a kill loses only the trials under way: the same command goes on.
 
     Example: `edgefr tune fedmf pfedrec --data ml-100k --data-dir DATA`
 
     Example: `edgefr tune fedmf --data demo --trials 5 --out runs/tuned`
+
+    Example: `edgefr tune pfedrec --private --set privacy.epsilon=8 --data demo --out runs/private`
     """
     check_data(data)
     from edgefr.studies.tuning.rules import Rules
@@ -151,7 +160,7 @@ def tune(
     where: dict[str, Any] = {"devices": devices, "workers": workers, "ray_address": ray_address, "out": out}
     base: dict[str, Any] = {"spaces": spaces, "data": data, "data_dir": data_dir, "overrides": set_ or []}
     with shown() as progress:
-        found = run(names, experiment, rules=rules, **base, **where, progress=progress)
+        found = run(names, experiment, rules=rules, private=private, **base, **where, progress=progress)
     for page in found.pages[:1]:
         show_page(page)
     end(found)
