@@ -46,6 +46,12 @@ def sweep(
         str | None, Option(help="Validation metric that the search maximises. Default: the first NDCG.")
     ] = None,
     metric: Annotated[str | None, Option(help="Test metric that is drawn as utility. Default: the first NDCG.")] = None,
+    privacy: Annotated[
+        bool, Option(help="What privacy costs: epsilon 1, 2, 4, 8, inf, each tuned alike, run and attacked; one page.")
+    ] = False,
+    trials: Annotated[
+        int | None, Option(min=1, max=10_000, help="Trials at every epsilon of --privacy. Default: 12.")
+    ] = None,
     checkpoint_every: Annotated[
         int | None, Option(min=1, metavar="ROUNDS", help="A run that was stopped goes on from there by --resume.")
     ] = None,
@@ -69,14 +75,21 @@ def sweep(
     With --search, Optuna tunes the fields of --search-space at every point on validation items; the best trial stands
     for its point.
 
+    With --privacy, clip, server rate, rounds and widths are tuned at every epsilon with the same number of trials, on
+    validation items, and what neither clips nor adds noise is tuned beside; what --set gives is held, and where the
+    experiment's file has a clip, its own settings are tried too. One run of each is attacked. `report.html` says what
+    privacy costs, to whom what is promised, and what attackers reached.
+
     Ctrl-C loses only the runs under way, or what they did since their last checkpoint: the same command with --resume
     DIR goes on.
 
     Example: `edgefr sweep --grid 'privacy.epsilon=[1,8,inf]' --set privacy.mechanism=gaussian --set privacy.clip=1`
 
+    Example: `edgefr sweep --privacy --set method=pfedrec --seeds 3 --workers 2`
+
     Example: `edgefr sweep --grid 'rounds=[5,10]' --set method=fedmf --seeds 3 --workers 2`
     """
-    asked = {name: value for name, value in locals().items() if name not in ("set_", "search_space", "device")}
+    asked = {name: value for name, value in locals().items() if name not in ("set_", "search_space", "device", "privacy")}
     check_data(data)
     from edgefr.cli.progress_table import progress_table
     from edgefr.studies.sweeps.run import Standing
@@ -90,6 +103,7 @@ def sweep(
         watch(standing)
 
     asked |= {"grid": grid or [], "overrides": set_ or [], "space": search_space or [], "engine.device": device}
+    asked["tradeoff"] = privacy
     try:
         with progress_table() as watch:
             found = run(**asked, watch=told)

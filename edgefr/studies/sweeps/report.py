@@ -48,10 +48,10 @@ def about(sweep: FinishedSweep) -> list[str]:
     if search is not None:
         ranges = search["space"].items()
         space = ", ".join(f"{field} {scale}({low:g}, {high:g})" for field, (scale, low, high) in ranges)
-        metrics = ", ".join(dict.fromkeys(search["objectives"].values()))
+        metrics = ", ".join(dict.fromkeys(search["objectives"].values())) or "NDCG@10 (full ranking)"
         lines.append(
             f"searched per point: {search['trials']} trials over {space}, by {metrics} on validation items with seed "
-            f"{record['seeds'][0]}; the best trial stands for its point and is run with every seed"
+            f"{search.get('seed', record['seeds'][0])}; the best trial stands for its point and is run with every seed"
         )
         lines.append("no epsilon here covers what the choice of settings tells about the data")
     summaries = [run.summary for run in sweep.entries if run.summary is not None]
@@ -212,7 +212,7 @@ def run_record(run: SweepRun, sweep: FinishedSweep) -> Record:
         record |= {key: epsilon_of(run.summary, kind) for kind, key in EPSILONS.items()}
         record |= run.summary["metrics"]
         if search is not None:
-            objective = search["objectives"][run.point.name]
-            record[f"validation {objective}"] = validation(run.summary, objective)
+            objective = search["objectives"].get(run.point.name)
+            record |= {} if objective is None else {f"validation {objective}": validation(run.summary, objective)}
         record["seconds"] = run.summary["engine"]["wall_seconds"]
     return record | {"folder": str(run.path), "problem": run.problem or ""}

@@ -75,13 +75,17 @@ def make(job: SweepJob, options: RunOptions) -> float:
 
 @dataclass
 class Standing:
-    """This says how far a sweep is: runs that have ended, and the seconds of those that this call made."""
+    """This says how far a sweep is: runs that have ended, and the seconds of those that this call made.
+
+    `doing`: what is done beside runs, in words.
+    """
 
     total: int
     workers: int
     entries: list[SweepRun] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     folder: Path | None = None
+    doing: str = ""
 
     @property
     def failed(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from privacy.errors import InputError
 from privacy.example_plan import plan_examples
 from privacy.guarantee import Event
 from privacy.plan import plan
+from privacy.report import in_words
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,14 @@ OF_LEVEL = {
     USER: (Range(CLIP, "log", 0.3, 30.0), Range(STEP, "log", 1.0, 100.0)),
     INTERACTION: (Range("privacy.examples.clip", "log", 0.03, 3.0), Range(RATE, "log", 0.3, 30.0)),
 }
-PLAIN = (Range(RATE, "log", 0.3, 30.0), *COMMON)
-"""What is searched without clip and noise."""
+PLAIN = (
+    Range(RATE, "log", 0.3, 30.0),
+    Range("rounds", "int", 10, 200),
+    Range("model.dim", "int", 4, 64),
+    Range("model.init_scale", "log", 0.01, 1.0),
+)
+"""What is searched without clip and noise, where width and rounds cost nothing."""
+WHY = "What matters under noise, around settings found on ml-100k."
 BEGINNINGS: tuple[Mapping[str, float], ...] = (
     {STEP: 16.0, CLIP: 3.0, "rounds": 90, "model.dim": 12, "model.init_scale": 0.03},
     {STEP: 16.0, CLIP: 3.0, "rounds": 20, "model.dim": 2, "model.init_scale": 0.1},
@@ -57,6 +64,12 @@ BEGINNINGS: tuple[Mapping[str, float], ...] = (
     {STEP: 8.0, CLIP: 1.0, "rounds": 30, "model.dim": 4, "model.init_scale": 0.3},
 )
 """The first trials of every search under noise; found on ml-100k, at epsilon 8 (the first) and up to 2 (the second)."""
+PLAIN_BEGINNINGS: tuple[Mapping[str, float], ...] = (
+    {RATE: 1.0, "rounds": 100, "model.dim": 32, "model.init_scale": 0.1},
+    {RATE: 1.0, "rounds": 100, "model.dim": 16, "model.init_scale": 1.0},
+    {RATE: 3.0, "rounds": 60, "model.dim": 16, "model.init_scale": 0.1},
+    {RATE: 1.0, "rounds": 150, "model.dim": 32, "model.init_scale": 0.01},
+)
 
 
 def section_of(experiment: Path | Experiment | None, changes: Iterable[Change] = ()) -> dict[str, Any]:
@@ -88,7 +101,8 @@ def at_epsilon(section: Mapping[str, Any], epsilon: float | None) -> dict[str, A
     wanted = own.get("epsilon") if epsilon is None else epsilon
     if wanted is None:
         raise InputError(f"--private searches at one epsilon: add --set {level.section}.epsilon=8")
-    own = {key: value for key, value in own.items() if key not in ("sigma", "scale")} | {"epsilon": wanted}
+    own = {key: value for key, value in own.items() if key not in ("sigma", "scale")}
+    own["epsilon"] = in_words(float(wanted))  # a record of the space is JSON
     own["clip"] = 1.0 if own.get("clip") is None else own["clip"]
     if level is INTERACTION:
         return {**section, "examples": own}
@@ -108,12 +122,14 @@ def private_space(base: Base, space: Space, section: Mapping[str, Any]) -> Space
     own = [r for r in space.ranges if r.field.startswith("aggregation.") and r.field not in named]
     fixed = {field: value for field, value in space.fixed.items() if field not in {*named, "privacy"}}
     fixed["privacy"] = dict(section)
-    base.of(Space(space.name, fixed, ()), {}, 0)
-    ranges = tuple(r for r in (*ours, *own) if r.field not in held and _taken(base, Space(space.name, fixed, (r,))))
+    base.of(replace(space, fixed=fixed), {}, 0)
+    alone = ((r, replace(space, fixed=fixed, ranges=(r,))) for r in (*ours, *own) if r.field not in held)
+    ranges = tuple(r for r, one in alone if _taken(base, one))
     if not ranges:
         raise InputError(f"{space.name}: all that a search under noise chooses is set by hand; leave some of it away")
-    first = tuple({r.field: _beginning(r, values) for r in ranges} for values in BEGINNINGS) if section else ()
-    return Space(space.name, fixed, ranges, "What matters under noise, around settings found on ml-100k.", first)
+    begun = BEGINNINGS if section else PLAIN_BEGINNINGS
+    first = tuple({r.field: _beginning(r, values) for r in ranges} for values in begun)
+    return replace(space, fixed=fixed, ranges=ranges, why=WHY, first=first)
 
 
 def _of_level(level: Level, held: Mapping[str, Any]) -> Sequence[Range]:

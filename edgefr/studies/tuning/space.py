@@ -42,7 +42,7 @@ class SpaceFile(BaseModel):
 class Space:
     """A space has a `name`, the values it fixes by dotted name, and a range per field that is searched.
 
-    `first`: the values of the first trials; all that follow are chosen.
+    `first`: the values of the first trials; all that follow are chosen. `origin`: what errors call it (none: its file).
     """
 
     name: str
@@ -50,6 +50,7 @@ class Space:
     ranges: tuple[Range, ...]
     why: str = ""
     first: tuple[Mapping[str, float], ...] = ()
+    origin: str = ""
 
     @classmethod
     def read(cls, folder: Path, name: str) -> Space:
@@ -67,6 +68,11 @@ class Space:
         ranges = tuple(Range.parse(f"{field}={text}") for field, text in found.ranges.items())
         apart([*found.experiment, *found.ranges], f"{path}")
         return cls(name, found.experiment, ranges, found.why)
+
+    @property
+    def source(self) -> str:
+        """Return what errors about its values call it."""
+        return self.origin or f"{self.name}.yaml"
 
     def record(self) -> dict[str, Any]:
         """Return what makes it this space and no other, as JSON."""
@@ -100,7 +106,7 @@ class Base:
         """Raises `InputError` where a value given by hand would be overwritten by the search or its rules."""
         for change in map(Change.parse, self.changes):
             if change.field in {*(r.field for r in space.ranges), *self.laid}:
-                whose = "the rules say" if change.field in self.laid else f"{space.name}.yaml searches"
+                whose = "the rules say" if change.field in self.laid else f"{space.source} searches"
                 raise InputError(f"{change.source}: {whose} {change.field}, which would be overwritten; leave it away")
 
     @property
@@ -115,9 +121,9 @@ class Base:
         A central reference reads no `evaluation.keep`: it keeps its best epoch without being asked.
         """
         named = {"name": f"{space.name}-tuned", **space.fixed}
-        changes: list[str | Change] = [Change(f, value, f"{space.name}.yaml: {f}") for f, value in named.items()]
+        changes: list[str | Change] = [Change(f, value, f"{space.source}: {f}") for f, value in named.items()]
         changes += self._read(changes)
-        changes += [Change(f, value, f"{space.name}.yaml: {f}={value:g}") for f, value in fields(chosen).items()]
+        changes += [Change(f, value, f"{space.source}: {f}={value:g}") for f, value in fields(chosen).items()]
         for field, value in self.laid.items():
             if tuple(field.split(".")) not in unread(load_experiment(self.experiment, changes, data=self.data)):
                 changes.append(Change(field, value, f"the rules of tuning: {field}"))
