@@ -60,8 +60,8 @@ WHY = "What matters under noise, around settings found on ml-100k."
 BEGINNINGS: tuple[Mapping[str, float], ...] = (
     {STEP: 16.0, CLIP: 3.0, "rounds": 90, "model.dim": 12, "model.init_scale": 0.03},
     {STEP: 16.0, CLIP: 3.0, "rounds": 20, "model.dim": 2, "model.init_scale": 0.1},
-    {STEP: 30.0, CLIP: 3.0, "rounds": 60, "model.dim": 8, "model.init_scale": 0.1},
-    {STEP: 8.0, CLIP: 1.0, "rounds": 30, "model.dim": 4, "model.init_scale": 0.3},
+    {STEP: 40.0, CLIP: 3.0, "rounds": 60, "model.dim": 8, "model.init_scale": 0.1},
+    {STEP: 80.0, CLIP: 3.0, "rounds": 30, "model.dim": 4, "model.init_scale": 0.1},
 )
 """The first trials of every search under noise; found on ml-100k, at epsilon 8 (the first) and up to 2 (the second)."""
 PLAIN_BEGINNINGS: tuple[Mapping[str, float], ...] = (
