@@ -89,7 +89,9 @@ def sweep(
 
     Example: `edgefr sweep --grid 'rounds=[5,10]' --set method=fedmf --seeds 3 --workers 2`
     """
-    asked = {name: value for name, value in locals().items() if name not in ("set_", "search_space", "device", "privacy")}
+    asked = {
+        name: value for name, value in locals().items() if name not in ("set_", "search_space", "device", "privacy")
+    }
     check_data(data)
     from edgefr.cli.progress_table import progress_table
     from edgefr.studies.sweeps.run import Standing

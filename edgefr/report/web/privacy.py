@@ -77,7 +77,7 @@ def section(facts: Facts) -> Section | None:
     promised = number(report["eps_planned"]) if nothing_yet(report) else epsilon
     protected = watchers(math.isfinite(promised) and promised <= MEANINGLESS, report)
     rows = [{"from": who, "protected?": yes_no(safe), "why": why} for who, safe, why in protected]
-    more = [_unit(report["adjacency"]) if math.isfinite(promised) else None]
+    more = [unit(report["adjacency"]) if math.isfinite(promised) else None]
     more += [_examples(report.get("examples")), _sat_out(report)]
     needs = by_default(facts.summary["bundles"])
     first, *others = [*_words(report), *([] if needs is None else [f"{capitals(needs)}."]), *filter(None, more)]
@@ -195,7 +195,7 @@ def watchers(guaranteed: bool, report: dict[str, Any]) -> list[tuple[str, bool, 
     ]
 
 
-def _unit(adjacency: str) -> str:
+def unit(adjacency: str) -> str:
     """Say what an attacker cannot tell apart."""
     told = {
         "zero-out": "Protected is whether a person's updates were in the sums at all, with all that this person did.",

@@ -180,11 +180,10 @@ def command(record: Mapping[str, Any]) -> str:
     words = ["edgefr", "sweep"]
     words += [] if record["experiment"] is None else ["--experiment", record["experiment"]]
     words += [word for change in record["set"] for word in ("--set", change)]
-    grid, search = dict(record["grid"]), record["search"]
+    grid, search = record["grid"], record["search"]
     if "privacy" in record:
-        grid.pop(record["epsilon"])
         words += ["--privacy", "--trials", str(search["trials"])]
-        search = None
+        grid, search = {}, None
     words += [word for field, values in grid.items() for word in ("--grid", f"{field}=[{','.join(values)}]")]
     if search is not None:
         words += ["--search", str(search["trials"])]

@@ -18,6 +18,7 @@ from edgefr.studies.sweeps.results import (
     PointResult,
     SweepRun,
     epsilon_of,
+    level_of,
     mean_references,
     references,
     validation,
@@ -72,7 +73,7 @@ def table(found: Sequence[PointResult], metric: str | None = None) -> Page:
     best = f"{BEST}\n{utilities[0] if len(utilities) == 1 else 'its metric'}{how}"
     rows = []
     for result in found:
-        row = _point_columns(result, found) | {"seeds": str(len(result.entries))}
+        row = _point_columns(result, found) | _level(result, found) | {"seeds": str(len(result.entries))}
         row |= {"failed": str(result.failed)} if any(one.failed for one in found) else {}
         row |= {HELPED: str(result.helped)} if of else {}
         row |= {name + how: str(Spread.of(result.metric(name))) for name in _apart(metrics, found)}
@@ -82,7 +83,7 @@ def table(found: Sequence[PointResult], metric: str | None = None) -> Page:
     if of:
         caption = f"{caption}; {RULE}{judged_by(compared)}; each beside the best that needs no learning"
     sheet = Sheet("Points of the grid", rows, _words(found), caption)
-    return Page("sweep", "Sweep", [sheet], [_point_record(result, metrics) for result in found])
+    return Page("sweep", "Sweep", [sheet], [point_record(result, metrics) for result in found])
 
 
 def judged_by(compared: Sequence[Comparable]) -> str:
@@ -134,7 +135,7 @@ def tradeoff(compared: Sequence[Comparable], drawn: bool = True) -> Page:
             row |= {f"eps\n{kind}": number(result.epsilon(kind), ".4g") + " *" * on[kind] for kind in EPSILONS}
             row |= {f"{group.metric}\n{group.ranking}": str(group.worth(result))}
             rows.append(row | {BEST: best_beside(result, group), "usable": "yes" if result.usable else "no"})
-            record = _point_record(result, list(first["metrics"]))
+            record = point_record(result, list(first["metrics"]))
             record |= {"utility": group.metric, "ranking": group.ranking, "data": first["data"]}
             records.append(record | {f"front_{kind}": there for kind, there in on.items()})
         levels = ", ".join(f"{name} {value:.4f}" for name, value in group.references().items())
@@ -163,14 +164,22 @@ def _point_columns(result: PointResult, beside: Sequence[PointResult]) -> dict[s
     chosen = list(dict.fromkeys(field for one in beside for entry in one.entries for field in entry.chosen))
     values = result.entries[0].chosen if result.entries else {}
     own = {_heading(field): shown(value) for field, value in result.point.values} or {"point": "all"}
-    return own | {f"{_heading(field)}\nchosen": _short(values.get(field)) for field in chosen}
+    return own | {f"{_heading(field)}\nchosen": short_value(values.get(field)) for field in chosen}
+
+
+def _level(result: PointResult, beside: Sequence[PointResult]) -> dict[str, str]:
+    """Return a column that says the level of a point, where those beside it differ in theirs."""
+    levels = [{level_of(summary) for summary in one.summaries()} for one in beside]
+    own = next(map(level_of, result.summaries()), "-")
+    return {"level": own} if len(set[str]().union(*levels)) > 1 else {}
 
 
 def _heading(field: str) -> str:
     return field.replace(".", ".\n", 1)
 
 
-def _short(value: Any) -> str:
+def short_value(value: Any) -> str:
+    """Write what a search chose for a cell."""
     return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else shown(value)
 
 
@@ -185,7 +194,8 @@ def _words(found: Sequence[PointResult]) -> list[str]:
     return [_heading(field) for field in words] or ["point"]
 
 
-def _point_record(result: PointResult, metrics: Sequence[str]) -> Record:
+def point_record(result: PointResult, metrics: Sequence[str]) -> Record:
+    """Return a point unrounded: its fields, what a search chose, metrics over seeds, and what needs no learning."""
     record: Record = {field: shown(value) for field, value in result.point.values}
     for entry in result.entries[:1]:
         record |= {f"chosen {field}": value for field, value in entry.chosen.items()}

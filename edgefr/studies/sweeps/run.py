@@ -132,7 +132,7 @@ class Sweep:
                 best = self._search()
         order = {point.name: place for place, point in enumerate(self.plan.points)}
         runs = sorted(self.standing.entries, key=lambda e: (order[e.point.name], e.number, e.seed))
-        count = [run for run in runs if run.trial is None or best.get(run.point.name) == run.trial.number]
+        count = [run for run in runs if best.get(run.point.name, -1) == run.number]
         return FinishedSweep(self.folder, self.plan.record(), tuple(runs), tuple(count))
 
     def _job(self, point: Point, seed: int, trial: Trial | None = None) -> SweepJob:

@@ -133,7 +133,9 @@ class Study:
             return Trial(number, dict(self._first[number]))
         seed, place = self._key
         alone = len(self._first) or AT_RANDOM
-        sampler = optuna.samplers.TPESampler(n_startup_trials=alone, seed=keyed.key(seed, purposes.SWEEP_SEARCH, place, number) % 2**32)
+        sampler = optuna.samplers.TPESampler(
+            n_startup_trials=alone, seed=keyed.key(seed, purposes.SWEEP_SEARCH, place, number) % 2**32
+        )
         blank = optuna.create_study(direction="maximize", sampler=sampler)
         blank.add_trials(known)
         return Trial(number, dict(blank.ask(self._space).params))

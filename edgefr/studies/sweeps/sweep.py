@@ -50,11 +50,11 @@ def sweep(
     `grid`: values by field, or texts as of `--grid`. `search`: trials of a search (Optuna) at every point over `space`,
     ranges by field as ``{"privacy.clip": "log(0.1, 10)"}``, for the best `objective` on validation items. `metric`:
     what is drawn as utility. `tradeoff`: what privacy costs, at epsilons 1, 2, 4, 8 and infinity, each tuned with
-    `trials` (none: 12) of its own, beside what is not private, and attacked. `ray_address`: of a Ray cluster that does the runs. `noise_key`: the private/noise.key of
-    another sweep, whose noise is repeated. `out`: a new folder (default: runs/<name>-sweep); `resume`: the folder of
-    the same sweep, stopped before. `watch` is told of every run that ends; named `values` go over the experiment. A run
-    that fails is in `failures` and does not stop the others. Raises `InputError` for what any run would be refused for,
-    before any.
+    `trials` (none: 12) of its own, beside what is not private, and attacked; no grid or search goes beside it.
+    `ray_address`: of a Ray cluster that does the runs. `noise_key`: the private/noise.key of another sweep, whose noise
+    is repeated. `out`: a new folder (default: runs/<name>-sweep); `resume`: the folder of the same sweep, stopped
+    before. `watch` is told of every run that ends; named `values` go over the experiment. A run that fails is in
+    `failures` and does not stop the others. Raises `InputError` for what any run would be refused for, before any.
 
     Example: ``edgefr.sweep(experiment, {"privacy.epsilon": [1, 8]}, seeds=3).tables["sweep"]``
     """
@@ -72,13 +72,14 @@ def sweep(
     else:
         axes = [Axis.parse(text) for text in grid]
     base = Path(experiment) if isinstance(experiment, str) else experiment
-    changed: Any = (seeds, base, overrides, values, Path(devices))
+    changed: dict[str, Any] = {"seeds": seeds, "base": base, "changes": overrides, "named": values}
+    changed["devices"] = Path(devices)
     if tradeoff:
-        _alone(search=search, search_space=space, objective=objective, metric=metric)
-        plan: SweepPlan = TradeoffPlan(trials, *changed, axes)
+        _alone(grid=axes, search=search, search_space=space, objective=objective, metric=metric)
+        plan: SweepPlan = TradeoffPlan(trials, **changed)
     else:
         _alone("--trials are those of --privacy; a search of your own has --search TRIALS", trials=trials)
-        plan = SweepPlan(axes, *changed, _search(search, space, objective, bool(axes)))
+        plan = SweepPlan(axes, search=_search(search, space, objective, bool(axes)), **changed)
         plan.check_metric(metric)
     if resume is not None and out not in (None, resume):
         raise InputError("--resume names the sweep's folder already; leave --out away")
@@ -92,7 +93,7 @@ def sweep(
     return write_files(Sweep(plan, folder, options, where, watching).run(), metric)
 
 
-def _alone(why: str = "--privacy searches by itself, for NDCG: leave {} away", **options: Any) -> None:
+def _alone(why: str = "--privacy plans and searches by itself: leave {} away", **options: Any) -> None:
     """Refuse an option that another one leaves nothing to do."""
     for name, given in options.items():
         if given:

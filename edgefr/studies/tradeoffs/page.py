@@ -1,210 +1,286 @@
-"""A trade-off has one web page, which a privacy officer can read: the answer first, then what it rests on."""
+"""A trade-off in words and tables: on the screen, in files, and as one web page that a privacy officer can read."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
-from edgefr.config.sheet import Sheet, count
-from edgefr.report.pages import Report, comma_separated
+from edgefr.config.sheet import Sheet
+from edgefr.report.figures import drawn as draw
+from edgefr.report.pages import Page, Report, comma_separated
 from edgefr.report.small_groups import of_few
+from edgefr.report.verdict import ranked
+from edgefr.report.web import section as parts
 from edgefr.report.web.answers import BAD, GOOD, Answer, capitals, cost
+from edgefr.report.web.chart import Axis, Chart, Point, levels, line, short
 from edgefr.report.web.page import page
-from edgefr.report.web.privacy import watchers
-from edgefr.report.web.section import (
-    ReportTable,
-    Section,
-    SectionPart,
-    command,
-    facts,
-    folded,
-    heading,
-    listed,
-    sheet,
-    text,
-    yes_no,
-)
-from edgefr.report.web.section import chart as drawn
-from edgefr.studies.sweeps.page import command as command_of
-from edgefr.studies.sweeps.report import about, run_record
-from edgefr.studies.sweeps.results import RUNS, FinishedSweep
-from edgefr.studies.tradeoffs.points import Tradeoff, TradeoffPoint, largest, tradeoffs
+from edgefr.report.web.privacy import in_words, sure, unit, watchers
+from edgefr.report.web.section import ReportTable, Section
+from edgefr.studies.sweeps.page import command
+from edgefr.studies.sweeps.report import about, point_record, run_record, short_value
+from edgefr.studies.sweeps.results import INTERACTION, RUNS, USER, FinishedSweep
+from edgefr.studies.sweeps.tradeoff import NOTHING, Scale, epsilon_said
+from edgefr.studies.tradeoffs.points import ITEMS, Tradeoff, TradeoffPoint, tradeoff_of
 from edgefr.studies.tradeoffs.run import TradeoffSweep
-from edgefr.studies.tradeoffs.words import (
-    attack_rows,
-    chart,
-    chosen_rows,
-    headline,
-    meaning,
-    notes,
-    proved,
-    protected,
-    tradeoff_page,
-    usable,
-    utility_rows,
-)
 from privacy.files import write_atomic
 
 LEAD = "What does privacy cost here, what does it promise to whom, and what did attackers reach?"
+PROTECTS = {
+    USER: "a person's whole part in the rounds, with all that this person did",
+    INTERACTION: "one interaction of a person, not all of them together",
+}
 TUNED = (
     "Settings were searched at every epsilon with the same number of trials, on validation items alone: what is left "
-    "between two points is what privacy costs, not what a bad setting costs."
+    "between two points is what privacy costs, and not what a bad setting costs."
 )
-LUCK = (
-    "Shares are of pairs in which an attacker told the right one; a coin is right in 0.5, and luck ends where 95 of 100 "
-    "coins end. Promised is the most that anybody could reach, whatever the attack. Attacks were made on one run of "
-    "every point, with the settings that were chosen."
+RIGHT = (
+    "attackers are right in this share of pairs, of the most that anybody could reach as promised; a coin is right in "
+    "0.50, and * is more than luck reaches in 95 of 100 cases; one run of every point was attacked"
 )
+MISSING, WORDS = "–", ("epsilon", "best without\nlearning")
 
 
 def write_files(made: TradeoffSweep) -> Report:
     """Make what is left of a trade-off, and write its files into its folder."""
     sweep = made.run()
-    folder, found = sweep.folder, tradeoffs(sweep)
+    folder, found = sweep.folder, None if not sweep.speaking else tradeoff_of(sweep)
     records = [run_record(run, sweep) for run in sweep.entries]
-    files = [write_atomic(folder / RUNS, comma_separated(records))]
-    told = tradeoff_page(found, sweep)
-    files += told.write(folder, about(sweep))
+    files, pages = [write_atomic(folder / RUNS, comma_separated(records))], list[Page]()
+    if found is not None:
+        pages.append(_tables(found, sweep))
+        files += pages[0].write(folder, about(sweep))
     files.append(write_tradeoff(folder))
     opened = [record | {"folder": str(folder / record["folder"])} for record in records]
     warnings = [f"{run} was not attacked: {why}" for run, why in made.unattacked.items()]
-    return Report([told] if found else [], files, sweep.failures, warnings, opened)
+    return Report(pages, files, sweep.failures, warnings, opened)
 
 
 def write_tradeoff(folder: Path, out: Path | None = None) -> Path:
     """Write the page of a trade-off that ended. Raises `InputError` for a folder that holds none."""
-    return write_atomic(out or folder / "report.html", tradeoff_html(FinishedSweep.read(folder)))
-
-
-def tradeoff_html(sweep: FinishedSweep) -> str:
-    """Return the page of a trade-off."""
-    found = tradeoffs(sweep)
-    name = sweep.folder.resolve().name
-    head: dict[str, Any] = {"kind": "sweep", "name": name, "lead": LEAD, "answers": _answers(found, sweep)}
+    sweep = FinishedSweep.read(folder)
+    found = tradeoff_of(sweep)
+    head: dict[str, Any] = {"kind": "sweep", "name": folder.resolve().name, "lead": LEAD, "answers": []}
     head["few"] = of_few(run.summary for run in sweep.speaking if run.summary is not None)
-    made = _section(found, (_cost, _meaning, _attacked, _promised, _work), sweep)
-    return page("What privacy costs", head, [*made, _made(sweep)])
+    sections = [_made(sweep)]
+    if found is not None:
+        head["answers"] = _answers(found, sweep)
+        sections = [_costs(found), _attacked(found), *_promised(found, sweep), _work(found), *sections]
+    return write_atomic(out or folder / "report.html", page("What privacy costs", head, sections))
 
 
-def _section(found: list[Tradeoff], kinds: Iterable[Any], sweep: FinishedSweep) -> list[Section]:
-    return [kind(found, sweep) for kind in kinds] if found else []
+def headline(found: Tradeoff) -> str:
+    """Say what the largest epsilon keeps, whether it beats what needs no learning, and from where on any does."""
+    point, best, metric = found.largest, found.best, found.group.metric
+    if point is None or best is None:
+        return "No point with noise came to an end."
+    reference, runs, helped = point.result.best_reference(metric), len(point.result.entries), point.result.helped
+    how = "is" if point.result.usable else f"is in {helped} of {runs} runs" if helped else "is not"
+    beside = "" if reference is None else f", and {how} clearly better than {reference[0]} ({reference[1]:.4f})"
+    return (
+        f"At epsilon {point.name}, {point.result.summaries()[0]['method']} keeps {found.kept(point):.0%} of the "
+        f"{ranked(metric, found.group.ranking)} of its best without noise ({point.value(metric):.4f} of "
+        f"{best.value(metric):.4f}){beside}. {usable(found)}"
+    )
 
 
-def _answers(found: list[Tradeoff], sweep: FinishedSweep) -> list[Answer]:
-    points = [(one, point) for one in found for own in one.curves.values() if (point := largest(own)) is not None]
-    if not points:
-        return [Answer("Is it worth having?", "No run ended", "See below what failed.", BAD)]
-    told = " ".join(headline(one, curve) for one in found for curve in one.curves)
-    good = any(point.result.usable for _, point in points)
-    words = f"{max(one.kept(point) for one, point in points):.0%} kept at epsilon {points[0][1].name}"
-    level, first = protected(sweep), points[0][1]
-    safe = [point for one in found for point in one.points if point.result.usable and math.isfinite(point.guaranteed)]
-    from_ = f"From epsilon {min(point.guaranteed for point in safe):.3g} on" if safe else "No usable point"
-    who = f"Protected is {level.protects}, against {first.report['adversary']}."
+def usable(found: Tradeoff) -> str:
+    """Say from which guaranteed epsilon on learning helped in every run of a tuned point."""
+    worth = [point.guaranteed for point in found.points if point.result.usable]
+    if not worth:
+        return f"There is {NOTHING}, after tuning: nowhere did learning help in the run of every seed."
+    if math.isinf(min(worth)):
+        return f"There is {NOTHING} with a guarantee, after tuning: learning helped only where nothing is promised."
+    return f"The smallest guaranteed epsilon at which learning helped in every run is {short(min(worth))}."
+
+
+def _tables(found: Tradeoff, sweep: FinishedSweep) -> Page:
+    """Return the tables of a trade-off with how to read them, for the screen and for files."""
+    level, search = sweep.record["privacy"], sweep.record["search"]
+    sheets = [
+        Sheet(f"{found.group.title}: utility at {level}", _utility(found), WORDS),
+        Sheet("What attackers reached, of what is promised", _attacks(found), WORDS),
+        Sheet("What was chosen, and what epsilon choosing would cost", _chosen(found), WORDS),
+    ]
+    notes = [
+        headline(found),
+        f"{level}: protected is {PROTECTS[level]}",
+        f"each point has {search['trials']} trials of its own on validation items, with seed {search['seed']}; "
+        "intervals are of 95 % over the seeds of results, by Student's t",
+        *_meanings(found),
+        RIGHT,
+        *_priced(found),
+    ]
+    metrics = list(found.group.results[0].summaries()[0]["metrics"])
+    records = [
+        {"level": level, "as_given": point.given} | point_record(point.result, metrics)
+        for point in (*found.points, *found.given)
+    ]
+    return Page("tradeoff", "Privacy and utility", sheets, records, notes, draw([_chart(found)], 1), "figures")
+
+
+def _utility(found: Tradeoff) -> list[dict[str, str]]:
+    """Return a row per point: utility over seeds, what it keeps, and what it stands beside."""
+    rows = []
+    for point in (*found.points, *found.given):
+        reference = point.result.best_reference(found.group.metric)
+        best = MISSING if reference is None else f"{reference[1]:.4f} {reference[0]}"
+        row = {"epsilon": point.name, **{f"{n}\n{found.group.ranking}": _value(point, n) for n in found.metrics}}
+        row |= {"kept": f"{found.kept(point):.0%}", WORDS[1]: best}
+        rows.append(row | {"helped\nin runs": f"{point.result.helped} of {len(point.result.entries)}"})
+    return rows
+
+
+def _value(point: TradeoffPoint, metric: str) -> str:
+    mean, half = point.value(metric), point.half(metric)
+    return f"{mean:.4f}" + ("" if math.isnan(half) else f" [{mean - half:.4f}, {mean + half:.4f}]")
+
+
+def _attacks(found: Tradeoff) -> list[dict[str, str]]:
+    """Return a row per tuned point: how sure anybody can become, and what attacks on one run reached."""
     return [
-        Answer("What does privacy cost?", words, told, GOOD if good else BAD),
-        Answer("From where is it usable?", from_, " ".join(map(usable, found)), GOOD if safe else BAD),
-        Answer("To whom is it promised?", capitals(level.name), who),
-        _worst(found),
+        {
+            "epsilon": point.name,
+            "sure\nat most": sure(point.guaranteed),
+            "took\npart?": _right(point, "game"),
+            "interaction\nlearned from?": _right(point, "membership"),
+            "which\nitems?": _right(point, *ITEMS),
+            "proved\nepsilon": _proved(point),
+        }
+        for point in found.points
     ]
 
 
-def _worst(found: list[Tradeoff]) -> Answer:
-    """Say whether any attack went beyond what was promised."""
-    attacked = [point for one in found for point in one.points if point.attacks and math.isfinite(point.guaranteed)]
-    if not attacked:
-        return Answer("What did attackers reach?", "Not attacked", "No run with a guarantee was attacked.")
-    over = [point for point in attacked if any(row.get("exceeds") for row in point.attacks.values())]
-    if over:
-        names = ", ".join(point.name for point in over)
-        return Answer("What did attackers reach?", "More than promised", f"At epsilon {names}: see below.", BAD)
-    why = "; ".join(f"epsilon {point.name}: proved {proved(point)}" for point in attacked)
-    return Answer("What did attackers reach?", "No more than promised", f"{capitals(why)}.", GOOD)
+def _right(point: TradeoffPoint, *names: str) -> str:
+    row = point.attack(*names)
+    if row is None:
+        return MISSING
+    most = point.most_right(row)
+    return f"{row['auc']:.2f}{'*' if row['auc'] > row['auc_null'] else ''}{'' if most is None else f' of {most:.2f}'}"
 
 
-def _cost(found: list[Tradeoff], sweep: FinishedSweep) -> Section:
-    parts = list[SectionPart | None]()
-    for one in found:
-        parts += [text(f"{' '.join(headline(one, curve) for curve in one.curves)} {usable(one)}", "big")]
-        parts += [drawn(chart(one)), sheet(Sheet(one.group.title, utility_rows(one), ("epsilon", "curve")), "")]
-    given = any(one.given for one in found)
-    beside = " Points “as given” have the experiment's own settings, which were not tuned." if given else ""
-    return Section.of("cost", "What does privacy cost?", [*parts, text(TUNED + beside, "note")])
+def _proved(point: TradeoffPoint) -> str:
+    """Write the epsilon that attacks proved beside what was promised for as many rounds; the two are of one unit."""
+    rows = [row for row in point.attacks.values() if row.get("eps_corrected") is not None]
+    row = max(rows, key=lambda one: one["eps_corrected"], default=None)
+    return MISSING if row is None else f"≥ {row['eps_corrected']:.3g} of {epsilon_said(float(row['claimed']))}"
 
 
-def _meaning(found: list[Tradeoff], sweep: FinishedSweep) -> Section:
-    rows = [{"epsilon": p.name, "what it means, at worst": meaning(p)} for one in found for p in _by_epsilon(one)]
-    table = ReportTable("What each epsilon means", rows, ("epsilon", "what it means, at worst")).part
-    return Section.of("meaning", "What does an epsilon mean?", [table, text(_rare(found), "note")])
+def _chosen(found: Tradeoff) -> list[dict[str, str]]:
+    """Return a row per tuned point: what was chosen, and what its search would cost on people's own data."""
+    fields = dict.fromkeys(field for point in found.points for field in point.result.entries[0].chosen)
+    rows = []
+    for point in found.points:
+        own, paid = point.result.entries[0].chosen, point.price
+        cells = {field.replace(".", ".\n", 1): short_value(own.get(field)) for field in fields}
+        rows.append({"epsilon": point.name, **cells, "tuning": MISSING if paid is None else f"+{paid['more']:.3g}"})
+    return rows
 
 
-def _rare(found: list[Tradeoff]) -> str:
-    delta = found[0].points[0].report["delta"]
-    return f"Rare outcomes may tell more; delta, {delta:g}, limits by how much. An attacker who knows less learns less."
+def _meanings(found: Tradeoff) -> list[str]:
+    noised = [point for point in found.points if point.promises]
+    return [f"epsilon {one.name}: {in_words(one.guaranteed, one.told['delta'], None)[0]}" for one in noised]
 
 
-def _by_epsilon(found: Tradeoff) -> list[TradeoffPoint]:
-    return list({point.epsilon: point for point in found.points}.values())
+def _priced(found: Tradeoff) -> list[str]:
+    point = found.largest
+    return [] if point is None or point.price is None else [f"at epsilon {point.name}, {point.price['said']}"]
 
 
-def _attacked(found: list[Tradeoff], sweep: FinishedSweep) -> Section:
-    tables = [sheet(Sheet(one.group.title, attack_rows(one), ("epsilon", "curve")), "") for one in found]
-    return Section.of("attacks", "What did attackers reach, beside what is promised?", [*tables, text(LUCK, "note")])
+def _chart(found: Tradeoff) -> Chart:
+    """Draw utility against epsilon: tuned points, those given, what is not private, and what needs no learning."""
+    metric, kinds = found.group.metric, dict[str, list[TradeoffPoint]]()
+    for point in (*found.points, *found.given):
+        kind = "as given" if point.given else "not private" if point.epsilon is None else "tuned"
+        kinds.setdefault(kind, []).append(point)
+    scale = Scale.of([point.guaranteed for point in found.points])
+    bare = scale.high * scale.gap**2
+    ticks = ((at, label.replace("inf", "∞")) for at, label in scale.ticks.items())
+    x = Axis(scale.limits[0], bare * scale.gap**0.5, (*ticks, (bare, "not private")), log=True)
+    references = [(name, level, False) for name, level in found.group.references().items()]
+    tops = [one.value(metric) + one.half(metric) for own in kinds.values() for one in own]
+    y = Axis.over([*tops, *(one.value(metric) for own in kinds.values() for one in own), *(r[1] for r in references)])
+    drawn = []
+    for color, (kind, own) in enumerate(kinds.items()):
+        places = [(bare if one.epsilon is None else scale.place(one.guaranteed), one) for one in own]
+        marks = [
+            Point(
+                at, one.value(metric), f"{kind}, epsilon {one.name}: {metric} {_value(one, metric)}", one.half(metric)
+            )
+            for at, one in places
+        ]
+        drawn.append(line(kind, color, marks, x, y))
+    utility = ranked(metric, found.group.ranking)
+    said = f"{found.group.title}: {utility} of test items against epsilon, with its 95 % interval over seeds"
+    beside = levels(references, y)
+    return Chart(said, "epsilon, guaranteed: less is more private", utility, x, y, tuple(drawn), beside)
 
 
-def _promised(found: list[Tradeoff], sweep: FinishedSweep) -> Section:
-    level = protected(sweep)
-    first = next((largest(own) for one in found for own in one.curves.values()), None)
-    if first is None:
-        return Section.of("promise", "What was promised to whom?", [text("Nothing: no point has noise.")])
-    told = first.report
-    rows = [
-        ("level", f"{level.name}: {level.protects}"),
-        ("trust", "every device noises its own upload" if told.get("trust") == "local" else _trusted(told)),
-        ("adjacency", str(told["adjacency"])),
-        ("delta", f"{told['delta']:g}"),
-        ("against", str(told["adversary"])),
+def _answers(found: Tradeoff, sweep: FinishedSweep) -> list[Answer]:
+    point = found.largest
+    if point is None:
+        return [Answer("What does privacy cost?", "No point with noise ended", "See below what failed.", BAD)]
+    helped = any(one.result.usable and one.promises for one in found.points)
+    tone, level = GOOD if helped else BAD, sweep.record["privacy"]
+    over = [one.name for one in found.points if any(row.get("exceeds") for row in one.attacks.values())]
+    reached = f"At epsilon {', '.join(over)} more than promised" if over else "No more than promised"
+    proved = "; ".join(f"epsilon {one.name}: {_proved(one)}" for one in found.points if one.promises)
+    return [
+        Answer(
+            "What does privacy cost?", f"{found.kept(point):.0%} kept at epsilon {point.name}", headline(found), tone
+        ),
+        Answer("To whom is it promised?", capitals(level), f"Protected is {PROTECTS[level]}."),
+        Answer("What did attackers prove?", reached, f"{capitals(proved)}.", BAD if over else GOOD),
     ]
-    watching = [] if first.interaction else watchers(math.isfinite(first.guaranteed), told)
-    who = [{"from": name, "protected?": yes_no(safe), "why": why} for name, safe, why in watching]
-    parts = [
-        facts(rows),
-        ReportTable("Who is protected from whom", who, ("from", "protected?", "why")).part,
-        heading("What is not covered"),
-        listed(told["not_covered"]),
-    ]
-    return Section.of("promise", "What was promised to whom?", parts)
 
 
-def _trusted(told: dict[str, Any]) -> str:
-    if "trust" not in told:
-        return "the device adds the noise, and the server sees each upload"
-    return "the server is trusted to add noise to the sum of all uploads"
+def _costs(found: Tradeoff) -> Section:
+    given = " Points “as given” have the experiment's own settings, which were not tuned." if found.given else ""
+    table = parts.sheet(Sheet(found.group.title, _utility(found), WORDS), "")
+    made = [parts.text(headline(found), "big"), parts.chart(_chart(found)), table, parts.text(TUNED + given, "note")]
+    return Section.of("cost", "What does privacy cost?", made)
 
 
-def _work(found: list[Tradeoff], sweep: FinishedSweep) -> Section:
-    parts = list[SectionPart | None]()
-    for one in found:
-        parts.append(sheet(Sheet("What was chosen", chosen_rows(one), ("epsilon", "curve")), ""))
-        if (point := largest(list(one.points))) is not None:
-            spent = cost(point.result.summaries()[0]["fleet"])
-            parts.append(text(f"On a device, at epsilon {point.name}: {spent.words}. {spent.why}"))
-            parts.append(text(f"{capitals(str(point.price))}.") if point.price is not None else None)
-    return Section.of("work", "What would it cost to run, and to tune?", parts)
+def _attacked(found: Tradeoff) -> Section:
+    table = parts.sheet(Sheet("Attacks beside what is promised", _attacks(found), WORDS), "")
+    made = [parts.listed(map(capitals, _meanings(found))), table, parts.text(f"{capitals(RIGHT)}.", "note")]
+    return Section.of("meaning", "What does an epsilon mean, and what did attackers reach?", made)
+
+
+def _promised(found: Tradeoff, sweep: FinishedSweep) -> list[Section]:
+    """Return the section on what is promised to whom, of the largest epsilon; none where nothing is."""
+    point, level = found.largest, sweep.record["privacy"]
+    if point is None:
+        return []
+    told = point.told
+    person = level == USER
+    trusted = "the server is trusted to add the noise to the sum of all uploads"
+    trust = "nobody: devices add the noise" if told.get("trust", "local") == "local" else trusted
+    same = unit(told["adjacency"]) if person else "An interaction is there, or its gradient is zeros."
+    rows = [("level", f"{level}: {PROTECTS[level]}"), ("trust", trust), ("against", str(told["adversary"]))]
+    rows += [("adjacency", f"{told['adjacency']}. {same}"), ("delta", f"{told['delta']:g}")]
+    watching = watchers(True, told) if person else []
+    who = [{"from": name, "protected?": parts.yes_no(safe), "why": why} for name, safe, why in watching]
+    table = ReportTable("Who is protected from whom", who, ("from", "protected?", "why")).part
+    made = [parts.facts(rows), table, parts.heading("What is not covered"), parts.listed(told["not_covered"])]
+    return [Section.of("promise", "What was promised to whom?", made)]
+
+
+def _work(found: Tradeoff) -> Section:
+    made = [parts.sheet(Sheet("What was chosen", _chosen(found), WORDS), "")]
+    if (point := found.largest) is not None:
+        spent = cost(point.result.summaries()[0]["fleet"])
+        made.append(parts.text(f"On a device, at epsilon {point.name}: {spent.words}. {spent.why}"))
+    made += [parts.text(f"{capitals(said)}.") for said in _priced(found)]
+    return Section.of("work", "What would it cost to run, and to tune?", made)
 
 
 def _made(sweep: FinishedSweep) -> Section:
     failures = [Markup("<code>{}</code>: {}").format(*one) for one in sweep.failures.items()]
-    found = tradeoffs(sweep)
-    parts = [
-        command(command_of(sweep.record)),
-        text(f"{count(len(sweep.entries), 'run')}, beside the trials, with the data where they were.", "note"),
-        *([heading("What failed"), listed(failures)] if failures else []),
-        folded("How the numbers were made", [listed([*about(sweep), *(n for one in found for n in notes(one, sweep))])]),
-    ]
-    return Section.of("made", "How was this made, and how to make it again?", parts)
-
+    failed = [parts.heading("What failed"), parts.listed(failures)] if failures else []
+    how = parts.folded("How the numbers were made", [parts.listed(about(sweep))])
+    again = parts.text("With the experiment file, the fleet and the data where they were.", "note")
+    made = [parts.command(command(sweep.record)), again, *failed, how]
+    return Section.of("made", "How was this made, and how to make it again?", made)

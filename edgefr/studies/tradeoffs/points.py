@@ -1,12 +1,11 @@
-"""The points of a trade-off, in full ranking: utility over seeds, what an epsilon means, and what attacks reached."""
+"""The points of a trade-off, in full ranking: utility over seeds, and what attacks reached beside what is promised."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from scipy.special import stdtrit
@@ -14,11 +13,9 @@ from scipy.special import stdtrit
 from edgefr.report.audit import read_attacks
 from edgefr.report.pages import Spread
 from edgefr.report.verdict import FULL
-from edgefr.studies.sweeps.grid import shown
-from edgefr.studies.sweeps.results import FinishedSweep, PointResult, SweepRun, results
+from edgefr.studies.sweeps.results import INTERACTION, FinishedSweep, PointResult, SweepRun, results
 from edgefr.studies.sweeps.tradeoff import Comparable, comparables
 from edgefr.studies.tradeoffs.run import PRICES
-from edgefr.studies.tuning.private import INTERACTION, Price
 from privacy.errors import InputError
 
 METRICS = ("NDCG@10", "HR@10")
@@ -29,67 +26,66 @@ ITEMS = ("sign-split", "gradient-matching")
 
 @dataclass(frozen=True)
 class TradeoffPoint:
-    """A point is one epsilon of a curve. `epsilon`: asked for (None: neither clip nor noise); `given`: not tuned.
+    """A point is one epsilon: what was asked for (None: neither clip nor noise). `given`: not tuned.
 
     `attacks`: what the audit of one of its runs found, by attack; `price`: of its search, where anything is promised.
     """
 
     result: PointResult
     epsilon: float | None
-    curve: str
-    interaction: bool
     attacks: Mapping[str, Mapping[str, Any]]
-    price: Price | None
+    price: Mapping[str, Any] | None
     given: bool = False
 
     @property
     def name(self) -> str:
         """Return its epsilon in words."""
-        if self.epsilon is None:
-            return "not private"
-        return "∞ (clip alone)" if math.isinf(self.epsilon) else f"{self.epsilon:g}"
+        said = "not private" if self.epsilon is None else f"{self.epsilon:g}".replace("inf", "∞ (clip alone)")
+        return f"{said}, as given" if self.given else said
 
     @property
-    def report(self) -> dict[str, Any]:
-        """Return what its first run says of privacy, at the level that the sweep is about."""
-        found: dict[str, Any] = self.result.summaries()[0]["privacy"]
-        return dict(found["examples"]) if self.interaction and found.get("examples") else found
+    def promises(self) -> bool:
+        """Say whether anything is promised."""
+        return math.isfinite(self.guaranteed)
 
     @property
     def guaranteed(self) -> float:
         """Return what is guaranteed: the largest epsilon over seeds."""
-        reports = (one["privacy"] for one in self.result.summaries())
-        return max(float((one.get("examples") or one if self.interaction else one)["eps_guaranteed"]) for one in reports)
+        return self.result.epsilon("guaranteed")
 
-    def utility(self, metric: str) -> Spread:
-        """Return a metric over seeds."""
-        return Spread.of(self.result.metric(metric))
+    @property
+    def told(self) -> dict[str, Any]:
+        """Return what its first run says of privacy, at the level that the sweep is about."""
+        summary = self.result.summaries()[0]
+        found: dict[str, Any] = summary["privacy"]
+        return (found.get("examples") or found) if summary["level"] == INTERACTION else found
 
-    def ends(self, metric: str) -> tuple[float, float] | None:
-        """Return the ends of the 95 % interval of the mean over seeds, by Student's t; None for one seed."""
-        found = self.utility(metric)
-        if found.number < 2:
-            return None
-        half = float(stdtrit(found.number - 1, 0.975)) * found.sd / math.sqrt(found.number)
-        return found.mean - half, found.mean + half
+    def value(self, metric: str) -> float:
+        """Return the mean of a metric over seeds."""
+        return Spread.of(self.result.metric(metric)).mean
 
-    def items(self) -> Mapping[str, Any] | None:
-        """Return the attack that told most of a person's items; None where none could be made."""
-        made = [self.attacks[name] for name in ITEMS if self.attacks.get(name, {}).get("auc") is not None]
+    def half(self, metric: str) -> float:
+        """Return half the 95 % interval of the mean over seeds, by Student's t; NaN for one seed."""
+        found = Spread.of(self.result.metric(metric))
+        return math.nan if found.number < 2 else float(stdtrit(found.number - 1, 0.975)) * found.sd / found.number**0.5
+
+    def attack(self, *names: str) -> Mapping[str, Any] | None:
+        """Return the attack of these names that told most; None where none could be made."""
+        made = [self.attacks[name] for name in names if self.attacks.get(name, {}).get("auc") is not None]
         return max(made, key=lambda row: row["auc"], default=None)
 
     def most_right(self, row: Mapping[str, Any]) -> float | None:
-        """Return the highest share of right answers, of pairs, that is promised against an attack; None: of items.
+        """Return the largest share of right answers, of pairs, that is promised against an attack; None: of items.
 
-        The guarantee says how far somebody's presence shows, and between two of a person's histories lie two such steps
-        under zero-out adjacency (group privacy).
+        Zero-out adjacency says how far somebody's presence shows. Between two histories of a person lie two such steps.
         """
-        epsilon, delta = self.guaranteed, float(self.report["delta"])
-        if row["unit"] not in ("client", "interaction"):
+        epsilon, delta = self.guaranteed, float(self.told["delta"])
+        if row["unit"] == self.told["unit"]:
+            return most_right(epsilon, delta)
+        if row["unit"] != "interaction":
             return None
-        if row["unit"] == "interaction" and not self.interaction and self.report["adjacency"] == "zero-out":
-            return most_right(2 * epsilon, delta * (1 + math.exp(min(epsilon, 700.0))))
-        return most_right(epsilon, delta)
+        steps = 2 if self.told["adjacency"] == "zero-out" else 1
+        return most_right(steps * epsilon, delta * (1 + math.exp(min(epsilon, 700.0)) * (steps - 1)))
 
 
 def most_right(epsilon: float, delta: float) -> float:
@@ -100,38 +96,18 @@ def most_right(epsilon: float, delta: float) -> float:
     """
     if epsilon > 30.0 or delta >= 1.0:
         return 1.0
-    e = math.exp(epsilon)
-    turn, end = (1 - delta) / (1 + e), 1 - delta
-    rising = e * turn**2 / 2 + delta * turn
-    return rising + (end - turn) - ((end - turn) ** 2 / 2) / e + delta
-
-
-def in_full(run: SweepRun) -> SweepRun:
-    """Return a run with its metrics, and those of what needs no learning, in full ranking where it has that."""
-    summary = run.summary
-    if summary is None or not (full := summary.get("metrics_full_ranking")):
-        return run
-    split, ranked = summary["split"], summary["full_ranking"]
-    names = summary["references"].get(split, {})
-    references = {split: {name: ranked[split][name] for name in names if name in ranked[split]}}
-    return replace(run, summary=summary | {"metrics": full, "references": references, "ranked": FULL})
+    e, end = math.exp(epsilon), 1 - delta
+    turn = end / (1 + e)
+    return e * turn**2 / 2 + delta * turn + (end - turn) - (end - turn) ** 2 / (2 * e) + delta
 
 
 @dataclass(frozen=True)
 class Tradeoff:
-    """This is a finished trade-off over one data set: its `points`, those `given` by hand, and the `group` of all."""
+    """This is a finished trade-off: its `points` in the order of the grid, those `given` by hand, all as a `group`."""
 
     group: Comparable
     points: tuple[TradeoffPoint, ...]
     given: tuple[TradeoffPoint, ...]
-
-    @property
-    def curves(self) -> dict[str, list[TradeoffPoint]]:
-        """Return the points by the curve they are on."""
-        out: dict[str, list[TradeoffPoint]] = {}
-        for point in self.points:
-            out.setdefault(point.curve, []).append(point)
-        return out
 
     @property
     def metrics(self) -> list[str]:
@@ -139,51 +115,56 @@ class Tradeoff:
         known = self.group.results[0].summaries()[0]["metrics"]
         return list(dict.fromkeys([self.group.metric, *(name for name in METRICS if name in known)]))
 
-    def best(self, curve: str) -> TradeoffPoint | None:
-        """Return the best point of a curve whose updates carry no noise: what the others are measured by."""
-        bare = [p for p in self.curves[curve] if p.epsilon is None or math.isinf(p.epsilon)]
-        return max(bare, key=lambda one: one.utility(self.group.metric).mean, default=None)
+    @property
+    def best(self) -> TradeoffPoint | None:
+        """Return the best tuned point without noise, which the others are measured by."""
+        bare = [point for point in self.points if not point.promises]
+        return max(bare, key=lambda one: one.value(self.group.metric), default=None)
+
+    @property
+    def largest(self) -> TradeoffPoint | None:
+        """Return the tuned point with the largest epsilon of those that promise something."""
+        return max((point for point in self.points if point.promises), key=lambda one: one.guaranteed, default=None)
 
     def kept(self, point: TradeoffPoint) -> float:
         """Return what a point keeps of the best without noise, as a share; NaN where there is none."""
-        best = self.best(point.curve)
-        whole = math.nan if best is None else best.utility(self.group.metric).mean
-        return point.utility(self.group.metric).mean / whole if whole else math.nan
+        whole = math.nan if self.best is None else self.best.value(self.group.metric)
+        return point.value(self.group.metric) / whole if whole else math.nan
 
 
-def tradeoffs(sweep: FinishedSweep) -> list[Tradeoff]:
-    """Return what a finished sweep came to, by data set and protocol."""
-    prices = _prices(sweep.folder)
-    tuned = comparables(results([in_full(run) for run in sweep.speaking]), METRICS[0])
-    given = results([in_full(run) for run in sweep.entries if run.trial is None])
-    out = []
-    for group in tuned:
-        points = tuple(_point(result, sweep, prices) for result in group.results)
-        names = {point.curve for point in points}
-        beside = [replace(_point(result, sweep, {}), given=True) for result in given if result.entries]
-        out.append(Tradeoff(group, points, tuple(point for point in beside if point.curve in names)))
-    return out
-
-
-def _point(result: PointResult, sweep: FinishedSweep, prices: Mapping[str, Price]) -> TradeoffPoint:
-    at = sweep.record["epsilon"]
-    asked = {field: shown(value) for field, value in result.point.values}
-    said = asked.pop(at)
-    epsilon, rest = None if said == "none" else float(said), asked.values()
-    found = {row["attack"]: row for row in read_attacks(sweep.folder / result.entries[0].path)}
-    paid, interaction = prices.get(result.point.name), sweep.record["privacy"] == INTERACTION.name
-    return TradeoffPoint(result, epsilon, ", ".join(rest), interaction, found, paid)
-
-
-def _prices(folder: Path) -> dict[str, Price]:
+def tradeoff_of(sweep: FinishedSweep) -> Tradeoff | None:
+    """Return what a finished sweep came to; None where no run ended. Raises `InputError` for a damaged folder."""
+    path = sweep.folder / PRICES
     try:
-        found = json.loads((folder / PRICES).read_text(encoding="utf-8"))
-        return {name: Price(**paid) for name, paid in found.items() if paid is not None}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise InputError(f"cannot read {folder / PRICES}: {error}; go on with the sweep by --resume {folder}") from None
+        prices = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"cannot read {path}: {error}; go on with the sweep by --resume {sweep.folder}") from None
+    level = sweep.record["privacy"]
+    found = comparables(results([_in_full(run, level) for run in sweep.speaking]), METRICS[0])
+    beside = [
+        one for one in results([_in_full(run, level) for run in sweep.entries if run.trial is None]) if one.entries
+    ]
+    if not found:
+        return None
+    points = [_point(result, sweep, prices) for result in found[0].results]
+    return Tradeoff(found[0], tuple(points), tuple(replace(_point(one, sweep, {}), given=True) for one in beside))
 
 
-def largest(points: Sequence[TradeoffPoint]) -> TradeoffPoint | None:
-    """Return the point with the largest epsilon that is finite: where most is kept under a guarantee."""
-    noised = [p for p in points if p.epsilon is not None and math.isfinite(p.epsilon)]
-    return max(noised, key=lambda one: one.epsilon or 0.0, default=None)
+def _point(result: PointResult, sweep: FinishedSweep, prices: Mapping[str, Any]) -> TradeoffPoint:
+    asked = result.point.values[0][1]
+    found = {row["attack"]: row for row in read_attacks(sweep.folder / result.entries[0].path)}
+    epsilon = None if asked in (None, "none") else float(asked)
+    return TradeoffPoint(result, epsilon, found, prices.get(result.point.name))
+
+
+def _in_full(run: SweepRun, level: str) -> SweepRun:
+    """Return a run at a level; its metrics, and of what needs no learning, are of full ranking where it has that."""
+    if run.summary is None:
+        return run
+    summary, full = run.summary | {"level": level}, run.summary.get("metrics_full_ranking")
+    if full:
+        split, ranked = summary["split"], summary["full_ranking"]
+        names = [name for name in summary["references"].get(split, {}) if name in ranked[split]]
+        references = {split: {name: ranked[split][name] for name in names}}
+        summary |= {"metrics": full, "references": references, "ranked": FULL}
+    return replace(run, summary=summary)

@@ -91,7 +91,9 @@ def budgets(tuning: Tuning, notes: Sequence[str] = ()) -> Page:
             raise InputError(f"cannot read {path}: {error}; remove it and tune that method again") from None
     rows = [{key: "-" if value in ("", None) else _short(value) for key, value in record.items()} for record in records]
     caption = f"best: {tuning.rules.metric} on validation items; core seconds: of all trials together"
-    return Page(BUDGETS, "Equal search budgets", [Sheet("Budgets", rows, ["method", "at an edge"], caption)], records, notes)
+    return Page(
+        BUDGETS, "Equal search budgets", [Sheet("Budgets", rows, ["method", "at an edge"], caption)], records, notes
+    )
 
 
 def _budget(found: SearchResult) -> Record:

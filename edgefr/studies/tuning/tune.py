@@ -38,9 +38,9 @@ def tune(
     `names`: of the files in `spaces` that say what is searched. `experiment` and `overrides`: what all of them share.
     `rules`: trials, metric, seeds (None: the defaults of `edgefr.studies.tuning.rules.Rules`), the same for everything
     in `out` (default: runs/tuning). `private`: search what matters under noise, at the privacy.epsilon of the
-    experiment, and say what the search would have cost. `ray_address`: of a Ray cluster that makes the trials. The same call goes on where
-    it was stopped. Raises `InputError` for what any trial would be refused for, before any, for a seed that results are
-    reported with, and for other rules than the folder's.
+    experiment, and say what the search would have cost. `ray_address`: of a Ray cluster that makes the trials. The same
+    call goes on where it was stopped. Raises `InputError` for what any trial would be refused for, before any, for a
+    seed that results are reported with, and for other rules than the folder's.
 
     Example: ``edgefr.tune(["fedmf", "pfedrec"], data="ml-100k").tables["budgets"]``
     """
