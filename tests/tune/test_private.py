@@ -11,13 +11,15 @@ import yaml
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from edgefr.experiment.experiment import Change
 from edgefr.studies.sweeps.grid import Range
 from edgefr.studies.tuning.private import FIRST, at_epsilon, level_of, price, private_space, section_of
 from edgefr.studies.tuning.rules import Rules
 from edgefr.studies.tuning.space import CLIP, RATE, STEP, Base, Space
 from edgefr.studies.tuning.trial import ALL, NO_BETTER
+from edgefr.studies.tuning.tune import tune
 from privacy.errors import InputError
-from tests.tune.test_tune import here, kept, tuned, write_spaces
+from tests.tune.test_tune import SPACES, here, kept, tuned, write_spaces
 
 __all__ = ["here"]  # trials are made in this process
 
@@ -49,7 +51,7 @@ def record(rounds: int, *ran: tuple[int, str]) -> dict[str, Any]:
     [(FLOAT, "user level"), ({"examples": {"clip": 1.0, "epsilon": 8.0}, "delta": DELTA}, "interaction level")],
 )
 def test_the_price_is_that_of_all_trials_and_the_run_together(section, level):
-    """Noise of each is for epsilon 8 over its own rounds, so each whole one has the same mu; a half one half of mu^2."""
+    """Noise is for epsilon 8 over each one's rounds, so each whole one has the same mu, and a half one half of mu^2."""
     mu = brentq(lambda value: epsilon(value) - 8.0, 0.1, 5.0)
     assert level_of(section) == level
     space = Space("fedmf", {"method": "fedmf", "privacy": section}, ())
@@ -102,7 +104,9 @@ def test_ranges_of_the_server_are_kept_and_unread_ones_left_out():
     assert [r.field for r in plain.ranges] == [RATE, "rounds", "model.dim", "model.init_scale"]
     assert base().of(plain, {}, 0).privacy.clip is None
     transfr = Space("transfr", {"method": "transfr"}, ())
-    assert "model.init_scale" not in [r.field for r in private_space(base(), transfr, at_epsilon({"epsilon": 1})).ranges]
+    assert "model.init_scale" not in [
+        r.field for r in private_space(base(), transfr, at_epsilon({"epsilon": 1})).ranges
+    ]
 
 
 def test_interactions_have_ranges_of_their_own():
@@ -113,8 +117,6 @@ def test_interactions_have_ranges_of_their_own():
 
 
 def test_the_section_is_what_file_and_changes_ask_for(tmp_path: Path):
-    from edgefr.experiment.experiment import Change
-
     file = tmp_path / "one.yaml"
     file.write_text("privacy: {mechanism: laplace, clip: 1.0, scale: 2.0}\n")
     found = section_of(file, [Change.parse("privacy.delta=0.000001"), Change.parse("rounds=3")])
@@ -123,22 +125,20 @@ def test_the_section_is_what_file_and_changes_ask_for(tmp_path: Path):
 
 
 def test_without_an_epsilon_nothing_is_searched(tmp_path: Path):
-    spaces = write_spaces(tmp_path / "spaces", {"fedmf": {"experiment": {"method": "fedmf"}, "ranges": {"rounds": "int(1,2)"}}})
+    spaces = write_spaces(tmp_path / "spaces", SPACES)
     with pytest.raises(InputError, match=r"add --set privacy\.epsilon=8"):
         tuned(spaces, tmp_path / "out", private=True)
     assert not (tmp_path / "out").exists()
 
 
 def test_screen_page_and_recipe_say_what_it_would_have_cost(tmp_path: Path):
-    spaces = write_spaces(
-        tmp_path / "spaces", {"fedmf": {"experiment": {"method": "fedmf"}, "ranges": {"model.lr": "log(0.1, 10)"}}}
-    )
+    spaces = write_spaces(tmp_path / "spaces", SPACES)
     out, rules = tmp_path / "out", Rules(trials=3, patience=5)
     small = ["rounds=2", "privacy.epsilon=8", "data_options={users: 60, items: 160, interactions: 12}"]
-    from edgefr.studies.tuning.tune import tune
-
     found = tune(["fedmf"], spaces=spaces, rules=rules, overrides=small, out=out, private=True)
-    said = [note for note in found.pages[0].notes if "tuning on these people's own data would have cost epsilon" in note]
+    said = [
+        note for note in found.pages[0].notes if "tuning on these people's own data would have cost epsilon" in note
+    ]
     assert len(said) == 1
     assert "(3 trials and one run together" in said[0]
     recipe = (out / "recipes" / "fedmf.yaml").read_text()

@@ -134,7 +134,7 @@ class FinishedSweep:
 def _run_of(folder: Path, record: Mapping[str, Any], row: Mapping[str, str]) -> SweepRun:
     point = Point.of([(field, row[field]) for field in record["grid"]])
     chosen = {field: float(row[field]) for field in (record["search"] or {"space": {}})["space"] if row.get(field)}
-    trial = Trial(int(row["trial"]), chosen) if "trial" in row else None
+    trial = Trial(int(row["trial"]), chosen) if row.get("trial", "-1") != "-1" else None
     path = Path(row["folder"])
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f"{RUNS} names a folder outside the sweep's")
