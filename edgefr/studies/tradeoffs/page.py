@@ -1,4 +1,4 @@
-"""A trade-off in words and tables: on the screen, in files, and as one web page that a privacy officer can read."""
+"""A trade-off is told on the screen, in files, and on one web page that a privacy officer can read."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ PROTECTS = {
     INTERACTION: "one interaction of a person, not all of them together",
 }
 TUNED = (
-    "Settings were searched at every epsilon with the same number of trials, on validation items alone: what is left "
-    "between two points is what privacy costs, and not what a bad setting costs."
+    "Settings were searched at every epsilon with the same number of trials, on validation items alone. Few trials "
+    "come near the best and not to it, so neighbours may change places. At infinity updates are clipped as noise would need "
+    "it: what lies between it and “not private” is the price of the clip."
 )
 RIGHT = (
     "attackers are right in this share of pairs, of the most that anybody could reach as promised; a coin is right in "

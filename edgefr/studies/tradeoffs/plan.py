@@ -26,7 +26,7 @@ NAME, TRIALS, SEARCHED = "privacy", 12, 1000
 
 
 class TradeoffPlan(SweepPlan):
-    """The plan of a sweep over epsilons, each tuned with `trials` of its own on validation items alone.
+    """This is the plan of a sweep over epsilons, each tuned with `trials` of its own on validation items alone.
 
     Where the experiment itself has a clip, `as_given` are points at which its own settings are tried, beside what was
     found. Raises `InputError` for what any trial or run would be refused for.

@@ -1,4 +1,4 @@
-"""The points of a trade-off, in full ranking: utility over seeds, and what attacks reached beside what is promised."""
+"""A point of a trade-off has its utility over seeds, in full ranking, and what attacks reached of what is promised."""
 
 from __future__ import annotations
 

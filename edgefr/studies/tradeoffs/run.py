@@ -1,4 +1,4 @@
-"""The work of a trade-off: searches, the runs of what they chose, and attacks on one run of every point.
+"""A trade-off is made of searches, of the runs of what they chose, and of attacks on one run of every point.
 
 DIR/tuning/, DIR/tuning-not-private/    DIR/prices.json    DIR/runs/<point>/trial-<n>-<digest>/seed-<s>/audit.json
 """
@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgefr.report.audit import FILE
-from edgefr.studies.audits.audit import audit
+from edgefr.simulation.runs.run import Run
+from edgefr.studies.audits.attack_run import audit_run
 from edgefr.studies.jobs import Failed
 from edgefr.studies.jobs_on_ray import run_jobs
 from edgefr.studies.sweeps.results import SweepRun
@@ -29,7 +30,7 @@ PRICES = "prices.json"
 
 def attack(run: Path, common: None) -> None:
     """Audit a run, and leave what was found in its folder."""
-    audit(run, ATTACKS)
+    audit_run(Run(run), ATTACKS)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Tuning under noise: what is searched at one epsilon, where it begins, and what it would cost people.
+"""A search under noise is at one epsilon, over what matters there, and says what it would cost people.
 
 Where every update is longer than the clip, clip and server rate matter by their product alone: how far a round may move
 the model. So that product is searched, and the rate is what the clip leaves of it.
