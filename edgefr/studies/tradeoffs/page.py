@@ -34,8 +34,8 @@ PROTECTS = {
 }
 TUNED = (
     "Settings were searched at every epsilon with the same number of trials, on validation items alone. Few trials "
-    "come near the best and not to it, so neighbours may change places. At infinity updates are clipped as noise would need "
-    "it: what lies between it and “not private” is the price of the clip."
+    "come near the best and not to it, so neighbours may change places. At infinity updates are clipped as noise would "
+    "need it: what lies between it and “not private” is the price of the clip."
 )
 RIGHT = (
     "attackers are right in this share of pairs, of the most that anybody could reach as promised; a coin is right in "
