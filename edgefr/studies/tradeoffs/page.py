@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from edgefr.config.sheet import Sheet
+from edgefr.config.sheet import Sheet, count
 from edgefr.report.figures import drawn as draw
 from edgefr.report.pages import Page, Report, comma_separated
 from edgefr.report.small_groups import of_few
@@ -108,7 +108,7 @@ def _tables(found: Tradeoff, sweep: FinishedSweep) -> Page:
     notes = [
         headline(found),
         f"{level}: protected is {PROTECTS[level]}",
-        f"each point has {search['trials']} trials of its own on validation items, with seed {search['seed']}; "
+        f"each point has {count(search['trials'], 'trial')} of its own on validation items, with seed {search['seed']}; "
         "intervals are of 95 % over the seeds of results, by Student's t",
         *_meanings(found),
         RIGHT,
@@ -163,8 +163,9 @@ def _right(point: TradeoffPoint, *names: str) -> str:
 
 
 def _proved(point: TradeoffPoint) -> str:
-    """Write the epsilon that attacks proved beside what was promised for as many rounds; the two are of one unit."""
-    rows = [row for row in point.attacks.values() if row.get("eps_corrected") is not None]
+    """Write the epsilon that attacks proved, of the one promised for as many rounds: both are of the sweep's level."""
+    known = [row for row in point.attacks.values() if row.get("eps_corrected") is not None]
+    rows = [row for row in known if row["unit"] == point.told["unit"]]
     row = max(rows, key=lambda one: one["eps_corrected"], default=None)
     return MISSING if row is None else f"≥ {row['eps_corrected']:.3g} of {epsilon_said(float(row['claimed']))}"
 
@@ -182,7 +183,11 @@ def _chosen(found: Tradeoff) -> list[dict[str, str]]:
 
 def _meanings(found: Tradeoff) -> list[str]:
     noised = [point for point in found.points if point.promises]
-    return [f"epsilon {one.name}: {in_words(one.guaranteed, one.told['delta'], None)[0]}" for one in noised]
+    said = [(one.name, one.told["unit"], in_words(one.guaranteed, one.told["delta"], None)[0]) for one in noised]
+    return [
+        f"epsilon {name}: {words if of == 'client' else words.replace('a person', 'an interaction')}"
+        for name, of, words in said
+    ]
 
 
 def _priced(found: Tradeoff) -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefr.config.documents import Document
+from edgefr.config.sheet import count
 from edgefr.experiment.experiment import Change, Experiment
 from edgefr.experiment.unread_settings import read_values
 from edgefr.studies.sweeps.grid import Range
@@ -142,7 +143,7 @@ class Price:
 
     def __str__(self) -> str:
         return (
-            f"tuning on these people's own data would have cost epsilon {self.more:.3g} more ({self.trials} trials and "
+            f"tuning on these people's own data would have cost epsilon {self.more:.3g} more ({count(self.trials, 'trial')} and "
             f"one run together: {self.whole:.3g} at delta {self.delta:g}, and what was seen of validation items is not "
             "in it); on public or generated data nothing"
         )
