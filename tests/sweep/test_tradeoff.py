@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from edgefr.studies.sweeps.report import table
 from edgefr.studies.sweeps.results import results
 from edgefr.studies.sweeps.sweep import sweep
 from edgefr.studies.sweeps.tradeoff import comparables
-from edgefr.studies.tradeoffs.page import headline, usable
+from edgefr.studies.tradeoffs.page import _proved, headline, usable
 from edgefr.studies.tradeoffs.points import Tradeoff, TradeoffPoint, most_right
 from privacy.errors import InputError
 from tests.cli.commands import edgefr as command
@@ -217,6 +218,15 @@ def test_an_interaction_between_two_histories_is_two_steps_from_each_other():
     assert found.most_right({"unit": "client"}) == pytest.approx(most_right(1.0, 0.0))
     assert found.most_right({"unit": "interaction"}) == pytest.approx(most_right(2.0, 0.0))
     assert found.most_right({"unit": "item of a client"}) is None
+
+
+def test_an_epsilon_that_is_proved_is_of_the_sweeps_level():
+    found = point(1.0, 0.1)
+    found.result.summaries()[0]["privacy"]["unit"] = "client"
+    proved = {"game": ("client", 0.2), "game-steps": ("interaction", 9.0)}
+    rows = {name: {"unit": of, "eps_corrected": least, "claimed": 1.0} for name, (of, least) in proved.items()}
+    assert _proved(replace(found, attacks=rows)) == "≥ 0.2 of 1"
+    assert _proved(found) == "–"
 
 
 def test_levels_stand_side_by_side_by_their_names_and_are_not_compared():

@@ -108,8 +108,8 @@ def _tables(found: Tradeoff, sweep: FinishedSweep) -> Page:
     notes = [
         headline(found),
         f"{level}: protected is {PROTECTS[level]}",
-        f"each point has {count(search['trials'], 'trial')} of its own on validation items, with seed {search['seed']}; "
-        "intervals are of 95 % over the seeds of results, by Student's t",
+        f"each point has {count(search['trials'], 'trial')} of its own on validation items, with seed "
+        f"{search['seed']}; intervals are of 95 % over the seeds of results, by Student's t",
         *_meanings(found),
         RIGHT,
         *_priced(found),

@@ -143,8 +143,8 @@ class Price:
 
     def __str__(self) -> str:
         return (
-            f"tuning on these people's own data would have cost epsilon {self.more:.3g} more ({count(self.trials, 'trial')} and "
-            f"one run together: {self.whole:.3g} at delta {self.delta:g}, and what was seen of validation items is not "
+            f"tuning on these people's own data would have cost epsilon {self.more:.3g} more "
+            f"({count(self.trials, 'trial')} and one run together: {self.whole:.3g} at delta {self.delta:g}, and what was seen of validation items is not "
             "in it); on public or generated data nothing"
         )
 
