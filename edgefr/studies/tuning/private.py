@@ -142,10 +142,10 @@ class Price:
     trials: int
 
     def __str__(self) -> str:
+        made = f"{count(self.trials, 'trial')} and one run together: {self.whole:.3g} at delta {self.delta:g}"
         return (
-            f"tuning on these people's own data would have cost epsilon {self.more:.3g} more "
-            f"({count(self.trials, 'trial')} and one run together: {self.whole:.3g} at delta {self.delta:g}, and what was seen of validation items is not "
-            "in it); on public or generated data nothing"
+            f"tuning on these people's own data would have cost epsilon {self.more:.3g} more ({made}, and what was "
+            "seen of validation items is not in it); on public or generated data nothing"
         )
 
 
