@@ -9,10 +9,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
+from privacy.errors import InputError
 from privacy.table import Choice, Table
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from cloud.aggregate import Accumulator
     from cloud.optimisers import Stepping
     from cloud.uploads import Uploads
+
+
+STEP = 16.0
+"""Length of the server's longest step under a clip, by `server_lr=auto`."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Received:
 
     def by_mean(self, settings: AggregationSettings) -> dict[str, Tensor]:
         """Return the next broadcast by the mean of the updates."""
-        return self.total.apply(self.before, settings.server_lr)
+        return self.total.apply(self.before, settings.rate)
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,7 @@ class Robust(Rule):
         if not uploads.clients:
             return Answer(received.before)
         update = self.combine(settings, uploads, received.before)
-        return Answer(moved(received.before, update, uploads.clients, settings.server_lr))
+        return Answer(moved(received.before, update, uploads.clients, settings.rate))
 
 
 RULES: Table[Rule] = Table("rule", Rule, home="cloud.rules", group="edgefr.rules")
@@ -141,12 +146,32 @@ class AggregationSettings(Choice):
         "uniform",
         description="a client's weight: 1, or its number of training interactions (mean, temporal-mean and gram only)",
     )
-    server_lr: float = Field(
+    server_lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["auto"] = Field(
         1.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="learning rate of the server on the mean update; 1 is plain FedAvg",
+        description="learning rate of the server on the mean update: 1 is plain FedAvg; auto goes with privacy.clip: "
+        f"{STEP:g} over it",
     )
+
+    def under(self, clip: float | None) -> Self:
+        """Return the settings with the number that `server_lr=auto` is under a clip.
+
+        A mean of updates that a clip shortened is as long as the clip allows, so a rate of `STEP` over the clip moves
+        the model by at most `STEP` in a round, whatever the clip.
+
+        >>> AggregationSettings(server_lr="auto").under(0.5).rate
+        32.0
+        """
+        if self.server_lr != "auto":
+            return self
+        if clip is None:
+            raise InputError("aggregation.server_lr=auto goes with a clip")
+        return self.model_copy(update={"server_lr": STEP / clip})
+
+    @property
+    def rate(self) -> float:
+        """Return the server's rate as a number."""
+        assert self.server_lr != "auto"
+        return self.server_lr
 
     @property
     def by_size(self) -> bool:

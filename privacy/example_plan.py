@@ -64,7 +64,7 @@ def plan_examples(settings: ExampleSettings, delta: float, rounds: int, uses: in
     if sigma is None:
         assert settings.epsilon is not None
         unit = GaussianSettings(clip=1.0, epsilon=settings.epsilon, delta=delta, sampler="float")
-        sigma = 0.0 if settings.epsilon == math.inf else noise_for(settings.epsilon, unit, rounds * uses)
+        sigma = 0.0 if settings.epsilon == math.inf else noise_for(settings.epsilon, unit, rounds * uses) / unit.stretch
     event = Event("gaussian", multiplier=sigma) if sigma else Event("none")
     return ExamplePlan(settings.clip, sigma, uses, rounds, delta, event, composed([(event, rounds * uses)], delta))
 

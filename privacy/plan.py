@@ -28,6 +28,8 @@ class PrivacyPlan:
     `project`: values that each release is projected to before the clip (None: it is not). `values`: those of a release,
     where it is known.
     `apart`: rounds of which a client takes part in one at most; `band`: rounds over which noise is correlated.
+    `tells_clip`: rounds tell, with noise, what the clip did. `clip_quantile`: share of updates that the clip follows to
+    leave whole (None: it stays).
     `at_least`: clients without whom a round's sum stays closed. `prototypes`: what clients send beside their updates,
     with its own clip, noise and event (None: nothing).
     """
@@ -49,6 +51,13 @@ class PrivacyPlan:
     prototypes: Prototypes | None = None
     apart: int = 1
     band: int = 1
+    tells_clip: bool = False
+    clip_quantile: float | None = None
+
+    @property
+    def told(self) -> tuple[Noise | None, float] | None:
+        """Return the noise and the clip, if rounds tell what the clip did."""
+        return (self.noise, self.clip) if self.tells_clip and self.clip is not None else None
 
     @property
     def guarantees(self) -> bool:
@@ -90,7 +99,7 @@ def plan(
     >>> settings = PrivacySettings(mechanism="gaussian", clip=1.0, epsilon=8.0)
     >>> resolved = plan(settings, rounds=40, cohort=94, clients=943)
     >>> round(resolved.noise.scale, 2), resolved.where, resolved.guarantees
-    (4.03, 'the sum', True)
+    (3.81, 'the sum', True)
     """
     _check_counts(settings, rounds, cohort, clients)
     if settings.band > 1:
@@ -136,6 +145,8 @@ def plan(
         prototypes=prototypes,
         apart=settings.apart,
         band=settings.band,
+        tells_clip=settings.tells_clip,
+        clip_quantile=settings.quantile,
     )
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,20 @@ WEAK = 10.0
 MEANINGLESS = 50.0
 
 
+class ClipFacts(NamedTuple):
+    """This is what a clip did: the share of updates it shortened, and the mean part of their length that it kept.
+
+    `std`: of the noise on either (0: exact). `last`: the clip after the last round over its bound (1: it stayed).
+    `rate`: what the server multiplies a mean update by (None: that follows the clip, or it steps in another way).
+    """
+
+    shortened: float | None = None
+    kept: float | None = None
+    std: float | None = None
+    last: float = 1.0
+    rate: float | None = None
+
+
 def report(
     settings: PrivacySettings,
     plan: PrivacyPlan,
@@ -25,7 +39,7 @@ def report(
     releases_per_client_median: float,
     clients: int,
     p90_norm: float | None = None,
-    clipped_share: float | None = None,
+    clip: ClipFacts | None = None,
     values: int | None = None,
     ledger: Ledger | None = None,
     closed: int = 0,
@@ -37,7 +51,7 @@ def report(
     the worst in the `ledger` where one was kept. `eps_planned`: what a client in every round spends. `p90_norm`: 90th
     percentile over uploads of the update's norm before clipping, in `settings.norm`; None if nobody measured it.
     `chance_above`: with what probability the privacy loss is above the guaranteed epsilon, where that is known.
-    `clipped_share`: share of uploads that were clipped, 0..1. `eps_lb95` is None until an audit fills it. `values`:
+    `clip`: what the clip did (None: nobody knows). `eps_lb95` is None until an audit fills it. `values`:
     values of a release, where the plan does not know them. `closed`: rounds whose sum stayed closed; `smallest`:
     clients of the smallest sum that was opened, whose mean has most noise (0: as planned).
 
@@ -75,7 +89,7 @@ def report(
         "values": values,
         "recipients": _all_of(event.recipient for event, _ in made_of),
         "prototypes": None if plan.prototypes is None else plan.prototypes.record(),
-        "clip": _clip(plan, clipped_share, p90_norm),
+        "clip": _clip(plan, clip, p90_norm),
         "noise": _noise(plan, smallest),
         "sampler": SAMPLERS[plan.noise.sampler].trust if plan.noise else None,
         "seed": "known; noise is drawn from a secret of its own, never from the seed" if plan.noise else "known",
@@ -92,12 +106,17 @@ def report(
     }
 
 
-def _clip(plan: PrivacyPlan, clipped_share: float | None, p90_norm: float | None) -> dict[str, Any]:
+def _clip(plan: PrivacyPlan, found: ClipFacts | None, p90_norm: float | None) -> dict[str, Any]:
+    facts = ClipFacts() if found is None else found
     return {
         "norm": plan.norm if plan.clip is not None else None,
         "bound": plan.clip,
         "sensitivity": in_words(plan.sensitivity),
-        "clipped_share": clipped_share,
+        "clipped_share": facts.shortened,
+        "kept_length": facts.kept,
+        "std": facts.std,
+        "last": None if plan.clip_quantile is None or plan.clip is None else plan.clip * facts.last,
+        "server_lr": facts.rate,
         "p90_norm": in_words(p90_norm),
     }
 

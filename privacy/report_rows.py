@@ -3,7 +3,7 @@
 from typing import Any
 
 from privacy.mechanism import law_of
-from privacy.sentence import not_yet, nothing_yet
+from privacy.sentence import clip_did, not_yet, nothing_yet
 
 
 def render(report: dict[str, Any]) -> list[tuple[str, str]]:
@@ -11,8 +11,8 @@ def render(report: dict[str, Any]) -> list[tuple[str, str]]:
     clip, noise, releases = report["clip"], report["noise"], report["releases_per_client"]
     clip_text = "none"
     if clip["bound"] is not None:
-        share = "" if clip["clipped_share"] is None else f" (clipped {clip['clipped_share']:.0%} of uploads)"
-        clip_text = f"{clip['norm'].upper()} C={clip['bound']:.4g}{share}"
+        did = clip_did(clip)
+        clip_text = f"{clip['norm'].upper()} C={clip['bound']:.4g}{f'; {did}' if did else ''}"
     noise_text = "none"
     if noise["mechanism"] != "none":
         symbol = law_of(noise["mechanism"]).symbol

@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+BINDING, MADE_UP, SHORT = 0.95, 0.5, 2.0
+"""A run shows its clip more than its noise where this share of the updates is shortened, the server's rate makes up for
+less than this part of what was cut, and its longest step, rate times clip, is shorter than this."""
 NOTHING = "everything: "
 """A line on what is not covered opens so where nothing is guaranteed at all."""
 NOT_YET = "nothing has been released yet"
@@ -68,3 +71,41 @@ def _why(report: Mapping[str, Any]) -> str:
 def _epsilon(report: Mapping[str, Any]) -> str:
     worth = {"": "", "weak": ", which is weak"}.get(report["label"], f", which is {report['label']}")
     return f"epsilon {report['eps_guaranteed']:.3g} guaranteed at delta {report['delta']:g}{worth}"
+
+
+def clip_did(clip: Mapping[str, Any]) -> str | None:
+    """Say what a clip did to the updates of a run, from the report's part on it; None where it did or told nothing.
+
+    >>> clip_did({"bound": 1.0, "clipped_share": 1.0, "kept_length": 0.002, "std": 0.0})
+    'shortened 100 % of the updates, to 0.2 % of their length on average'
+    """
+    shortened, kept = clip.get("clipped_share"), clip.get("kept_length")
+    if not shortened or kept is None:
+        return None
+    noised = f" (told with noise: ± {2 * clip['std']:.1%})".replace("%", " %") if clip["std"] else ""
+    moved = f", and ended at {clip['last']:.3g}" if clip.get("last") is not None else ""
+    part = f"shortened {_percent(shortened)} of the updates, to {_percent(kept)} of their length on average"
+    return f"{part}{noised}{moved}"
+
+
+def clip_warning(clip: Mapping[str, Any]) -> str | None:
+    """Say that a run shows its clip rather than its noise, and what to change; None where it does not.
+
+    >>> found = {"bound": 1.0, "clipped_share": 1.0, "kept_length": 0.002, "std": 0.0, "server_lr": 1.0}
+    >>> clip_warning(found).partition(":")[0]
+    'this run shows clipping, not privacy'
+    >>> clip_warning({**found, "server_lr": 300.0}) is None
+    True
+    """
+    shortened, kept, rate = clip.get("clipped_share"), clip.get("kept_length"), clip.get("server_lr")
+    if rate is None or shortened is None or shortened < BINDING or kept * rate >= MADE_UP:
+        return None
+    if rate * clip["bound"] >= SHORT:
+        return None
+    what = f"the clip of {clip['bound']:.4g} {clip_did(clip)}"
+    mend = "set aggregation.server_lr=auto, or raise privacy.clip"
+    return f"this run shows clipping, not privacy: {what}; a server_lr of {rate:.3g} does not make up for it: {mend}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"

@@ -13,6 +13,10 @@ from privacy.setting_scope import named_in
 from privacy.table import Choice, Table
 from privacy.trust import TRUSTS, Adjacency
 
+TOLD = 1 / 20
+"""A client says in two more values of its release whether the clip shortened its update and what part of its length was
+kept, each from 0 to this part of the clip. That takes 1.0025 times the noise (Andrew et al. 2021, Section 3)."""
+
 
 class ExampleSettings(BaseModel):
     """This is DP-SGD on the device: every example's gradient is clipped, and every step's sum is noised.
@@ -193,13 +197,23 @@ class PrivacySettings(Choice):
         return TRUSTS[self.trust].adjacency
 
     @property
+    def quantile(self) -> float | None:
+        """Return the share of updates that the clip is moved to leave whole (None: it stays)."""
+        return None
+
+    @property
+    def tells_clip(self) -> bool:
+        """Say whether the server is told, with noise, what the clip did to a round's updates (`TOLD`)."""
+        return False
+
+    @property
     def stretch(self) -> float:
-        """Return the sensitivity of all the rounds that a release reaches into, over its own (1: it reaches in one)."""
+        """Return the sensitivity of all that a client releases over that of its update alone."""
         return 1.0
 
     @property
     def sensitivity(self) -> float:
-        """Farthest one client can move what is noised, in `norm`: 2 C local, C central, inf without a clip.
+        """Farthest one client's update can move what is noised, in `norm`: 2 C local, C central, inf without a clip.
 
         Rounding to a grid, toward zero, makes no update longer, so it adds nothing.
         """

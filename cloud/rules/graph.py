@@ -66,7 +66,7 @@ class Graph(Rule):
         update = weighted(uploads, before, share)
         if laid is not None:
             update[table] = torch.tensordot(share.to(laid), laid, dims=1).to(share) - before[table].to(share)
-        return Answer(moved(before, update, uploads.clients, settings.server_lr), mix)
+        return Answer(moved(before, update, uploads.clients, settings.rate), mix)
 
 
 def relations(rows: Rows, clients: int, table: Tensor, settings: GraphSettings, laid: Tensor | None = None) -> Tensor:

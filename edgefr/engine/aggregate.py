@@ -96,6 +96,12 @@ class ReleaseTerms:
     largest: float = LARGEST
     weighed: bool = False
 
+    def scaled(self, scale: float) -> ReleaseTerms:
+        """Return the terms of a round whose clip is `scale` of the largest; its releases are as long as before."""
+        if scale == 1.0 or self.clip is None:
+            return self
+        return replace(self, clip=self.clip * scale, share=self.share / scale)
+
     @property
     def in_blocks(self) -> bool:
         return not (self.each or self.keeps or self.weighed)

@@ -30,7 +30,7 @@ from edge.sessions import SessionSampler
 from edgefr.config import random_streams as purposes
 from edgefr.engine.aggregate import SHORT, JointVector, ReleaseTerms, ShardAggregate
 from edgefr.engine.backends.backend import Backend, Inline, InProcess, blocks
-from edgefr.engine.cohort import Cohort, Counters, Group, Norms, uploads_of
+from edgefr.engine.cohort import Cohort, Counters, Group, uploads_of
 from edgefr.engine.device import one_thread
 from edgefr.engine.noise import NoiseSource, SimulatedNoise
 from edgefr.engine.tables import (
@@ -104,11 +104,12 @@ class Federation:
         keeps: bool = False,
     ):
         self.program, self.seed, self.shard_size = program, seed, shard_size
-        own: Backend = Inline() if executor is None else InProcess(executor)
-        self.backend = own if backend is None else backend
-        self.noise: NoiseSource = SimulatedNoise(NoiseKey.new(), seed) if noise is None else noise
+        self.backend: Backend = backend or (Inline() if executor is None else InProcess(executor))
+        self.noise: NoiseSource = noise or SimulatedNoise(NoiseKey.new(), seed)
         self.correlated = plan.correlated()
-        self.aggregation, self.plan, self.device = aggregation, plan, device
+        self.follows, self.plan, self.device = aggregation.server_lr == "auto", plan, device
+        self.aggregation = aggregation.under(plan.clip)
+        self.counters = Counters(participation=np.zeros(clients, np.int64))
         self.rule: Rule = aggregation.entry
         self.terms = replace(terms_of(aggregation, plan), keeps=keeps)
         self._terms(0, self._shapes())  # a projection to more values than there are is refused before any work
@@ -125,7 +126,6 @@ class Federation:
         self.own: dict[str, OwnTables | LaidRows] = {n: OwnTables(self.shared[n], clients) for n in trains}
         self.pulls = pulls_of(program)
         check_laid(program, clients, plan.clip is not None, self.rule.personal)
-        self.counters = Counters(participation=np.zeros(clients, np.int64))
         self.private = program.init_private(seed, torch.arange(clients))
 
     def phases(self, when: str) -> list[Phase]:
@@ -164,21 +164,23 @@ class Federation:
         terms = self._terms(number, shapes)
         sent = shapes if terms.joint is None else {SHORT: (terms.joint.projection.kept,)}
         total = SealedSum(sent, self.device, self.plan.at_least)
+        self.counters.clip_told.begin()
         each: list[tuple[Clients, Uploads]] = []
         for group in groups:
             work = LocalWork(
                 self.program, phases, sampler, context, group.number, self.device, self.memory, self.tables
             )
             share, times = self._weights(group)
-            each += self._gathered(work, replace(terms, share=share, weighed=times != 1.0), group, total, times)
+            under = replace(terms, share=share * terms.share, weighed=times != 1.0)
+            each += self._gathered(work, under, group, total, times)
         if self.transfer is not None:
             self.transfer.ended(number, self.private)
         opened = total.open(self._noise(number, sent, groups))
         if opened is None:
             self.counters.closed += 1
         else:
-            if opened.clients:
-                self.counters.smallest = min(self.counters.smallest or opened.clients, opened.clients)
+            opened.weight *= 1.0 if self.follows else terms.share
+            self.counters.open(opened.clients, self.plan, self.noise, number)
             if terms.joint is not None:
                 opened.sums = terms.joint.whole(opened.sums[SHORT])
             if self.correlated is not None:  # what a round takes back has to count as much as when it was added
@@ -235,12 +237,12 @@ class Federation:
         return {n: self.program.specs[n].shape for n in trained(self.program, self.phases("round"), "shared")}
 
     def _terms(self, number: int, shapes: Mapping[str, tuple[int, ...]]) -> ReleaseTerms:
+        terms = self.terms.scaled(self.counters.clip_told.scale)
         if self.plan.project is None:
-            return self.terms
+            return terms
         size = sum(math.prod(shape) for shape in shapes.values())
-        return replace(
-            self.terms, joint=JointVector(shapes, Projection.of_round(self.seed, number, size, self.plan.project))
-        )
+        projection = Projection.of_round(self.seed, number, size, self.plan.project)
+        return replace(terms, joint=JointVector(shapes, projection))
 
     def _released(
         self, work: LocalWork, terms: ReleaseTerms, group: Group, total: SealedSum, times: float
@@ -268,9 +270,7 @@ class Federation:
 
     def _take(self, shard: Clients, part: ShardAggregate, group: Group) -> None:
         """Count a shard's facts and put its private tensors back; dropped clients keep theirs."""
-        self.counters.dropped += part.dropped
-        self.counters.clipped += part.clipped
-        self.counters.norms.add(part.norms)
+        self.counters.add(part, self.plan)
         index, kept = torch.from_numpy(shard[part.kept]), torch.from_numpy(part.kept)
         for name, value in part.private.items():
             self.private[name].index_copy_(0, index, value.index_select(0, kept))
@@ -353,7 +353,7 @@ class Federation:
             "shared": self.shared,
             "private": self.private,
             "previous": {name: {"table": table, "known": known} for name, (table, known) in self.previous.items()},
-            "counters": {**vars(self.counters), "norms": self.counters.norms.state()},
+            "counters": self.counters.state(),
             "optimiser": {} if self.optimiser is None else self.optimiser.state(),
             "own": tensors_of(self.own),
             "tables": tensors_of(self.tables),
@@ -377,7 +377,7 @@ class Federation:
             self.transfer.restore(state["transfer"])
         if self.correlated is not None:
             self.correlated.restore(state["correlated"])
-        self.counters = Counters(**{**state["counters"], "norms": Norms.restored(state["counters"]["norms"])})
+        self.counters = Counters.restored(state["counters"])
 
     def _noise(
         self, number: int, sent: Mapping[str, tuple[int, ...]], groups: Sequence[Group]

@@ -69,6 +69,8 @@ class Experiment(ExperimentFields):
                 "aggregation",
                 "weights",
             )
+        if self.aggregation.server_lr == "auto" and self.privacy.clip is None:
+            raise fault("auto goes with a clip: set privacy.clip, or a number", "aggregation", "server_lr")
         return self
 
     def _check_backbone(self) -> None:

@@ -27,7 +27,7 @@ from edgefr.report.verdict import (
     ranking_of,
     verdicts,
 )
-from privacy.sentence import sentence
+from privacy.sentence import clip_did, clip_warning, sentence
 
 LINES, COLUMNS = 24, 100
 INDENT = 11
@@ -144,11 +144,14 @@ def _federated(summary: Summary, width: int) -> list[Text]:
     """Say what a round costs, who is left out, and what the privacy is worth."""
     if "central" in summary:
         return _said("federated", f"no: {summary['central']['note']}", width)
-    fleet = summary["fleet"]
+    fleet, report = summary["fleet"], summary["privacy"]
+    clip = report.get("clip") or {}
+    did = None if clip_warning(clip) else clip_did(clip)
     return [
         *_costs(fleet),
         *_said("left out", "; ".join(_left_out(summary)) or "nobody", width),
-        *_said("privacy", f"{sentence(summary['privacy'])}.", width),
+        *_said("privacy", f"{sentence(report)}.", width),
+        *(_said("clip", f"{clip['bound']:.4g} {did}", width, most=2) if did else []),
     ]
 
 

@@ -16,6 +16,7 @@ from edgefr.report.fleet import fleet_table, short
 from edgefr.report.over_seeds import over_seeds
 from edgefr.report.pages import number
 from edgefr.report.verdict import ranking_of
+from privacy.sentence import clip_warning
 
 
 def of_run(summary: dict[str, Any]) -> Iterator[RenderableType]:
@@ -220,8 +221,9 @@ def engine_line(summary: dict[str, Any]) -> str:
 
 
 def warnings(summary: Mapping[str, Any]) -> list[str]:
-    """List what a user must not overlook: diverged clients, rounds that came to nothing, bundles missing or too big."""
-    out = []
+    """List what a user must not overlook: a clip that hides all else, diverged clients, bundles missing or too big."""
+    clip = clip_warning((summary.get("privacy") or {}).get("clip") or {})
+    out = [] if clip is None else [f"warning: {clip}"]
     dropped, fleet = summary["engine"]["dropped_updates"], summary["fleet"]
     if dropped:
         out.append(

@@ -150,11 +150,22 @@ class ServingLedger:
             "with privacy.sigma in place of privacy.epsilon, or with a privacy.budget above it"
         )
 
+    def rested(self, number: int, clients: Clients, since: Mapping[int, int] | None = None) -> Clients:
+        """Return those of `clients` whom no round asked that a plan wants apart from this one.
+
+        `since`: in which round each was asked last, where the lineage does not know it yet.
+        """
+        if self.plan.apart == 1:
+            return clients
+        last = self.journal.lineage.last_asked(number) | dict(since or {})
+        free = [number - last[client] >= self.plan.apart if client in last else True for client in clients.tolist()]
+        return clients[np.array(free, np.bool_)]
+
     def _after(self, rounds: int, clients: Clients) -> float:
-        """Return the largest epsilon of `clients` if all of them released in so many rounds more."""
+        """Return the largest epsilon of `clients` if all of them released as often as they may in so many rounds."""
         assert self.ledger is not None
         ahead = deepcopy(self.ledger)
-        for _ in range(rounds):
+        for _ in range(-(-rounds // self.plan.apart)):
             ahead.spend(clients, *self._events)
         return float(ahead.epsilon(clients).max(initial=0.0))
 

@@ -83,9 +83,12 @@ def simulate_rounds(run: Run, clients: Clients, rounds: int, ledger: ServingLedg
     spec = spec.model_copy(update={"rounds": spec.rounds.model_copy(update=waits)})
     fleet = Fleet(spec, saved.activity, experiment.seed)
     twin, phases = Twin(ledger.round + 1), federation.phases("round")
+    asked: dict[int, int] = {}
     events = () if ledger.event is None else (ledger.event,)
     for number in range(twin.first, twin.first + rounds):
-        invited = clients if counted is None else clients[counted.admit(clients, *events)]
+        invited = ledger.rested(number, clients, asked)
+        invited = invited if counted is None else invited[counted.admit(invited, *events)]
+        asked |= dict.fromkeys(invited.tolist(), number)
         if not len(invited):
             twin.answers.append(0)
             twin.seconds.append(0.0)

@@ -88,7 +88,10 @@ class Called(Participants):
         self.number = number
         if self.devices.buffering is not None:
             return self.devices.gather(number, population, self.federation.shared)
-        return self.devices.invite(number, self.federation.cohort(number, population, self.clients_per_round))
+        if self.devices.ledger is not None:
+            population = self.devices.ledger.rested(number, population)
+        size = min(self.clients_per_round, len(population))
+        return self.devices.invite(number, self.federation.cohort(number, population, size))
 
     def adjourn(self) -> None:
         self.devices.finish(self.number, self.federation.shared)
@@ -151,9 +154,10 @@ def check_goes_on(experiment: Experiment, devices: Devices) -> None:
     why = protocol_of(experiment).unserved(experiment)
     if why is not None:
         raise InputError(why)
-    if experiment.privacy.apart > 1:
+    if experiment.privacy.quantile is not None:
         raise InputError(
-            "a server does not keep the rounds of a device apart, as a simulation does: serve one with privacy.apart=1"
+            "a server's devices keep one clip, which does not follow what they send: serve one without "
+            "privacy.clip_quantile"
         )
     if not experiment.aggregation.is_sum and devices.sums is not None:
         what = f"{experiment.aggregation.rule} compares single uploads, and a sum under masks has none to show"

@@ -81,6 +81,10 @@ CHOICES: dict[str, Base] = {
         },
         ("privacy.apart", "privacy.correlated"),
     ),
+    "a clip that follows the updates": Base(
+        {**FEDMF, **PRIVACY["central"], "privacy.mechanism": "gaussian", "privacy.clip_quantile": "0.5"},
+        ("privacy.clip_quantile", "aggregation.server_lr"),
+    ),
     "noise of each client": Base({**FEDMF, **PRIVACY["local"]}, ("privacy",)),
     "a clip alone": Base({**FEDMF, "privacy.clip": "0.05"}, ("privacy",)),
     "noise on a grid": Base(

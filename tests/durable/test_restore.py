@@ -19,7 +19,7 @@ import torch
 from cloud.fusion import KnowledgeSettings
 from cloud.optimisers import Moments, RunningSum, Stepping
 from cloud.prototypes import KnowledgeBase
-from edgefr.engine.cohort import Counters, Norms
+from edgefr.engine.cohort import ClipTold, Counters, Norms
 from edgefr.engine.federation import Federation
 from edgefr.engine.noise import SimulatedNoise
 from edgefr.engine.transfer import Transfer
@@ -288,7 +288,10 @@ def worn(it: Federation) -> None:
     trained(it, 2)
     trained(it, 3)
     it.counters = Counters(
-        7, 1.5, 2, 3, 4, 5, Norms([np.array([0.5, 2.0])], 5, 2), np.arange(1, len(it.counters.participation) + 1)
+        *(7, 1.5, 2, 3, 4, 5),
+        Norms([np.array([0.5, 2.0])], 5, 2),
+        ClipTold(np.array([2.5, 3.5]), 7, 3, scale=0.7),
+        np.arange(1, len(it.counters.participation) + 1),
     )
 
 

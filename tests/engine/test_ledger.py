@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,9 @@ SMALL = (
     "clients_per_round=0.5",
     "engine.shard_size=16",
 )
-NOISED = Event("discrete-gaussian", multiplier=4.0)
-ONE, TWO, THREE, SIX = (composed([(NOISED, count)], DELTA).epsilon for count in (1, 2, 3, 6))  # 1.013, 1.478, 1.848
+STEPS = 1 << 15  # of the grid in a clip of 0.5, a power of two
+NOISED = Event("discrete-gaussian", multiplier=4.0 / math.sqrt(1 + 2 / 20**2), steps=STEPS)
+ONE, TWO, THREE, SIX = (composed([(NOISED, count)], DELTA).epsilon for count in (1, 2, 3, 6))  # .929, 1.360, 1.700
 NOISE = "privacy={mechanism: gaussian, clip: 0.5, sigma: 4%s}"
 BUDGET = NOISE % ", budget: 1.6"  # two releases
 CALM = "fleet={dropout: 0, availability: null, battery: null, share: {laptop_x86: 1.0}, rounds: {over_select: 1.0}}"
@@ -211,7 +213,7 @@ def test_summary_file_and_command_tell_of_the_same_releases(tmp_path: Path, cli:
 
 def test_two_recipients_are_two_entries_and_their_epsilons_are_composed() -> None:
     simulation, _ = ran(*SMALL, "clients_per_round=1.0", "rounds=2", NOISE % "", CALM)
-    simulation.participation.ledger.spend([7], Event("discrete-gaussian", multiplier=4.0, recipient="another client"))
+    simulation.participation.ledger.spend([7], replace(NOISED, recipient="another client"))
     found = summarise(simulation, {}, 1.0, 1.0, [])["privacy"]
     assert [(row["recipient"], row["releases"]) for row in found["composed"]] == [("server", 2), ("another client", 1)]
     assert found["recipients"] == "another client, server"

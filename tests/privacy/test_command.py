@@ -1,6 +1,7 @@
 """`edgefr privacy` as a user runs it."""
 
 import json
+import math
 import subprocess
 import sys
 
@@ -47,23 +48,23 @@ def test_sigma_answers_epsilon():
     done = shell(*ASKED, "--sigma", "4", "--delta", "1e-5", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     out = json.loads(done.stdout)
-    assert out["eps_guaranteed"] == pytest.approx(13.2067, abs=6e-5)
+    assert out["eps_guaranteed"] == pytest.approx(13.2484, abs=6e-5)
     assert out["eps_nominal"] == pytest.approx(48.45 * 0.1 / 4, abs=1e-3)
     assert (out["eps_hypothetical"], out["eps_lb95"]) == (None, None)
     assert (out["adjacency"], out["trust"], out["method"]) == ("zero-out", "central", "GDP closed form")
     [row] = out["composed"]
-    assert (row["mechanism"], row["multiplier"], row["releases"]) == ("gaussian", 4.0, 100)
+    assert (row["mechanism"], row["multiplier"], row["releases"]) == ("gaussian", pytest.approx(3.99004, abs=1e-5), 100)
 
 
 def test_epsilon_answers_noise():
     out = asked(*ASKED, "--epsilon", "8")
-    assert out["noise"]["sigma"] == pytest.approx(6.002, abs=1e-3)
+    assert out["noise"]["sigma"] == pytest.approx(6.0173, abs=1e-3)
     assert 8 * (1 - 1e-4) <= out["eps_guaranteed"] <= 8
     on_grid = asked(*GRID, "--epsilon", "8")
-    assert on_grid["noise"]["sigma"] == pytest.approx(6.3765, abs=1e-3)
+    assert on_grid["noise"]["sigma"] == pytest.approx(6.0173, abs=1e-3)
     assert 8 * (1 - 1e-4) <= on_grid["eps_guaranteed"] <= 8
     local = asked(*ASKED, "--epsilon", "8", "--trust", "local")
-    assert local["noise"]["sigma"] == pytest.approx(2 * out["noise"]["sigma"], rel=1e-5)
+    assert local["noise"]["sigma"] == pytest.approx(2 * out["noise"]["sigma"] / math.sqrt(1 + 2 / 20**2), rel=1e-5)
     assert local["adjacency"] == "replace-one"
 
 
@@ -133,7 +134,7 @@ def write(folder, ledger):
 
 def test_a_runs_report_and_its_ledger(run):
     out = asked(str(run))
-    assert out["eps_guaranteed"] == out["ledger"]["eps_guaranteed"] == pytest.approx(1.3565, abs=1e-4)
+    assert out["eps_guaranteed"] == out["ledger"]["eps_guaranteed"] == pytest.approx(1.3602, abs=1e-4)
     assert (out["ledger"]["clients_refused"], out["ledger"]["budget"]) == (1, 1.4)
     shown = shell(str(run)).stdout
     assert "1 of 3 clients, 1 times; budget 1.4" in shown
@@ -166,9 +167,10 @@ def test_refuses_a_file_that_is_no_ledger(run, content):
 
 def test_without_a_sampler_the_answer_is_for_what_devices_draw():
     out = asked(*GRID, "--sigma", "4")
-    assert (out["eps_guaranteed"], out["method"]) == (pytest.approx(14.1308, abs=6e-5), "zCDP->RDP")
+    assert (out["eps_guaranteed"], out["method"]) == (pytest.approx(13.2484, abs=6e-5), "GDP closed form")
     [row] = out["composed"]
-    assert (row["mechanism"], row["multiplier"], row["releases"]) == ("discrete-gaussian", 4.0, 100)
+    assert (row["mechanism"], row["releases"]) == ("discrete-gaussian", 100)
+    assert row["multiplier"] == pytest.approx(4.0 / math.sqrt(1 + 2 / 20**2))
 
 
 def test_nothing_is_amplified_that_no_run_can_do():

@@ -187,8 +187,8 @@ def test_a_grid_costs_nothing_by_its_rounding_and_takes_the_discrete_law():
     )
     event = event_of(l1, 8.0)  # two updates of whole steps are at most floor(2.6 * 8) = 20 steps of an eighth apart
     assert (event.mechanism, event.steps, event.multiplier) == ("discrete-laplace", 20, 8.0 / 2.5)
-    l2 = PrivacySettings(mechanism="gaussian", clip=1.0, sigma=1.0, sampler="grid", grid_exponent=-3)
-    assert event_of(l2, 9.0) == Event("discrete-gaussian", multiplier=9.0)
+    l2 = PrivacySettings(mechanism="gaussian", trust="local", clip=1.0, sigma=1.0, sampler="grid", grid_exponent=-3)
+    assert event_of(l2, 9.0) == Event("discrete-gaussian", multiplier=4.5, steps=16)
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "discrete-laplace"])
@@ -235,7 +235,8 @@ def test_the_old_conversion_of_a_renyi_curve_golden():
 def test_the_event_of_settings_normalises_the_adjacency():
     local = PrivacySettings(mechanism="gaussian", trust="local", clip=0.5, sigma=4.0)
     assert event_of(local, 2.0).multiplier == 2.0
-    assert event_of(local.model_copy(update={"trust": "central"}), 2.0).multiplier == 4.0
+    central = event_of(local.model_copy(update={"trust": "central"}), 2.0)
+    assert central.multiplier == pytest.approx(4.0 / math.sqrt(1 + 2 / 20**2))  # two values tell what the clip did
     assert event_of(PrivacySettings(clip=1.0), None).mechanism == "none"
     assert event_of(PrivacySettings(mechanism="paper-laplace", scale=1.0), 1.0).mechanism == "paper-laplace"
     assert event_of(PrivacySettings(mechanism="gaussian", scale=1.0), 1.0).mechanism == "unclipped"

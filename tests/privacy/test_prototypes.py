@@ -94,7 +94,9 @@ def test_on_a_grid_prototypes_are_whole_steps_and_rounding_them_costs_nothing():
     left = sent.leaving(np.random.default_rng(0).normal(size=(5, 16)), BASE, np.arange(5)) * 64
     assert (left == np.rint(left)).all()
     assert len(np.unique(left)) > 20
-    assert sent.event == Event("discrete-gaussian", multiplier=2.0, recipient=RECIPIENTS)  # std 4 / 2, 2 C = 1
+    assert sent.event == Event(
+        "discrete-gaussian", multiplier=2.0, steps=64, recipient=RECIPIENTS
+    )  # std 4 / 2, 2 C = 1
 
 
 def test_update_and_prototype_are_two_releases_of_one_kind():

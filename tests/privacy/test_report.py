@@ -4,7 +4,7 @@ import math
 import pytest
 
 from privacy.plan import plan
-from privacy.report import in_words, label, report
+from privacy.report import ClipFacts, in_words, label, report
 from privacy.report_rows import render
 from privacy.settings import PrivacySettings
 
@@ -38,11 +38,11 @@ def test_a_run_without_noise_names_nobody_who_is_trusted_and_no_noise():
 def test_the_chance_of_a_larger_loss_is_in_the_report_where_it_is_known():
     gaussian = {"mechanism": "gaussian", "clip": 1.0, "sigma": 2.0}
     floats = made(PrivacySettings(**gaussian, sampler="float"))
-    mu = math.sqrt(40) / 2
+    mu = math.sqrt(40 * (1 + 2 / 20**2)) / 2
     normal = 0.5 * math.erfc((floats["eps_guaranteed"] / mu - mu / 2) / math.sqrt(2))
     assert floats["chance_above"] == pytest.approx(normal, rel=1e-9)
     assert floats["chance_above"] > 2 * floats["delta"]
-    assert made(PrivacySettings(**gaussian))["chance_above"] is None  # a discrete Gaussian's loss is not known
+    assert made(PrivacySettings(**gaussian))["chance_above"] == pytest.approx(normal, rel=1e-6)
     assert made(PrivacySettings())["chance_above"] is None
 
 
@@ -59,10 +59,10 @@ def test_paper_noise_keeps_the_four_columns_apart():
 
 def test_guarantee_is_that_of_the_client_with_most_releases():
     on_grid = PrivacySettings(mechanism="gaussian", trust="central", clip=1.0, sigma=4.0)
-    assert made(on_grid)["eps_guaranteed"] == pytest.approx(8.0787, abs=6e-5)
+    assert made(on_grid)["eps_guaranteed"] == pytest.approx(7.5338, abs=6e-5)
     settings = on_grid.model_copy(update={"sampler": "float"})
-    assert made(settings)["eps_guaranteed"] == pytest.approx(7.5113, abs=6e-5)
-    assert made(settings, releases=(10, 3.0))["eps_guaranteed"] == pytest.approx(3.3414, abs=6e-5)
+    assert made(settings)["eps_guaranteed"] == pytest.approx(7.5338, abs=6e-5)
+    assert made(settings, releases=(10, 3.0))["eps_guaranteed"] == pytest.approx(3.3509, abs=6e-5)
     assert made(settings, releases=(0, 0.0))["eps_guaranteed"] == 0.0
     with pytest.raises(ValueError, match="cannot release 41 times in 40 rounds"):
         made(settings, releases=(41, 1.0))
@@ -80,7 +80,7 @@ def test_hypothetical_is_the_guarantee_with_the_clip_at_p90():
 
 def test_everything_a_reader_needs_is_there_and_is_json():
     settings = PrivacySettings(mechanism="gaussian", trust="local", clip=1.0, epsilon=8.0, delta=1e-5)
-    out = made(settings, p90_norm=1.7, clipped_share=0.63)
+    out = made(settings, p90_norm=1.7, clip=ClipFacts(0.63, 0.8, 0.01))
     assert json.loads(json.dumps(out, allow_nan=False)) == out
     assert out["eps_guaranteed"] == pytest.approx(8.0, rel=1e-4)
     assert out["label"] == ""
@@ -92,7 +92,7 @@ def test_everything_a_reader_needs_is_there_and_is_json():
         "sampler": "grid; simulated here, exact with the system's secure bits on real devices",
         "rounds": 40,
         "releases_per_client": {"max": 40, "median": 12.5},
-        "method": "zCDP->RDP",
+        "method": "GDP closed form",
         "amplification": "none",
     }
     assert {name: out[name] for name in expected} == expected
@@ -101,11 +101,17 @@ def test_everything_a_reader_needs_is_there_and_is_json():
         "bound": 1.0,
         "sensitivity": 2.0,
         "clipped_share": 0.63,
+        "kept_length": 0.8,
+        "std": 0.01,
+        "last": None,
+        "server_lr": None,
         "p90_norm": 1.7,
     }
     rows = dict(render(out))
-    assert rows["Clip"] == "L2 C=1 (clipped 63% of uploads)"
-    assert rows["Noise / sampler"].startswith("discrete-gaussian sigma=8.066 on each upload")
+    assert rows["Clip"] == (
+        "L2 C=1; shortened 63 % of the updates, to 80 % of their length on average (told with noise: ± 2.0 %)"
+    )
+    assert rows["Noise / sampler"].startswith("discrete-gaussian sigma=7.592 on each upload")
     assert all(name and value for name, value in render(out))
 
 

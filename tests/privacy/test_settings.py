@@ -70,13 +70,9 @@ def test_the_room_imports_without_heavy_libraries():
         "for name in ('torch', 'scipy', 'dp_accounting', 'pandas'): sys.modules[name] = None\n"
         "import privacy.clip, privacy.keyed, privacy.files, privacy.mechanism, privacy.accounting\n"
         "import privacy.plan, privacy.report, privacy.settings\n"
-        "from privacy.errors import InputError\n"
         "settings = privacy.settings.PrivacySettings(mechanism='gaussian', clip=1.0, sigma=1.0)\n"
         "privacy.plan.plan(privacy.settings.PrivacySettings(clip=1.0), 1, 1, 1)\n"
         "print(round(privacy.plan.plan(settings, 1, 1, 1).promised.epsilon, 2))\n"
-        "settings = settings.model_copy(update={'sampler': 'float'})\n"
-        "try: privacy.plan.plan(settings, 1, 1, 1)\n"
-        "except InputError as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "4.73\nprivacy accounting needs scipy: pip install 'edgefr[cloud]'\n"
+    assert done.stdout == "4.39\n"

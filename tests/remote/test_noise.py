@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +22,12 @@ from edgefr.engine.noise import NoiseSource, RealNoise
 from edgefr.serving.devices import Devices
 from edgefr.serving.serve import origins_of
 from edgefr.serving.training import training_of
+from edgefr.simulation.runs.lineage import Lineage
 from privacy import keyed
-from privacy.errors import InputError
+from privacy.correlated_noise import coefficients
 from privacy.mechanism import Noise
 from privacy.noise_key import NoiseKey, NoiseStream
-from tests.remote.worlds import CLASS, Twins, noisy
+from tests.remote.worlds import CLASS, Twins, noisy, served
 
 TIMES, NULL = 200, 2000
 TABLE = "item"
@@ -64,14 +68,14 @@ class World:
         federation.backend = InProcess(inline)
         return cls(federation, twins)
 
-    def moved(self) -> Floats:
+    def moved(self, number: int = 1) -> Floats:
         """How far a round moves the sum of the table."""
         f, e, train = self.federation, self.twins.begun.experiment, self.twins.train
         items, before = len(f.shared[TABLE]), dict(f.shared)
         private = {name: value.clone() for name, value in f.private.items()}
         sampler = Sampler(train, np.arange(items), items, e.negatives, e.batch_size, e.seed)
         clients = np.array(list(self.twins.users.values()))
-        f.round(1, clients, sampler, train)
+        f.round(number, clients, sampler, train)
         step = (f.shared[TABLE] - before[TABLE]).double().numpy() * len(clients)
         f.shared, f.private = before, private
         return step.ravel()
@@ -122,9 +126,25 @@ def test_the_noise_of_two_rounds_has_nothing_in_common(twins: Twins) -> None:
     assert np.abs(common).max() < 0.3
 
 
-def test_a_run_whose_clients_come_apart_is_not_served(tmp_path: Path) -> None:
-    law = {"privacy__mechanism": "gaussian", "privacy__sigma": 2.0, "privacy__apart": 2, "privacy__correlated": True}
-    apart = noisy(tmp_path, clients_per_round=3, **law)
-    devices = Devices(None, origins_of(apart.begun, CLASS), 1.0)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="does not keep the rounds of a device apart"):
-        training_of(apart.begun, devices, 1)
+APART = {"privacy__mechanism": "gaussian", "privacy__apart": 2, "privacy__correlated": True, "clients_per_round": 3}
+
+
+def test_devices_that_come_apart_are_asked_in_every_second_round_at_most(tmp_path: Path) -> None:
+    twins = noisy(tmp_path, privacy__sigma=2.0, **APART)
+    served(twins, tmp_path, 4)
+    asked = [set(opened.clients) for opened, _ in Lineage.of(twins.begun.path).rounds]
+    assert [len(cohort) for cohort in asked] == [3, 3, 3, 3]
+    assert all(before.isdisjoint(after) for before, after in pairwise(asked))
+    released = Counter(client for cohort in asked for client in cohort)
+    assert set(released.values()) == {2}
+
+
+def test_a_served_round_takes_back_noise_of_the_one_before(tmp_path: Path) -> None:
+    twins = noisy(tmp_path, privacy__sigma=50.0, **APART)
+    world = World.of(twins)
+    f, noise = world.federation, coefficients(2)[1]
+    first, second = world.moved(1), world.moved(2)
+    assert f.plan.noise is not None
+    found = float(np.corrcoef(first, second)[0, 1])
+    assert found == pytest.approx(-noise / math.hypot(1.0, noise), abs=0.15)
+    assert first.std() == pytest.approx(f.plan.noise.std * len(twins.users) / f.plan.cohort, rel=0.15)

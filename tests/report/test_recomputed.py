@@ -19,6 +19,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 from edgefr.report.screen import first_screen
 
@@ -68,9 +70,25 @@ def work(run: Path) -> pd.DataFrame:
 
 
 def epsilon(releases: int, multiplier: float, delta: float) -> float:
-    """Return the epsilon of so many Gaussian releases, each of 1 / (2 m^2) zCDP (Canonne et al. 2020, Prop. 12)."""
-    alpha, rho = 1 + np.logspace(-3, 4, 200_001), releases / (2 * multiplier**2)
-    return float((rho * alpha - (math.log(delta) + np.log(alpha)) / (alpha - 1) + np.log1p(-1 / alpha)).min())
+    """Return the epsilon of so many Gaussian releases (Balle & Wang 2018, Theorem 8)."""
+    mu = math.sqrt(releases) / multiplier
+
+    def excess(eps: float) -> float:
+        return float(norm.cdf(mu / 2 - eps / mu) - math.exp(eps) * norm.cdf(-mu / 2 - eps / mu)) - delta
+
+    return float(brentq(excess, 0.0, 500.0))
+
+
+def clip_of(run: Path) -> set[str]:
+    """Return what the screen says of the clip, which is within four deviations of what is kept from readers."""
+    clip, kept = summary_of(run)["privacy"]["clip"], run / "private" / "norms.json"
+    if clip["clipped_share"] is None:
+        return set()
+    exact = json.loads(kept.read_text(encoding="utf-8"))
+    for name in ("clipped_share", "kept_length"):
+        assert abs(clip[name] - exact[name]) <= 4 * clip["std"]
+    shares = {f"{100 * clip[name]:.3g}" for name in ("clipped_share", "kept_length")}
+    return {f"{clip['bound']:.4g}", f"{200 * clip['std']:.1f}", *shares}
 
 
 def test_metrics_are_the_means_over_users(run: Path) -> None:
@@ -202,6 +220,7 @@ def figures(run: Path) -> set[str]:
         known.add(f"{epsilon(int(most), float(ledger['multiplier'].iloc[0]), s['privacy']['delta']):.3g}")
     known |= {f"{sum(1 for _ in (run / 'bundles').glob('*/manifest.json'))}"}
     known |= {f"{row['files_mb']:.3g}" for row in s["bundles"]}
+    known |= clip_of(run)
     return known | {f"{min((row['hr_kept'] for row in s['bundles']), default=0):.1%}"}
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from edgefr.report.verdict import Verdict, every_verdict
+from edgefr.report.web.answers import capitals
 from edgefr.report.web.chart import Axis
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import ROOMY, Drawn, ReportTable, Section, SectionPart, folded, text, yes_no
+from privacy.sentence import clip_warning
 
 WHEN = (
     "Learning helped where the model is better than the same model before any round, than chance and than every "
@@ -23,7 +25,8 @@ def section(facts: Facts) -> Section | None:
         return None
     several = len({one.split for one in found}) > 1
     first, *others = [beside(one, several) for one in found]
-    parts = [*first, text(WHEN, "note")]
+    warned = clip_warning((facts.summary.get("privacy") or {}).get("clip") or {})
+    parts = [text(capitals(warned) + ".", "warning") if warned else None, *first, text(WHEN, "note")]
     if others:
         folds = [part for one in others for part in one]
         parts.append(folded(f"Verdicts on other stages or splits ({len(others)})", folds))

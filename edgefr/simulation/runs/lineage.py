@@ -169,6 +169,10 @@ class Lineage:
                     )
         return found
 
+    def last_asked(self, before: int) -> dict[int, int]:
+        """Return in which round before this one each client was asked last, of those that were."""
+        return {client: opened.round for opened, _ in self.rounds if opened.round < before for client in opened.clients}
+
     def add(self, line: bytes) -> None:
         """Take one more whole line. Raises `ValueError` for one that does not follow."""
         record = _LINE.validate_json(line[: -CHAIN - 1] + b"}")

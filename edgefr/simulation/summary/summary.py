@@ -20,6 +20,7 @@ from edgefr.report.small_groups import FEW, FEWEST, tellable
 from edgefr.report.verdict import UNTRAINED, Verdict, VerdictRow
 from privacy import keyed
 from privacy.example_plan import report_examples
+from privacy.report import ClipFacts
 from privacy.report import report as privacy_report
 from privacy.setting_scope import unread_fields
 
@@ -155,7 +156,7 @@ def _privacy(sim: Running) -> dict[str, Any]:
     """Return the privacy report, of clients' updates and, with DP-SGD on the device, of single interactions.
 
     With a ledger, taking part is having been asked for a release; else, having released. Where something is guaranteed
-    nothing is said of the updates' own norms: that would be exact and without noise.
+    nothing is said of the updates' own norms but what rounds told with noise.
     """
     counters, ledger, plan = sim.federation.counters, sim.participation.ledger, sim.federation.plan
     released = counters.participation[sim.clients]
@@ -167,7 +168,7 @@ def _privacy(sim: Running) -> dict[str, Any]:
         *_most_and_median(asked),
         len(sim.clients),
         norms.get("p90_norm"),
-        norms.get("clipped_share"),
+        _clipped(sim, norms),
         ledger=ledger,
         closed=counters.closed,
         smallest=counters.smallest,
@@ -176,6 +177,17 @@ def _privacy(sim: Running) -> dict[str, Any]:
     if sim.examples is not None:
         examples = report_examples(sim.examples, *_most_and_median(released), sim.experiment.negatives)
     return {**report, "examples": examples}
+
+
+def _clipped(sim: Running, norms: dict[str, float]) -> ClipFacts | None:
+    """Return what the clip did: as rounds told it, or exactly where nothing is promised."""
+    server, found = sim.federation, None
+    if server.plan.told is not None:
+        found = server.counters.clip_told.facts(*server.plan.told)
+    elif "clipped_share" in norms:
+        found = ClipFacts(norms["clipped_share"], norms["kept_length"], 0.0)
+    steps = server.optimiser is None and not server.follows
+    return found._replace(rate=server.aggregation.rate) if found is not None and steps else found
 
 
 def _most_and_median(counts: npt.NDArray[np.integer]) -> tuple[int, float]:
@@ -188,8 +200,11 @@ def norms_of(sim: Running) -> dict[str, float]:
     norms = counters.norms
     if not norms.count:
         return {}
-    clipped = {} if sim.experiment.privacy.clip is None else {"clipped_share": counters.clipped / norms.count}
-    return {"p90_norm": float(np.quantile(norms.values, 0.9)), **clipped}
+    found, clip = {"p90_norm": float(np.quantile(norms.values, 0.9))}, sim.experiment.privacy.clip
+    if clip is not None:
+        found["clipped_share"] = counters.clipped / norms.count
+        found["kept_length"] = float((clip / np.maximum(norms.values, clip)).mean())
+    return found
 
 
 def _engine_speed(sim: Running) -> dict[str, float]:

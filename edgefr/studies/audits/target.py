@@ -33,7 +33,6 @@ from edgefr.studies.audits.channels import MessageChannel, StepChannel, UploadCh
 from export.model import TrainedModel
 from export.program import LocalProgram, Phase, read_by
 from privacy import keyed
-from privacy.errors import InputError
 from privacy.example_plan import ExamplePlan
 from privacy.noise_tests import Law
 from privacy.plan import PrivacyPlan
@@ -44,8 +43,9 @@ class AttackTarget:
     """A run's model after its last round, its clients' items, and what the next round would do to an upload.
 
     `model` has every client's training items, of its last block if there are blocks, and of its tensors those that a
-    round uses. `rounds`: of the run. `p90`: 90th percentile of the run's update norms (None: not measured). `release`:
-    what the run's devices are told of what may leave (None: they cannot learn). `examples`: its DP-SGD, if any.
+    round uses. `rounds`: in which one client takes part. `p90`: 90th percentile of the update norms (None: not
+    measured). `release`: what the run's devices are told of what may leave (None: they cannot learn). `examples`: its
+    DP-SGD, if any.
     """
 
     experiment: Experiment
@@ -60,10 +60,6 @@ class AttackTarget:
     def open(cls, run: Run) -> AttackTarget:
         """Read a finished run back. Raises `InputError` for one that is not whole."""
         experiment = run.experiment
-        if experiment.privacy.apart > 1:
-            raise InputError(
-                "an audit has one client in every round, which privacy.apart forbids: audit a run with privacy.apart=1"
-            )
         model = open_model(run).model
         program, used = model.program, read_by(model.program.phases, "round")
         first = program.init_private(experiment.seed, torch.arange(len(model.names.users)))
@@ -79,14 +75,15 @@ class AttackTarget:
         settings = experiment.privacy.model_copy(update={"budget": None, "at_least": 1})
         values = released_values(program, settings.project)
         releases = replace(Releases.of_run(run, population), values=values)
-        planned = releases.plan(experiment, settings)
+        # it plays the rounds of one client, and attacks each by itself: noise that later rounds take back stays
+        planned = replace(releases.plan(experiment, settings), apart=1, band=1, clip_quantile=None)
         learning = learning_of(experiment, planned)
         norm = run.summary.get("privacy", {}).get("clip", {}).get("p90_norm")
         return cls(
             experiment=experiment,
             model=model,
             plan=planned,
-            rounds=rounds,
+            rounds=settings.releases(rounds),
             p90=norm if isinstance(norm, float) and norm > 0 else None,
             release=None if learning is None else learning.release,
             examples=plan_for(experiment.privacy, program, rounds),
