@@ -22,6 +22,7 @@ from edgefr.studies.sweeps.results import results
 from edgefr.studies.sweeps.sweep import sweep
 from edgefr.studies.sweeps.tradeoff import comparables
 from edgefr.studies.tradeoffs.page import _proved, headline, usable
+from edgefr.studies.tradeoffs.plan import TradeoffPlan
 from edgefr.studies.tradeoffs.points import Tradeoff, TradeoffPoint, most_right
 from privacy.errors import InputError
 from tests.cli.commands import edgefr as command
@@ -168,6 +169,19 @@ def test_what_would_do_nothing_is_refused_before_anything(
     with pytest.raises(InputError, match=words):
         sweep(tiny, **{"tradeoff": True, **asked}, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_rate_that_goes_with_the_clip_is_left_out_where_there_is_none(by_hand: bool, tiny: Path, tmp_path: Path):
+    file = tmp_path / "auto.yaml"
+    file.write_text(EXPERIMENT + ("" if by_hand else "aggregation: {server_lr: auto}\n"))
+    plan = TradeoffPlan(base=file, changes=["aggregation.server_lr=auto"] if by_hand else [])
+    rates = [plan.experiment(point, 0).aggregation.server_lr for point in plan.points]
+    assert rates == ["auto"] * 5 + [1.0]
+    assert "aggregation.server_lr" in {r.field for r in plan.spaces[plan.points[-1].name].ranges}
+    searched = {r.field for r in plan.spaces[plan.points[0].name].ranges}
+    assert ("clip x server_lr" in searched) != by_hand
+    assert "aggregation.server_lr" not in searched
 
 
 def test_a_curve_of_rates_is_bounded_by_the_guarantee():

@@ -52,7 +52,8 @@ class TradeoffPlan(SweepPlan):
             raise InputError(f"{taken[0]}: --privacy plans its own {self.epsilon}; leave it away")
         self.rules = Rules(trials or TRIALS)
         self._clipped = Base(base, tuple(every), self.rules.laid, data)
-        plain = [text for text, one in zip(every, parsed, strict=True) if one.field.split(".")[0] != "privacy"]
+        clipped = [one.field.split(".")[0] == "privacy" or one.value == "auto" for one in parsed]  # needs a clip
+        plain = [text for text, needs in zip(every, clipped, strict=True) if not needs]
         self._plain, self.spaces = replace(self._clipped, changes=tuple(plain)), dict[str, Space]()
         grid = [Axis(self.epsilon, EPSILONS)]
         for point in product(grid):

@@ -103,7 +103,8 @@ def private_space(base: Base, space: Space, section: Mapping[str, Any]) -> Space
     named = {r.field for r in ours}
     own = [r for r in space.ranges if r.field.startswith("aggregation.") and r.field not in named]
     fixed = {field: value for field, value in space.fixed.items() if field not in {*named, "privacy"}}
-    space = replace(space, fixed=fixed | {"privacy": dict(section)}, ranges=())
+    fixed |= {"privacy": dict(section)} if section else {"privacy": {}, RATE: 1.0}  # an automatic rate needs a clip
+    space = replace(space, fixed=fixed, ranges=())
     base.of(space, {}, 0)
     free = [r for r in (*ours, *own) if r.field not in held]
     ranges = tuple(r for r in free if _taken(base, replace(space, ranges=(r,))))
