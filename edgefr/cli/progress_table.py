@@ -63,7 +63,7 @@ def drawn(standing: Standing, seconds: float, lines: int) -> Group:
     head = f"{len(standing.entries)} of {standing.total} runs{failed}, {duration(seconds)} so far{when}"
     over = Table.grid(padding=(0, 2))
     over.add_row(ProgressBar(standing.total, len(standing.entries), width=20), Text(head))
-    return Group(over, table)
+    return Group(over, *([Text(standing.doing, style="dim")] if standing.doing else []), table)
 
 
 def _utility(entry: SweepRun) -> float:

@@ -46,6 +46,12 @@ def sweep(
         str | None, Option(help="Validation metric that the search maximises. Default: the first NDCG.")
     ] = None,
     metric: Annotated[str | None, Option(help="Test metric that is drawn as utility. Default: the first NDCG.")] = None,
+    privacy: Annotated[
+        bool, Option(help="What privacy costs: epsilon 1, 2, 4, 8, inf, each tuned alike, run and attacked; one page.")
+    ] = False,
+    trials: Annotated[
+        int | None, Option(min=1, max=10_000, help="Trials at every epsilon of --privacy. Default: 12.")
+    ] = None,
     checkpoint_every: Annotated[
         int | None, Option(min=1, metavar="ROUNDS", help="A run that was stopped goes on from there by --resume.")
     ] = None,
@@ -69,14 +75,23 @@ def sweep(
     With --search, Optuna tunes the fields of --search-space at every point on validation items; the best trial stands
     for its point.
 
+    With --privacy, clip, server rate, rounds and widths are tuned at every epsilon with the same number of trials, on
+    validation items, and what neither clips nor adds noise is tuned beside; what --set gives is held, and where the
+    experiment's file has a clip, its own settings are tried too. One run of each is attacked. `report.html` says what
+    privacy costs, to whom what is promised, and what attackers reached.
+
     Ctrl-C loses only the runs under way, or what they did since their last checkpoint: the same command with --resume
     DIR goes on.
 
     Example: `edgefr sweep --grid 'privacy.epsilon=[1,8,inf]' --set privacy.mechanism=gaussian --set privacy.clip=1`
 
+    Example: `edgefr sweep --privacy --set method=pfedrec --seeds 3 --workers 2`
+
     Example: `edgefr sweep --grid 'rounds=[5,10]' --set method=fedmf --seeds 3 --workers 2`
     """
-    asked = {name: value for name, value in locals().items() if name not in ("set_", "search_space", "device")}
+    asked = {
+        name: value for name, value in locals().items() if name not in ("set_", "search_space", "device", "privacy")
+    }
     check_data(data)
     from edgefr.cli.progress_table import progress_table
     from edgefr.studies.sweeps.run import Standing
@@ -90,6 +105,7 @@ def sweep(
         watch(standing)
 
     asked |= {"grid": grid or [], "overrides": set_ or [], "space": search_space or [], "engine.device": device}
+    asked["tradeoff"] = privacy
     try:
         with progress_table() as watch:
             found = run(**asked, watch=told)
@@ -115,6 +131,9 @@ def tune(
     reported: Annotated[
         int, Option(min=1, max=1000, help="Results are reported with so many seeds, 0, 1, ...: none is searched by.")
     ] = 5,
+    private: Annotated[
+        bool, Option(help="Search what matters under noise, at the experiment's privacy.epsilon; say what that costs.")
+    ] = False,
     patience: Annotated[int, Option(min=1, help="A trial ends so many rounds after its best one.")] = 30,
     prune: Annotated[
         bool, Option(help="End a trial below the median of earlier ones after a quarter or half of its rounds.")
@@ -133,12 +152,18 @@ def tune(
     command with other rules is refused there. A trial has rounds and validation only: test items are not looked at, and
     its best round counts. A range at whose edge the best value lies is widened, within the same number of trials.
 
+    With --private the search is at one epsilon (--set privacy.epsilon=8): over clip, server rate, rounds and widths in
+    place of NAME.yaml's ranges, whose values of the server are kept. What is set by hand is held. Screen and recipe say
+    what epsilon the trials would have cost the people whose data they were made on.
+
     `recipes/NAME.yaml` is a whole experiment for `edgefr simulate`, `NAME.csv` has its trials, `NAME.md` tells both;
     `budgets.md` compares the methods. Ctrl-C or a kill loses only the trials under way: the same command goes on.
 
     Example: `edgefr tune fedmf pfedrec --data ml-100k --data-dir DATA`
 
     Example: `edgefr tune fedmf --data demo --trials 5 --out runs/tuned`
+
+    Example: `edgefr tune pfedrec --private --set privacy.epsilon=8 --data demo --out runs/private`
     """
     check_data(data)
     from edgefr.studies.tuning.rules import Rules
@@ -151,7 +176,7 @@ def tune(
     where: dict[str, Any] = {"devices": devices, "workers": workers, "ray_address": ray_address, "out": out}
     base: dict[str, Any] = {"spaces": spaces, "data": data, "data_dir": data_dir, "overrides": set_ or []}
     with shown() as progress:
-        found = run(names, experiment, rules=rules, **base, **where, progress=progress)
+        found = run(names, experiment, rules=rules, private=private, **base, **where, progress=progress)
     for page in found.pages[:1]:
         show_page(page)
     end(found)

@@ -157,9 +157,13 @@ def displayed(doing: str = DOING) -> Iterator[Progress]:
 
 def of_runs(progress: Progress) -> Callable[[Any], None]:
     """Return what tells of the runs of a sweep: its `watch`."""
-    return lambda standing: progress(
-        "runs", len(standing.entries), standing.total, f"{standing.failed} failed" if standing.failed else ""
-    )
+
+    def told(standing: Any) -> None:
+        failed = f"{standing.failed} failed" if standing.failed else ""
+        note = ", ".join(part for part in (failed, standing.doing) if part)
+        progress("runs", len(standing.entries), standing.total, note)
+
+    return told
 
 
 def watched(

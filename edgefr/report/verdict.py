@@ -26,7 +26,7 @@ def ranking_of(summary: Mapping[str, Any]) -> str:
     >>> ranking_of({"protocol": "blocks of time", "continual": {}})
     'full ranking'
     """
-    if "continual" in summary:
+    if "continual" in summary or summary.get("ranked") == FULL:
         return FULL
     found = re.search(r"sampled ranking: (\d+)", summary.get("protocol", ""))
     return SAMPLED if found is None else f"1 + {found[1]} {SAMPLED}"

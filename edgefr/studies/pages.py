@@ -10,6 +10,7 @@ from edgefr.simulation.runs.layout import SEEDS
 from edgefr.simulation.summary.pages import FILE, MOST_RUNS, facts_of, write_runs
 from edgefr.studies.sweeps.page import write_sweep
 from edgefr.studies.sweeps.plan import RECORD
+from edgefr.studies.tradeoffs.page import write_tradeoff
 from privacy.errors import InputError
 from privacy.files import write_atomic
 
@@ -33,7 +34,7 @@ def write_report(paths: Sequence[Path], out: Path | None = None) -> Path:
 def _write(paths: Sequence[Path], out: Path | None) -> Path:
     first, several = paths[0], len(paths) > 1
     if not several and (first / RECORD.name).is_file():
-        return write_sweep(first, out)
+        return (write_tradeoff if "privacy" in RECORD.read(first) else write_sweep)(first, out)
     runs = [run for path in paths for run in _runs(path)]
     if len(runs) > MOST_RUNS:
         raise InputError(f"one page shows {MOST_RUNS} runs at most, and these are {len(runs)}; name fewer")

@@ -77,7 +77,7 @@ def section(facts: Facts) -> Section | None:
     promised = number(report["eps_planned"]) if nothing_yet(report) else epsilon
     protected = watchers(math.isfinite(promised) and promised <= MEANINGLESS, report)
     rows = [{"from": who, "protected?": yes_no(safe), "why": why} for who, safe, why in protected]
-    more = [_unit(report["adjacency"]) if math.isfinite(promised) else None]
+    more = [unit(report["adjacency"]) if math.isfinite(promised) else None]
     more += [_examples(report.get("examples")), _sat_out(report)]
     needs = by_default(facts.summary["bundles"])
     first, *others = [*_words(report), *([] if needs is None else [f"{capitals(needs)}."]), *filter(None, more)]
@@ -150,17 +150,26 @@ def in_words(epsilon: float, delta: float, above: float | None) -> list[str]:
             "No limit is put on what uploads tell about a person: somebody who sees them may become certain.",
             "Data stay on the device, but that alone is no protection: updates are made of the data.",
         ]
-    sure = 1 / (1 + math.exp(-epsilon))
-    percent = "more than 99.99 %" if sure > 0.9999 else f"{100 * sure:.{2 if sure > 0.99 else 0}f} %"
-    lines = [
-        f"Somebody who is 50 % sure of something about a person can become at most {percent} sure by what was released."
-    ]
+    what = "Somebody who is 50 % sure of something about a person can become at most"
+    lines = [f"{what} {sure(epsilon)} sure by what was released."]
     if above is None:
         lines.append(f"Rare outcomes may tell more; delta, {delta:g}, limits by how much.")
     elif above:
         lines.append(f"This holds but for a chance of 1 in {1 / above:,.0f}, computed from what releases can come to.")
     lines.append("That is the worst case: an attacker who knows less learns less.")
     return lines
+
+
+def sure(epsilon: float) -> str:
+    """Say how sure somebody can become of what is true or not with equal chances, by what was released.
+
+    >>> sure(1.0), sure(8.0), sure(math.inf)
+    ('73 %', '99.97 %', '100 %')
+    """
+    share = 1 / (1 + math.exp(-epsilon))
+    if not math.isfinite(epsilon):
+        return "100 %"
+    return "more than 99.99 %" if share > 0.9999 else f"{100 * share:.{2 if share > 0.99 else 0}f} %"
 
 
 def watchers(guaranteed: bool, report: dict[str, Any]) -> list[tuple[str, bool, str]]:
@@ -186,7 +195,7 @@ def watchers(guaranteed: bool, report: dict[str, Any]) -> list[tuple[str, bool, 
     ]
 
 
-def _unit(adjacency: str) -> str:
+def unit(adjacency: str) -> str:
     """Say what an attacker cannot tell apart."""
     told = {
         "zero-out": "Protected is whether a person's updates were in the sums at all, with all that this person did.",

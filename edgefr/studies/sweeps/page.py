@@ -180,8 +180,11 @@ def command(record: Mapping[str, Any]) -> str:
     words = ["edgefr", "sweep"]
     words += [] if record["experiment"] is None else ["--experiment", record["experiment"]]
     words += [word for change in record["set"] for word in ("--set", change)]
-    words += [word for field, values in record["grid"].items() for word in ("--grid", f"{field}=[{','.join(values)}]")]
-    search = record["search"]
+    grid, search = record["grid"], record["search"]
+    if "privacy" in record:
+        words += ["--privacy", "--trials", str(search["trials"])]
+        grid, search = {}, None
+    words += [word for field, values in grid.items() for word in ("--grid", f"{field}=[{','.join(values)}]")]
     if search is not None:
         words += ["--search", str(search["trials"])]
         for field, (scale, low, high) in search["space"].items():

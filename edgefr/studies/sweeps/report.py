@@ -19,6 +19,7 @@ from edgefr.studies.sweeps.results import (
     PointResult,
     SweepRun,
     epsilon_of,
+    level_of,
     mean_references,
     references,
     validation,
@@ -49,10 +50,10 @@ def about(sweep: FinishedSweep) -> list[str]:
     if search is not None:
         ranges = search["space"].items()
         space = ", ".join(f"{field} {scale}({low:g}, {high:g})" for field, (scale, low, high) in ranges)
-        metrics = ", ".join(dict.fromkeys(search["objectives"].values()))
+        metrics = ", ".join(dict.fromkeys(search["objectives"].values())) or "NDCG@10 (full ranking)"
         lines.append(
             f"searched per point: {search['trials']} trials over {space}, by {metrics} on validation items with seed "
-            f"{record['seeds'][0]}; the best trial stands for its point and is run with every seed"
+            f"{search.get('seed', record['seeds'][0])}; the best trial stands for its point and is run with every seed"
         )
         lines.append("no epsilon here covers what the choice of settings tells about the data")
     summaries = [run.summary for run in sweep.entries if run.summary is not None]
@@ -73,7 +74,7 @@ def table(found: Sequence[PointResult], metric: str | None = None) -> Page:
     best = f"{BEST}\n{utilities[0] if len(utilities) == 1 else 'its metric'}{how}"
     rows = []
     for result in found:
-        row = _point_columns(result, found) | {"seeds": str(len(result.entries))}
+        row = _point_columns(result, found) | _level(result, found) | {"seeds": str(len(result.entries))}
         row |= {"failed": str(result.failed)} if any(one.failed for one in found) else {}
         row |= {HELPED: str(result.helped)} if of else {}
         row |= {name + how: str(Spread.of(result.metric(name))) for name in _apart(metrics, found)}
@@ -83,7 +84,7 @@ def table(found: Sequence[PointResult], metric: str | None = None) -> Page:
     if of:
         caption = f"{caption}; {RULE}{judged_by(compared)}; each beside the best that needs no learning"
     sheet = Sheet("Points of the grid", rows, _words(found), caption)
-    return Page("sweep", "Sweep", [sheet], [_point_record(result, metrics) for result in found])
+    return Page("sweep", "Sweep", [sheet], [point_record(result, metrics) for result in found])
 
 
 def judged_by(compared: Sequence[Comparable]) -> str:
@@ -135,7 +136,7 @@ def tradeoff(compared: Sequence[Comparable], drawn: bool = True) -> Page:
             row |= {f"eps\n{kind}": number(result.epsilon(kind), ".4g") + " *" * on[kind] for kind in EPSILONS}
             row |= {f"{group.metric}\n{group.ranking}": str(group.worth(result))}
             rows.append(row | {BEST: best_beside(result, group), "usable": "yes" if result.usable else "no"})
-            record = _point_record(result, list(first["metrics"]))
+            record = point_record(result, list(first["metrics"]))
             record |= {"utility": group.metric, "ranking": group.ranking, "data": first["data"]}
             records.append(record | {f"front_{kind}": there for kind, there in on.items()})
         levels = ", ".join(f"{name} {value:.4f}" for name, value in group.references().items())
@@ -164,14 +165,22 @@ def _point_columns(result: PointResult, beside: Sequence[PointResult]) -> dict[s
     chosen = list(dict.fromkeys(field for one in beside for entry in one.entries for field in entry.chosen))
     values = result.entries[0].chosen if result.entries else {}
     own = {_heading(field): shown(value) for field, value in result.point.values} or {"point": "all"}
-    return own | {f"{_heading(field)}\nchosen": _short(values.get(field)) for field in chosen}
+    return own | {f"{_heading(field)}\nchosen": short_value(values.get(field)) for field in chosen}
+
+
+def _level(result: PointResult, beside: Sequence[PointResult]) -> dict[str, str]:
+    """Return a column that says the level of a point, where those beside it differ in theirs."""
+    levels = [{level_of(summary) for summary in one.summaries()} for one in beside]
+    own = next(map(level_of, result.summaries()), "-")
+    return {"level": own} if len(set[str]().union(*levels)) > 1 else {}
 
 
 def _heading(field: str) -> str:
     return field.replace(".", ".\n", 1)
 
 
-def _short(value: Any) -> str:
+def short_value(value: Any) -> str:
+    """Write what a search chose for a cell."""
     return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else shown(value)
 
 
@@ -186,7 +195,8 @@ def _words(found: Sequence[PointResult]) -> list[str]:
     return [_heading(field) for field in words] or ["point"]
 
 
-def _point_record(result: PointResult, metrics: Sequence[str]) -> Record:
+def point_record(result: PointResult, metrics: Sequence[str]) -> Record:
+    """Return a point unrounded: its fields, what a search chose, metrics over seeds, and what needs no learning."""
     record: Record = {field: shown(value) for field, value in result.point.values}
     for entry in result.entries[:1]:
         record |= {f"chosen {field}": value for field, value in entry.chosen.items()}
@@ -213,7 +223,7 @@ def run_record(run: SweepRun, sweep: FinishedSweep) -> Record:
         record |= {key: epsilon_of(run.summary, kind) for kind, key in EPSILONS.items()}
         record |= run.summary["metrics"] | attack_metrics(run.summary)
         if search is not None:
-            objective = search["objectives"][run.point.name]
-            record[f"validation {objective}"] = validation(run.summary, objective)
+            objective = search["objectives"].get(run.point.name)
+            record |= {} if objective is None else {f"validation {objective}": validation(run.summary, objective)}
         record["seconds"] = run.summary["engine"]["wall_seconds"]
     return record | {"folder": str(run.path), "problem": run.problem or ""}

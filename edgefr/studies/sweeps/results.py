@@ -23,6 +23,9 @@ RUNS = "runs.csv"
 EPSILONS = {"nominal": "eps_nominal", "guaranteed": "eps_guaranteed", "hypothetical": "eps_hypothetical"}
 """The kinds of epsilon that a run knows, never mixed, and their keys in its summary."""
 
+USER, INTERACTION = "user level", "interaction level"
+"""Whom a guarantee is about: a person with all that it did, or one interaction. Their epsilons are never compared."""
+
 
 @dataclass(frozen=True)
 class SweepRun:
@@ -131,7 +134,7 @@ class FinishedSweep:
 def _run_of(folder: Path, record: Mapping[str, Any], row: Mapping[str, str]) -> SweepRun:
     point = Point.of([(field, row[field]) for field in record["grid"]])
     chosen = {field: float(row[field]) for field in (record["search"] or {"space": {}})["space"] if row.get(field)}
-    trial = Trial(int(row["trial"]), chosen) if "trial" in row else None
+    trial = Trial(int(row["trial"]), chosen) if row.get("trial", "-1") != "-1" else None
     path = Path(row["folder"])
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f"{RUNS} names a folder outside the sweep's")
@@ -146,8 +149,25 @@ def epsilon_of(summary: Mapping[str, Any], kind: str) -> float:
     >>> epsilon_of({"privacy": {"eps_nominal": "inf"}}, "nominal")
     inf
     """
-    value = summary["privacy"].get(EPSILONS[kind])
+    told = summary["privacy"]
+    if level_of(summary) == INTERACTION:
+        told = told.get("examples") or told
+    value = told.get(EPSILONS[kind])
     return math.nan if value is None else float(value)
+
+
+def level_of(summary: Mapping[str, Any]) -> str:
+    """Return the level of a run: that of interactions for DP-SGD where updates are neither clipped nor noised.
+
+    >>> level_of({"privacy": {"examples": {"eps_guaranteed": 8.0}, "clip": {"bound": None}}})
+    'interaction level'
+    """
+    told = summary["privacy"]
+    bare = (told.get("clip") or {}).get("bound") is None and (told.get("noise") or {}).get(
+        "mechanism", "none"
+    ) == "none"
+    found: str = summary.get("level", INTERACTION if told.get("examples") and bare else USER)
+    return found
 
 
 def references(summary: dict[str, Any]) -> dict[str, dict[str, float]]:

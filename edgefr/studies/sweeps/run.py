@@ -75,13 +75,17 @@ def make(job: SweepJob, options: RunOptions) -> float:
 
 @dataclass
 class Standing:
-    """This says how far a sweep is: runs that have ended, and the seconds of those that this call made."""
+    """This says how far a sweep is: runs that have ended, and the seconds of those that this call made.
+
+    `doing`: what is done beside runs, in words.
+    """
 
     total: int
     workers: int
     entries: list[SweepRun] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     folder: Path | None = None
+    doing: str = ""
 
     @property
     def failed(self) -> int:
@@ -128,7 +132,7 @@ class Sweep:
                 best = self._search()
         order = {point.name: place for place, point in enumerate(self.plan.points)}
         runs = sorted(self.standing.entries, key=lambda e: (order[e.point.name], e.number, e.seed))
-        count = [run for run in runs if run.trial is None or best.get(run.point.name) == run.trial.number]
+        count = [run for run in runs if best.get(run.point.name, -1) == run.number]
         return FinishedSweep(self.folder, self.plan.record(), tuple(runs), tuple(count))
 
     def _job(self, point: Point, seed: int, trial: Trial | None = None) -> SweepJob:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 JOURNAL = "search.journal"
 BATCH = 4
 """Trials that are asked for together: they do not know of each other, so that they can be run at the same time."""
+
+AT_RANDOM = 10
+"""Trials that are drawn without regard to each other where a search has no first ones."""
 
 
 @dataclass(frozen=True)
@@ -79,15 +82,24 @@ def open_journal(folder: Path) -> BaseStorage:
 class Study:
     """This is the search at one point. `place` is the point's number in the grid, which its random numbers depend on.
 
+    `first`: values of the first trials, after which the sampler knows enough to choose.
+
     Example: ``while batch := study.ask(): study.tell([EndedTrial(trial, objective(trial)) for trial in batch])``
     """
 
     def __init__(
-        self, storage: BaseStorage, name: str, ranges: Sequence[Range], trials: int, seed: int, place: int
+        self,
+        storage: BaseStorage,
+        name: str,
+        ranges: Sequence[Range],
+        trials: int,
+        seed: int,
+        place: int,
+        first: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         import optuna
 
-        self.trials, self._key = trials, (seed, place)
+        self.trials, self._key, self._first = trials, (seed, place), first
         self._space = {r.field: _distribution(r) for r in ranges}
         try:
             self._study = optuna.load_study(storage=storage, study_name=name)
@@ -117,8 +129,13 @@ class Study:
     def _choose(self, number: int, known: Sequence[Any]) -> Trial:
         import optuna
 
+        if number < len(self._first):
+            return Trial(number, dict(self._first[number]))
         seed, place = self._key
-        sampler = optuna.samplers.TPESampler(seed=keyed.key(seed, purposes.SWEEP_SEARCH, place, number) % 2**32)
+        alone = len(self._first) or AT_RANDOM
+        sampler = optuna.samplers.TPESampler(
+            n_startup_trials=alone, seed=keyed.key(seed, purposes.SWEEP_SEARCH, place, number) % 2**32
+        )
         blank = optuna.create_study(direction="maximize", sampler=sampler)
         blank.add_trials(known)
         return Trial(number, dict(blank.ask(self._space).params))

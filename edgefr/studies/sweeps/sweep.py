@@ -27,6 +27,8 @@ def sweep(
     grid: Mapping[str, Sequence[Any]] | Sequence[str] = (),
     *,
     seeds: int = 1,
+    tradeoff: bool = False,
+    trials: int | None = None,
     devices: str | Path = "devices.yaml",
     overrides: Sequence[str] = (),
     search: int | None = None,
@@ -47,11 +49,12 @@ def sweep(
 
     `grid`: values by field, or texts as of `--grid`. `search`: trials of a search (Optuna) at every point over `space`,
     ranges by field as ``{"privacy.clip": "log(0.1, 10)"}``, for the best `objective` on validation items. `metric`:
-    what is drawn as utility. `ray_address`: of a Ray cluster that does the runs. `noise_key`: the private/noise.key of
-    another sweep, whose noise is repeated. `out`: a new folder (default: runs/<name>-sweep); `resume`: the folder of
-    the same sweep, stopped before. `watch` is told of every run that ends; named `values` go over the experiment. A run
-    that fails is in `failures` and does not stop the others. Raises `InputError` for what any run would be refused for,
-    before any.
+    what is drawn as utility. `tradeoff`: what privacy costs, at epsilons 1, 2, 4, 8 and infinity, each tuned with
+    `trials` (none: 12) of its own, beside what is not private, and attacked; no grid or search goes beside it.
+    `ray_address`: of a Ray cluster that does the runs. `noise_key`: the private/noise.key of another sweep, whose noise
+    is repeated. `out`: a new folder (default: runs/<name>-sweep); `resume`: the folder of the same sweep, stopped
+    before. `watch` is told of every run that ends; named `values` go over the experiment. A run that fails is in
+    `failures` and does not stop the others. Raises `InputError` for what any run would be refused for, before any.
 
     Example: ``edgefr.sweep(experiment, {"privacy.epsilon": [1, 8]}, seeds=3).tables["sweep"]``
     """
@@ -59,24 +62,42 @@ def sweep(
     from edgefr.studies.sweeps.page import write_files
     from edgefr.studies.sweeps.plan import SweepPlan
     from edgefr.studies.sweeps.run import RunOptions, Sweep
+    from edgefr.studies.tradeoffs.page import write_files as write_tradeoff
+    from edgefr.studies.tradeoffs.plan import TradeoffPlan
+    from edgefr.studies.tradeoffs.run import TradeoffSweep
 
-    at_least_one(seeds=seeds, search=search, workers=workers, checkpoint_every=checkpoint_every)
+    at_least_one(seeds=seeds, search=search, trials=trials, workers=workers, checkpoint_every=checkpoint_every)
     if isinstance(grid, Mapping):
         axes = [Axis.of(field, values_of, f"--grid {field}") for field, values_of in grid.items()]
     else:
         axes = [Axis.parse(text) for text in grid]
     base = Path(experiment) if isinstance(experiment, str) else experiment
-    searched = _search(search, space, objective, bool(axes))
-    plan = SweepPlan(axes, seeds, base, overrides, values, Path(devices), searched)
-    plan.check_metric(metric)
+    changed: dict[str, Any] = {"seeds": seeds, "base": base, "changes": overrides, "named": values}
+    changed["devices"] = Path(devices)
+    if tradeoff:
+        _alone(grid=axes, search=search, search_space=space, objective=objective, metric=metric)
+        plan: SweepPlan = TradeoffPlan(trials, **changed)
+    else:
+        _alone("--trials are those of --privacy; a search of your own has --search TRIALS", trials=trials)
+        plan = SweepPlan(axes, search=_search(search, space, objective, bool(axes)), **changed)
+        plan.check_metric(metric)
     if resume is not None and out not in (None, resume):
         raise InputError("--resume names the sweep's folder already; leave --out away")
     folder = Path(resume or out or free_folder(Path("runs") / f"{plan.name}-sweep"))
     plan.begin(folder) if resume is None else plan.recognise(folder)
     key = _noise_of(plan, folder, noise_key)
     options = RunOptions(None if data_dir is None else Path(data_dir), checkpoint_every, key)
-    runs = Sweep(plan, folder, options, Where(workers, ray_address), watch or (lambda standing: None))
-    return write_files(runs.run(), metric)
+    where, watching = Where(workers, ray_address), watch or (lambda standing: None)
+    if isinstance(plan, TradeoffPlan):
+        return write_tradeoff(TradeoffSweep(plan, folder, options, where, watching))
+    return write_files(Sweep(plan, folder, options, where, watching).run(), metric)
+
+
+def _alone(why: str = "--privacy plans and searches by itself: leave {} away", **options: Any) -> None:
+    """Refuse an option that another one leaves nothing to do."""
+    for name, given in options.items():
+        if given:
+            raise InputError(why.format(f"--{name.replace('_', '-')}"))
 
 
 def _noise_of(plan: SweepPlan, folder: Path, given: str | Path | None) -> NoiseKey | None:

@@ -14,7 +14,7 @@ from edgefr.report.pages import Spread
 from edgefr.report.verdict import FULL, ranked, ranking_of
 from edgefr.report.web.chart import Axis, Chart, Point, levels, line, short
 from edgefr.studies.sweeps.grid import shown
-from edgefr.studies.sweeps.results import EPSILONS, PointResult, mean_references
+from edgefr.studies.sweeps.results import EPSILONS, PointResult, level_of, mean_references
 
 AMOUNTS = ("privacy.epsilon", "privacy.sigma", "privacy.scale")
 """Fields that say how much noise: points that differ in them alone are one curve."""
@@ -23,7 +23,7 @@ NOTHING = "no usable point"
 
 @dataclass(frozen=True)
 class Comparable:
-    """These are results that may be compared: one data set, one protocol. `metric`: what their utility is."""
+    """These are results that may be compared: one data set, protocol and level. `metric`: what their utility is."""
 
     title: str
     metric: str
@@ -80,13 +80,17 @@ class Comparable:
 
 def comparables(found: Sequence[PointResult], metric: str | None = None) -> list[Comparable]:
     """Return the results with at least one finished run, by what may be compared. `metric`: none is the first NDCG."""
-    parted: dict[tuple[str, str, str], list[PointResult]] = {}
+    parted: dict[tuple[str, str, str, str], list[PointResult]] = {}
     for result in found:
         for summary in result.summaries()[:1]:
             name = metric if metric is not None and metric in summary["metrics"] else main_metric(summary["metrics"])
-            parted.setdefault((summary["data"], summary["protocol"], name), []).append(result)
-    first_words = {how: re.split(r"[:;(,]", how)[0].strip() for _, how, _ in parted}
-    return [Comparable(f"{data}, {first_words[how]}", name, tuple(own)) for (data, how, name), own in parted.items()]
+            parted.setdefault((summary["data"], summary["protocol"], name, level_of(summary)), []).append(result)
+    first_words = {how: re.split(r"[:;(,]", how)[0].strip() for _, how, _, _ in parted}
+    several = len({level for *_, level in parted}) > 1
+    return [
+        Comparable(f"{data}, {first_words[how]}{f', {level}' if several else ''}", name, tuple(own))
+        for (data, how, name, level), own in parted.items()
+    ]
 
 
 def main_metric(names: Sequence[str]) -> str:

@@ -14,8 +14,10 @@ from edgefr.config.sheet import Sheet
 from edgefr.experiment.unread_settings import read_values
 from edgefr.report.over_seeds import versions
 from edgefr.report.pages import Page, Record, Report, number
+from edgefr.report.web.answers import capitals
 from edgefr.studies.sweeps.grid import shown
 from edgefr.studies.tuning import trial as trials
+from edgefr.studies.tuning.private import Price, price
 from edgefr.studies.tuning.rules import Rules
 from edgefr.studies.tuning.run import SearchResult, Tuning
 from privacy.errors import InputError
@@ -30,21 +32,23 @@ def report(tuning: Tuning, searches: Iterable[SearchResult]) -> Report:
     """Write recipes, tables of trials and pages into the tuning's folder, those of a search as soon as it ends."""
     folder, files, pages, failures = tuning.folder / RECIPES, list[Path](), list[Page](), dict[str, str]()
     about = [*tuning.rules.lines(), f"versions: {', '.join(f'{name} {number}' for name, number in versions().items())}"]
-    found = list[SearchResult]()
+    found, prices = list[SearchResult](), dict[str, Price]()
     for one in searches:
         name = one.space.name
         found.append(one)
+        paid = price(tuning.base, one.space, one.records, tuning.rules.seeds, one.experiment)
+        prices |= {} if paid is None else {name: paid}
         write_json(tuning.folder / name / BUDGET, _budget(one))
-        pages.append(_page(tuning, one))
+        pages.append(_page(tuning, one, paid))
         e, how = one.experiment, list[str]()
         if e is not None:
             held = ", ".join(f"{field} {shown(value)}" for field, value in e.protocol)
             how = [f"data {e.data}; protocol: {held}; {e.rounds} rounds at most, measured every {e.evaluation.every}"]
         files += pages[-1].write(folder, [*how, *about])
         if e is not None:
-            files.append(write_atomic(folder / f"{name}.yaml", recipe(one, tuning)))
+            files.append(write_atomic(folder / f"{name}.yaml", recipe(one, tuning, paid)))
         failures |= {f"{name}, trial {r['number']}": r["problem"] for r in one.records if r.get("problem")}
-    compared = budgets(tuning)
+    compared = budgets(tuning, [f"{name}: {paid}" for name, paid in prices.items()])
     files += compared.write(tuning.folder, about)
     return Report([compared, *pages], files, failures, warnings(found), [r for p in pages for r in p.records])
 
@@ -60,8 +64,8 @@ def warnings(found: Sequence[SearchResult]) -> list[str]:
     return lines + [f"{one.space.name}: every trial failed, so there is no recipe" for one in found if one.best is None]
 
 
-def recipe(found: SearchResult, tuning: Tuning) -> str:
-    """Return a whole experiment as YAML, with how it was found above it."""
+def recipe(found: SearchResult, tuning: Tuning, paid: Price | None = None) -> str:
+    """Return a whole experiment as YAML, with how it was found, and for what, above it."""
     assert found.experiment is not None
     assert found.best is not None
     rules = tuning.rules
@@ -71,12 +75,13 @@ def recipe(found: SearchResult, tuning: Tuning) -> str:
         f"{found.best.trial.number} of {rules.trials}: {found.best.value:.4f}.",
         f"Searched: {', '.join(r.field for r in found.ranges)}; seeds of the search {seeds}, of results {reported}. "
         f"All trials: {found.space.name}.csv.",
+        *([] if paid is None else [f"{capitals(str(paid))}."]),
     ]
     values = yaml.safe_dump(read_values(found.experiment), sort_keys=False)
     return "".join(f"# {line}\n" for line in head) + values
 
 
-def budgets(tuning: Tuning) -> Page:
+def budgets(tuning: Tuning, notes: Sequence[str] = ()) -> Page:
     """Compare what every method in the folder was given, and what became of it; other calls' methods too."""
     records = list[Record]()
     for path in sorted(tuning.folder.glob(f"*/{BUDGET}")):
@@ -86,7 +91,9 @@ def budgets(tuning: Tuning) -> Page:
             raise InputError(f"cannot read {path}: {error}; remove it and tune that method again") from None
     rows = [{key: "-" if value in ("", None) else _short(value) for key, value in record.items()} for record in records]
     caption = f"best: {tuning.rules.metric} on validation items; core seconds: of all trials together"
-    return Page(BUDGETS, "Equal search budgets", [Sheet("Budgets", rows, ["method", "at an edge"], caption)], records)
+    return Page(
+        BUDGETS, "Equal search budgets", [Sheet("Budgets", rows, ["method", "at an edge"], caption)], records, notes
+    )
 
 
 def _budget(found: SearchResult) -> Record:
@@ -112,7 +119,7 @@ def _short(value: Any) -> str:
     return str(value) if not isinstance(value, float) else f"{value:.4f}" if value < 1 else f"{value:.0f}"
 
 
-def _page(tuning: Tuning, found: SearchResult) -> Page:
+def _page(tuning: Tuning, found: SearchResult, paid: Price | None) -> Page:
     best, last = found.best, {r.field: r for r in found.ranges}
     records = [_record(record, tuning.rules) for record in found.records]
     rows = [_row(record, found, tuning.rules.metric) for record in found.records]
@@ -131,6 +138,7 @@ def _page(tuning: Tuning, found: SearchResult) -> Page:
         Sheet("Trials", rows, ["ended"], caption, bold=bold),
     ]
     notes = [f"widened: {step}" for step in found.steps] + [f"at the edge to the end: {field}" for field in found.edges]
+    notes += [] if paid is None else [str(paid)]
     fixed = ", ".join(f"{field} {shown(value)}" for field, value in found.space.fixed.items())
     return Page(found.space.name, f"{found.space.name}, tuned", sheets, records, [*notes, f"fixed: {fixed}"])
 

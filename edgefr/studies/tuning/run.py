@@ -111,10 +111,11 @@ class Tuning:
                 return False
             return True
 
-        study = Study(open_journal(place), "tuning", space.ranges, self.rules.trials, self.rules.seeds[0], 0)
+        rules, journal = self.rules, open_journal(place)
+        study = Study(journal, "tuning", space.ranges, rules.trials, rules.seeds[0], 0, space.first)
         self._tell(space, study.ended)
         while True:
-            ranges, steps = widened(space.ranges, study.ended, self.rules.trials, allowed)
+            ranges, steps = widened(space.ranges, study.ended, rules.trials, allowed)
             study.widen(ranges)
             if not (batch := study.ask()):
                 break

@@ -24,6 +24,8 @@ from privacy.errors import InputError, unknown
 
 SHIPPED = Path("experiments/spaces")
 """The folder of search spaces where none is named."""
+CLIP, RATE, STEP = "privacy.clip", "aggregation.server_lr", "clip x server_lr"
+"""A range of `STEP`, which is no field, is one of the rate times the clip: the rate is what a choice leaves of it."""
 
 
 class SpaceFile(BaseModel):
@@ -38,12 +40,17 @@ class SpaceFile(BaseModel):
 
 @dataclass(frozen=True)
 class Space:
-    """A space has a `name`, the values it fixes by dotted name, and a range per field that is searched."""
+    """A space has a `name`, the values it fixes by dotted name, and a range per field that is searched.
+
+    `first`: the values of the first trials; all that follow are chosen. `origin`: what errors call it (none: its file).
+    """
 
     name: str
     fixed: Mapping[str, Any]
     ranges: tuple[Range, ...]
     why: str = ""
+    first: tuple[Mapping[str, float], ...] = ()
+    origin: str = ""
 
     @classmethod
     def read(cls, folder: Path, name: str) -> Space:
@@ -62,10 +69,25 @@ class Space:
         apart([*found.experiment, *found.ranges], f"{path}")
         return cls(name, found.experiment, ranges, found.why)
 
+    @property
+    def source(self) -> str:
+        """Return what errors about its values call it."""
+        return self.origin or f"{self.name}.yaml"
+
     def record(self) -> dict[str, Any]:
         """Return what makes it this space and no other, as JSON."""
         ranges = {r.field: [r.scale, r.low, r.high] for r in self.ranges}
-        return {"experiment": dict(self.fixed), "ranges": ranges}
+        return {"experiment": dict(self.fixed), "ranges": ranges} | ({"first": list(self.first)} if self.first else {})
+
+
+def fields(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that a choice sets.
+
+    >>> fields({"rounds": 20, "privacy.clip": 2.0, "clip x server_lr": 16.0})
+    {'rounds': 20, 'privacy.clip': 2.0, 'aggregation.server_lr': 8.0}
+    """
+    found = {field: value for field, value in chosen.items() if field != STEP}
+    return found | ({RATE: chosen[STEP] / chosen.get(CLIP, 1.0)} if STEP in chosen else {})
 
 
 @dataclass(frozen=True)
@@ -84,7 +106,7 @@ class Base:
         """Raises `InputError` where a value given by hand would be overwritten by the search or its rules."""
         for change in map(Change.parse, self.changes):
             if change.field in {*(r.field for r in space.ranges), *self.laid}:
-                whose = "the rules say" if change.field in self.laid else f"{space.name}.yaml searches"
+                whose = "the rules say" if change.field in self.laid else f"{space.source} searches"
                 raise InputError(f"{change.source}: {whose} {change.field}, which would be overwritten; leave it away")
 
     @property
@@ -99,9 +121,9 @@ class Base:
         A central reference reads no `evaluation.keep`: it keeps its best epoch without being asked.
         """
         named = {"name": f"{space.name}-tuned", **space.fixed}
-        changes: list[str | Change] = [Change(f, value, f"{space.name}.yaml: {f}") for f, value in named.items()]
+        changes: list[str | Change] = [Change(f, value, f"{space.source}: {f}") for f, value in named.items()]
         changes += self._read(changes)
-        changes += [Change(f, value, f"{space.name}.yaml: {f}={value:g}") for f, value in chosen.items()]
+        changes += [Change(f, value, f"{space.source}: {f}={value:g}") for f, value in fields(chosen).items()]
         for field, value in self.laid.items():
             if tuple(field.split(".")) not in unread(load_experiment(self.experiment, changes, data=self.data)):
                 changes.append(Change(field, value, f"the rules of tuning: {field}"))
