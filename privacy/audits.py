@@ -187,7 +187,7 @@ def auc_interval(
     Nothing between 0 and 1 is left out where one of them has fewer than two scores.
 
     >>> [round(end, 2) for end in auc_interval(np.arange(50), np.arange(50) - 10)]
-    [0.57, 0.79]
+    [0.58, 0.78]
     >>> auc_interval([1.0], [0.0, 2.0])
     (0.0, 1.0)
     """
