@@ -11,7 +11,7 @@ import yaml
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from edgefr.experiment.experiment import Change
+from edgefr.experiment.experiment import Change, load_experiment
 from edgefr.studies.sweeps.grid import Range
 from edgefr.studies.tuning.private import FIRST, at_epsilon, level_of, price, private_space, section_of
 from edgefr.studies.tuning.rules import Rules
@@ -83,7 +83,10 @@ def test_clip_and_rate_are_searched_by_their_product():
     experiment = base().of(found, {CLIP: 2.0, STEP: 16.0, "rounds": 7, "model.dim": 3}, 0)
     assert (experiment.aggregation.server_lr, experiment.privacy.clip, experiment.rounds) == (8.0, 2.0, 7)
     assert (experiment.model["dim"], experiment.model["lr"]) == (3, 0.1)
-    assert found.first[0] == {r.field: FIRST[0][r.field] for r in found.ranges}
+    plain = load_experiment(overrides=["method=fedmf"])
+    own = {"rounds": plain.rounds, **{f"model.{name}": plain.model[name] for name in ("dim", "init_scale")}}
+    assert found.first[0] == {r.field: own.get(r.field, 1.0) for r in found.ranges}
+    assert found.first[1] == {r.field: FIRST[0][r.field] for r in found.ranges}
 
 
 def test_what_is_set_by_hand_is_held():
@@ -146,4 +149,4 @@ def test_screen_page_and_recipe_say_what_it_would_have_cost(tmp_path: Path):
     values, best = yaml.safe_load(recipe), max(kept(out).values(), key=lambda one: one["value"])["values"]
     assert values["aggregation"]["server_lr"] == pytest.approx(best[STEP] / best[CLIP])
     assert (values["privacy"]["epsilon"], values["rounds"]) == (8, 2)
-    assert [one["values"][STEP] for one in kept(out).values()] == [16.0, 16.0, 40.0]
+    assert [one["values"][STEP] for one in kept(out).values()] == [1.0, 16.0, 16.0]

@@ -31,7 +31,7 @@ from privacy.report import in_words
 LEVELS = {USER: "privacy", INTERACTION: "privacy.examples"}
 """The levels of a guarantee, and where their clip and their epsilon are set."""
 INIT = Range("model.init_scale", "log", 0.01, 1.0)
-NARROW = (Range("rounds", "int", 5, 120), Range("model.dim", "int", 1, 16), INIT)
+NARROW = (Range("rounds", "int", 5, 120), Range("model.dim", "int", 1, 32), INIT)
 """What is searched at either level, where a method reads it: noise is paid for in every round and every coordinate."""
 OF_LEVEL = {
     USER: (Range(CLIP, "log", 0.3, 30.0), Range(STEP, "log", 1.0, 100.0)),
@@ -45,7 +45,7 @@ FIRST = [
     {STEP: 40.0, RATE: 10.0, CLIP: 3.0, "rounds": 60, "model.dim": 8, "model.init_scale": 0.1},
     {STEP: 80.0, RATE: 10.0, CLIP: 3.0, "rounds": 30, "model.dim": 4, "model.init_scale": 0.1},
 ]
-"""The first trials of every search under noise; found on ml-100k at epsilon 8 (the first) and up to 2 (the second)."""
+"""The trials after the first of a search under noise; found on ml-100k at epsilon 8 (the first), up to 2 (the second)."""
 FIRST_PLAIN = [
     {RATE: 1.0, "rounds": 100, "model.dim": 32, "model.init_scale": 0.1},
     {RATE: 1.0, "rounds": 100, "model.dim": 16, "model.init_scale": 1.0},
@@ -105,14 +105,26 @@ def private_space(base: Base, space: Space, section: Mapping[str, Any]) -> Space
     fixed = {field: value for field, value in space.fixed.items() if field not in {*named, "privacy"}}
     fixed |= {"privacy": dict(section)} if section else {"privacy": {}, RATE: 1.0}  # an automatic rate needs a clip
     space = replace(space, fixed=fixed, ranges=())
-    base.of(space, {}, 0)
+    plain = base.of(space, {}, 0)
     free = [r for r in (*ours, *own) if r.field not in held]
     ranges = tuple(r for r in free if _taken(base, replace(space, ranges=(r,))))
     if not ranges:
         raise InputError(f"{space.name}: all that a search under noise chooses is set by hand; leave some of it away")
     begun = FIRST if section else FIRST_PLAIN
-    first = tuple({r.field: _beginning(r, values) for r in ranges} for values in begun)
+    first = tuple({r.field: _beginning(r, values) for r in ranges} for values in (_as_it_comes(plain, ranges), *begun))
     return replace(space, ranges=ranges, why=WHY, first=first)
+
+
+def _as_it_comes(experiment: Experiment, ranges: Iterable[Range]) -> dict[str, float]:
+    """Return what is searched as the method comes, under a clip and a rate of 1: no search ends below that unseen."""
+    values, out = experiment.model_dump(), {STEP: 1.0, CLIP: 1.0, RATE: 1.0}
+    for field in (r.field for r in ranges if r.field not in out):
+        found: Any = values
+        for part in field.split("."):
+            found = found.get(part) if isinstance(found, Mapping) else None
+        if isinstance(found, int | float):
+            out[field] = found
+    return out
 
 
 def _taken(base: Base, space: Space) -> bool:
