@@ -45,7 +45,7 @@ FIRST = [
     {STEP: 40.0, RATE: 10.0, CLIP: 3.0, "rounds": 60, "model.dim": 8, "model.init_scale": 0.1},
     {STEP: 80.0, RATE: 10.0, CLIP: 3.0, "rounds": 30, "model.dim": 4, "model.init_scale": 0.1},
 ]
-"""The trials after the first of a search under noise; found on ml-100k at epsilon 8 (the first), up to 2 (the second)."""
+"""The trials after the first of a search under noise; found on ml-100k: for epsilon 8, and the second for up to 2."""
 FIRST_PLAIN = [
     {RATE: 1.0, "rounds": 100, "model.dim": 32, "model.init_scale": 0.1},
     {RATE: 1.0, "rounds": 100, "model.dim": 16, "model.init_scale": 1.0},
