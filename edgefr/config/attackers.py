@@ -26,7 +26,7 @@ class Attack:
     direction: Callable[[Any], Any]
 
 
-ATTACKS: Table[Attack] = Table("attack", Attack, home="edgefr.engine.attacks")
+ATTACKS: Table[Attack] = Table("attack", Attack, group="edgefr.attacks", home="edgefr.engine.attacks")
 """What hostile clients can upload."""
 
 

@@ -53,6 +53,7 @@ TABLES = (
     "cloud.index:INDEXES",
     "cloud.distillation:TERMS",
     "edgefr.config.executors:BACKENDS",
+    "edgefr.config.attackers:ATTACKS",
     "edgefr.simulation.tracking.tracker:TRACKERS",
 )
 """Where the tables are that others may add to; those of a group are filled from its entry points too."""

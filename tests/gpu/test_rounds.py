@@ -201,8 +201,10 @@ def alike(found: Federation, expected: Federation) -> None:
         for name, value in there.items():
             assert_same(here[name].double(), value.double(), name=name, inputs=torch.float32, **bounds)
     for name, count in vars(expected.counters).items():
-        if name not in ("seconds", "norms", "participation"):
+        if name not in ("seconds", "norms", "clip_told", "participation"):
             assert getattr(found.counters, name) == count, name
+    assert found.counters.clip_told.seen == expected.counters.clip_told.seen
+    assert_same(found.counters.clip_told.told, expected.counters.clip_told.told, **bounds)
     norms = (made.counters.norms.values.astype(np.float32) for made in (found, expected))
     assert_same(*norms, **bounds)
 

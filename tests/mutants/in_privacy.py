@@ -311,8 +311,8 @@ FAULTS = (
     Fault(
         "a ledger charges a client once however often it releases",
         "privacy/ledger.py",
-        "self._released[self._number_of(event)][who] += 1",
-        "self._released[self._number_of(event)][who] |= 1",
+        "self._released[self._number_of(event)][who] += times",
+        "self._released[self._number_of(event)][who] |= times",
         "tests/privacy/test_ledger.py::test_golden_rounds_until_a_local_budget_of_8_at_sigma_four_clips",
     ),
     Fault(
