@@ -199,4 +199,25 @@ FAULTS = (
         "tests/export/test_identity.py::test_a_graph_that_was_damaged_is_made_anew",
         ("AssertionError", "DecodeError"),
     ),
+    Fault(
+        "what the clip did is told without its noise",
+        "edgefr/engine/cohort.py",
+        "found = (self.open + next(iter(noise), np.zeros(2))) / (TOLD * clip)",
+        "found = self.open / (TOLD * clip)",
+        "tests/engine/test_clip_told.py::test_on_a_grid_each_client_tells_whole_steps_and_no_more_than_a_twentieth_of_the_clip",
+    ),
+    Fault(
+        "a clip that follows the updates goes above its largest",
+        "edgefr/engine/cohort.py",
+        "self.scale = min(1.0, self.scale * math.exp(-PACE * (whole - quantile)))",
+        "self.scale = self.scale * math.exp(-PACE * (whole - quantile))",
+        "tests/engine/test_clip_told.py::test_the_clip_goes_toward_the_quantile_and_never_above_the_largest",
+    ),
+    Fault(
+        "a server asks devices in the round after theirs",
+        "edgefr/serving/ledger.py",
+        "free = [number - last[client] >= self.plan.apart if client in last else True for client in clients.tolist()]",
+        "free = [True for client in clients.tolist()]",
+        "tests/remote/test_noise.py::test_devices_that_come_apart_are_asked_in_every_second_round_at_most",
+    ),
 )

@@ -257,7 +257,7 @@ FAULTS = (
         "privacy/mechanisms/gaussian.py",
         "ORDERS * (0.5 / event.multiplier**2)",
         "ORDERS * (0.25 / event.multiplier**2)",
-        "tests/privacy/test_accounting.py::test_discrete_gaussian_is_the_literal_conversion_of_its_zcdp",
+        "tests/privacy/test_accounting.py::test_few_steps_of_discrete_gaussian_cost_the_literal_conversion_of_their_zcdp",
     ),
     Fault(
         "the Renyi curve of Gaussian noise is halved",
@@ -285,7 +285,7 @@ FAULTS = (
         "privacy/accounting.py",
         "np.sum([count * event.curve for event, count in spent], axis=0)",
         "np.sum([event.curve for event, count in spent], axis=0)",
-        "tests/privacy/test_plan.py::test_noise_on_a_grid_is_calibrated_for_all_rounds_by_what_is_drawn",
+        "tests/privacy/test_accounting.py::test_few_steps_of_discrete_gaussian_cost_the_literal_conversion_of_their_zcdp",
     ),
     Fault(
         "Gaussian releases are composed as if each had happened once",
