@@ -104,7 +104,9 @@ def clip_warning(clip: Mapping[str, Any]) -> str | None:
         return None
     what = f"the clip of {clip['bound']:.4g} {clip_did(clip)}"
     mend = "set aggregation.server_lr=auto, or raise privacy.clip"
-    return f"this run shows clipping, not privacy: {what}; a server_lr of {rate:.3g} does not make up for it: {mend}"
+    return (
+        f"this run shows clipping, not privacy: {mend}; {what}, and a server_lr of {rate:.3g} does not make up for it"
+    )
 
 
 def _percent(share: float) -> str:
