@@ -102,7 +102,7 @@ def clip_warning(clip: Mapping[str, Any]) -> str | None:
         return None
     if rate * clip["bound"] >= SHORT:
         return None
-    what = f"the clip of {clip['bound']:.4g} {clip_did(clip)}"
+    what = f"the clip of {clip['bound']:.4g} {clip_did(clip)}, and a server_lr of {rate:.3g} does not make up for it"
     mend = "set aggregation.server_lr=auto, or raise privacy.clip"
     return (
         f"this run shows clipping, not privacy: {mend}; {what}, and a server_lr of {rate:.3g} does not make up for it"
