@@ -99,12 +99,15 @@ class ClipTold:
         """Forget what an earlier round left open."""
         self.open, self.seen = np.zeros(2), 0
 
-    def see(self, norms: Floats, noise: Noise | None, clip: float) -> None:
-        """Take the norms of some updates of the round before the clip."""
+    def see(self, norms: Floats, dropped: int, noise: Noise | None, clip: float) -> None:
+        """Take the norms of some updates of the round before the clip; dropped ones count too, and as nothing.
+
+        So what is told does not depend on who failed.
+        """
         now = clip * self.scale
         values = TOLD * clip * np.stack([norms > now, now / np.maximum(norms, now)])
         self.open += (values if noise is None or noise.step is None else to_grid(values, noise.step)).sum(axis=1)
-        self.seen += len(norms)
+        self.seen += len(norms) + dropped
 
     def tell(self, clip: float, noise: Iterable[Floats], quantile: float | None) -> None:
         """End a round whose sum was opened; `noise`: of float64 [2]. A server that sees no norms is told nothing.
@@ -160,7 +163,7 @@ class Counters:
         self.clipped += part.clipped
         self.norms.add(part.norms)
         if plan.told is not None:
-            self.clip_told.see(part.norms, *plan.told)
+            self.clip_told.see(part.norms, part.dropped, *plan.told)
 
     def open(self, clients: int, plan: PrivacyPlan, noise: NoiseSource, number: int) -> None:
         """Count a round whose sum of so many clients was opened."""

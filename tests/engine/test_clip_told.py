@@ -33,7 +33,7 @@ def run(folder: Path, *more: str) -> edgefr.Run:
 
 def test_a_round_tells_how_many_were_shortened_and_what_was_kept() -> None:
     told = ClipTold()
-    told.see(NORMS, None, 1.0)
+    told.see(NORMS, 0, None, 1.0)
     told.tell(1.0, [], None)
     assert told.told == pytest.approx([2.0, 1.0 + 0.5 + 0.25])
     facts = told.facts(None, 1.0)
@@ -43,13 +43,24 @@ def test_a_round_tells_how_many_were_shortened_and_what_was_kept() -> None:
 
 def test_on_a_grid_each_client_tells_whole_steps_and_no_more_than_a_twentieth_of_the_clip() -> None:
     told, noise = ClipTold(), Noise("discrete-gaussian", 1.0, 1 / 64)
-    told.see(NORMS, noise, 1.0)
+    told.see(NORMS, 0, noise, 1.0)
     assert (told.open * 64).tolist() == [3 + 3, 3 + 1 + 0]  # of 64 / 20 = 3.2 steps
     told.tell(1.0, [np.array([2 / 64, -1 / 64])], None)
     assert told.told == pytest.approx([8 / 3.2, 3 / 3.2])
     facts = told.facts(noise, 1.0)
     assert facts is not None
     assert facts.std == pytest.approx(20 / 3)
+
+
+def test_shares_are_of_all_who_took_part_so_that_nobody_is_told_who_failed() -> None:
+    found = []
+    for norms, failed in ((NORMS, 0), (NORMS[:2], 1)):
+        told = ClipTold()
+        told.see(norms, failed, None, 1.0)
+        told.tell(1.0, [], 0.5)
+        found.append(told)
+    assert [told.uploads for told in found] == [3, 3]
+    assert found[1].told == pytest.approx([1.0, 1.5])
 
 
 def test_a_server_that_sees_no_norms_is_told_nothing() -> None:
@@ -60,13 +71,13 @@ def test_a_server_that_sees_no_norms_is_told_nothing() -> None:
 
 def test_the_clip_goes_toward_the_quantile_and_never_above_the_largest() -> None:
     told = ClipTold()
-    told.see(NORMS, None, 1.0)  # one in three is whole, so it should be longer, and may not be
+    told.see(NORMS, 0, None, 1.0)  # one in three is whole, so it should be longer, and may not be
     told.tell(1.0, [], 0.5)
     assert told.scale == 1.0
-    told.see(NORMS / 10, None, 1.0)  # all are whole
+    told.see(NORMS / 10, 0, None, 1.0)  # all are whole
     told.tell(1.0, [], 0.5)
     assert told.scale == pytest.approx(math.exp(-PACE * 0.5))
-    told.see(NORMS / 10, None, 1.0)
+    told.see(NORMS / 10, 0, None, 1.0)
     told.tell(1.0, [np.array([1e6, 0.0])], 0.5)  # noise that says that nobody is
     assert told.scale == pytest.approx(1.0)
 
