@@ -69,6 +69,7 @@ def test_the_result_is_bit_for_bit_the_run_that_never_had_them_and_the_ledger_co
     said = done("forget", run, "--user", GONE, "--unlearn", cache=tmp_path)
     new = tmp_path / "run-unlearned"
     key = new / "private/noise.key"
+    assert key.read_text() != (run / "private/noise.key").read_text(), "the same noise would cancel, and show who left"
     never = simulated(table(tmp_path / "b", GONE), tmp_path / "never", *NOISE, key=key)
     assert state(new) == state(never) != state(run)
     assert "own" not in state(new)[0]["items"]
