@@ -24,6 +24,7 @@ INIT_SCORER = "init scorer"
 
 # Data and what is asked of it.
 BLOCKS = "blocks/split"
+HELD_OUT, COLD_ITEMS = "held out", "cold items"
 DEMO_ITEMS, DEMO_USERS, DEMO_TASTES = "demo/items", "demo/users", "demo/tastes"
 DEMO_DRAWS, DEMO_ATTEMPTS, DEMO_WORDS = "demo/draws", "demo/attempts", "demo/words"
 RANDOM_REFERENCE = "random reference"

@@ -49,7 +49,8 @@ class Prepared:
 
     @property
     def source_items(self) -> npt.NDArray[np.int64]:
-        """Return the items that rounds can learn from, ascending: those of one domain in a cross-domain task."""
+        """Return the items that rounds can learn from, ascending: those of one domain in a cross-domain task,
+        and without cold items and those of a time to come where these are held out."""
         if not self.splits:
             return np.arange(len(self.dataset.catalogue.ids))
-        return self.train_split.pool.astype(np.int64)
+        return self.train_split.drawn.astype(np.int64)

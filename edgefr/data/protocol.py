@@ -23,7 +23,7 @@ class Protocol:
     general ones. `hands_on`: a stage starts from the one before, so strategies against forgetting apply.
     `counts_examples`: DP-SGD on a device is accounted for. `validates_once`: rounds are validated by NDCG at the first
     cut-off alone. `tuned`: rounds are one stage with a learning curve (`edgefr tune`). `pools`: central references are
-    measured.
+    measured. `several`: several items of a user are held out, so that they are ranked in full alone.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Protocol:
     validates_once: bool = False
     tuned: bool = False
     pools: bool = False
+    several: bool = False
 
     def check(self, experiment: Any) -> None:
         """Refuse, by `edgefr.config.validation.fault`, an experiment that this protocol cannot run."""
@@ -55,7 +56,7 @@ class ProtocolSettings(Choice):
     table: ClassVar[Table[Any]] = PROTOCOLS
     key: ClassVar[str] = "name"
 
-    name: str = Field("leave-one-out", description="leave-one-out, cross-domain, blocks or sessions")
+    name: str = Field("leave-one-out", description="leave-one-out, cross-domain, blocks, sessions or holdout")
 
     @property
     def learned(self) -> int:
@@ -65,6 +66,11 @@ class ProtocolSettings(Choice):
     @property
     def returns(self) -> bool:
         """Say whether a client meets the same session again."""
+        return False
+
+    @property
+    def draws_apart(self) -> bool:
+        """Say whether negatives for training are drawn from other items than those that are recommended."""
         return False
 
     @property

@@ -146,7 +146,7 @@ ROWS: tuple[SettingScope, ...] = (
     SettingScope(
         "evaluation.curve_ranking",
         "protocols that hold out one item of a user",
-        lambda e: not e.protocol.entry.validates_once,
+        lambda e: not (e.protocol.entry.validates_once or e.protocol.entry.several),
         _protocol,
     ),
     SettingScope(

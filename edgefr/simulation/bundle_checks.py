@@ -107,6 +107,8 @@ def cannot_learn(experiment: Experiment) -> str | None:
         return "a device draws what it replays once a round (continual.redraw=round)"
     if isinstance(e.protocol, LeaveOneOut) and e.protocol.negatives_avoid_held_out:
         return "no device knows which items are held out (protocol.negatives_avoid_held_out)"
+    if e.protocol.draws_apart:
+        return "a device draws negatives from all that it recommends, and this run did not (protocol.by=ratio)"
     if e.privacy.law is not None and (e.privacy.step is None or not law_of(e.privacy.law).on_device):
         return "its noise is not drawn on a grid, and no other is exact (set privacy.clip, and no privacy.sampler)"
     return None

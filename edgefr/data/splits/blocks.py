@@ -71,6 +71,11 @@ class Block:
     def avoid(self) -> None:
         """Return nothing: negatives of a block avoid what their users train on, and no more."""
 
+    @property
+    def drawn(self) -> npt.NDArray[np.int32]:
+        """Return the items that negatives for training are drawn from, ascending."""
+        return self.pool
+
     def users(self, which: Part) -> npt.NDArray[np.int64]:
         """Return the users with at least one item in that part, ascending, int64 [n]."""
         return np.flatnonzero(self._part(which).counts)

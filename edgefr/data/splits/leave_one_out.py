@@ -64,7 +64,7 @@ class LeaveOneOut(ProtocolSettings):
         """
         if self.few == "train":
             return dataset
-        rows = _first_times(dataset)
+        rows = first_times(dataset)
         enough = np.bincount(dataset.user[rows], minlength=len(dataset.users)) >= self.min_interactions
         if not enough.any():
             raise _nobody(dataset, self.min_interactions)
@@ -72,7 +72,7 @@ class LeaveOneOut(ProtocolSettings):
 
     def apply(self, dataset: Dataset, seed: int) -> tuple[Split, ...]:
         """Return the split "main". Raises `InputError` for no users or too many negatives."""
-        held = _hold_out(dataset, _first_times(dataset), self.min_interactions)
+        held = _hold_out(dataset, first_times(dataset), self.min_interactions)
         pool, nothing = np.arange(len(dataset.catalogue), dtype=np.int32), Ragged.empty(len(dataset.users))
         split = _split("main", dataset, held, pool, nothing, self.negatives, seed)
         return (replace(split, avoid=_held_out(split)) if self.negatives_avoid_held_out else split,)
@@ -123,7 +123,7 @@ class CrossDomain(ProtocolSettings):
         twice = [name for name in dataset.domains if named.count(name) > 1]
         if twice:
             raise InputError(f"protocol.source and protocol.target name '{twice[0]}' twice; name a domain once")
-        rows, users, domain = _first_times(dataset), len(dataset.users), dataset.catalogue.domain
+        rows, users, domain = first_times(dataset), len(dataset.users), dataset.catalogue.domain
         pools = {n: np.flatnonzero(domain == dataset.domains.index(n)).astype(np.int32) for n in named}
         parts = {n: rows[domain[dataset.item[rows]] == dataset.domains.index(n)] for n in named}
         source = parts[self.source]
@@ -191,7 +191,7 @@ class _Held(NamedTuple):
     test: npt.NDArray[np.bool_]
 
 
-def _first_times(dataset: Dataset) -> npt.NDArray[np.int64]:
+def first_times(dataset: Dataset) -> npt.NDArray[np.int64]:
     """Return the rows where a user has an item for the first time, by user and time, int64 [n]."""
     ends, parts, items = dataset.offsets, [np.empty(0, np.int64)], len(dataset.catalogue)
     first = 0

@@ -109,7 +109,7 @@ def pooled(draws: Draws, prepared: Prepared) -> Pooled:
     task, users = prepared.train_split, len(prepared.dataset.users)
     user, item = task.train.rows.astype("int64"), task.train.values.astype("int64")
     items = len(prepared.dataset.catalogue)
-    return Pooled(user, item, users, items, task.pool.astype("int64"), draws.seed)
+    return Pooled(user, item, users, items, task.drawn.astype("int64"), draws.seed)
 
 
 def pooled_target(draws: Draws, prepared: Prepared, left_out: np.ndarray | None = None) -> Pooled:

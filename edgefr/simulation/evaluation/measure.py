@@ -76,23 +76,24 @@ class Measurements:
     def candidates(
         self, of: MeasurementPlace, split: Split, score: Scorer, which: Which, full: bool = True
     ) -> dict[str, float]:
-        """Ask for the single held-out item of every user among sampled candidates and, `full`, among the whole pool.
+        """Ask for the held-out item of every user among sampled candidates and, `full`, among the whole pool.
 
-        A point of a learning curve is measured on a sample of users and by one ranking, `evaluation.curve_ranking`.
-        Returns the metrics on sampled candidates, or the point's; none of test items that are sealed.
+        Of users with several all are ranked, in the whole pool alone. A point of a learning curve is measured on a
+        sample of users and by one ranking, `evaluation.curve_ranking`. Returns the metrics on sampled candidates, or
+        the point's, or those of several; none of test items that are sealed.
         """
         if self.sealed and which == "test":
             return {}
         with self._timed():
-            users = split.users(which)
+            users, several = split.users(which), split.several is not None
             if of.round is not None:
                 users = self.sample(users, self.settings.curve_users, "curve users")
-                return self._rank(of, split, score, which, self.settings.curve_ranking, users)
-            found = self._rank(of, split, score, which, "sampled", users)
-            if full and self.settings.full_ranking_users:
-                users = self.sample(split.users(which), self.settings.full_ranking_users, "full ranking users")
-                self._rank(of, split, score, which, "full", users)
-        return found
+                return self._rank(of, split, score, which, "full" if several else self.settings.curve_ranking, users)
+            found = {} if several else self._rank(of, split, score, which, "sampled", users)
+            if several or (full and self.settings.full_ranking_users):
+                users = self.sample(users, self.settings.full_ranking_users, "full ranking users")
+                in_full = self._rank(of, split, score, which, "full", users)
+        return in_full if several else found
 
     def validation(self, of: MeasurementPlace, block: Block, score: Scorer) -> dict[str, float]:
         """Measure a point of a block's learning curve: its validation items by full ranking, on sampled users."""
@@ -192,7 +193,12 @@ class Measurements:
         ranking: Literal["sampled", "full"],
         users: Users,
     ) -> dict[str, float]:
-        found = evaluate(score, split, which, ranking, users=users).per_user(self.settings.k, self.settings.metrics)
+        ks, named = self.settings.k, self.settings.metrics
+        if split.several is None:
+            found = evaluate(score, split, which, ranking, users=users).per_user(ks, named)
+        else:
+            targets, hidden = split.lists(which).take(users), left_out(split, users, which)
+            found = rank_lists(score, split.pool, users, targets, hidden, ks, named=named)
         mask = MASKS[1] if ranking == "full" and not split.repeats else NOTHING
         head = _head(of, split.name, which, ranking, mask)
         if ranking == "full" and which == "test" and of.round is None:

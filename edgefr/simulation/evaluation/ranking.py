@@ -9,7 +9,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from edge.ragged import Ragged
+from edge.ragged import Ragged, joined
 from edgefr.data.splits.split import Split
 from edgefr.metrics.cutoffs import at_cutoffs
 from privacy.errors import InputError
@@ -165,16 +165,12 @@ def scored(score: Scorer, users: Ints, items: npt.NDArray[np.int32] | None, widt
 def left_out(split: Split, users: Ints, which: str) -> Ragged:
     """Return the items that full ranking leaves out, a row per user; nothing where targets may be repeats.
 
-    Those are what the user trains on and, in a test, the validation item.
+    Those are what the user trains on and, in a test, what validates.
     """
     if split.repeats:
         return Ragged.empty(len(users))
     train = split.train.take(users)
-    valid = split.valid[users] if which == "test" else np.full(len(users), -1, np.int32)
-    held = np.flatnonzero(valid >= 0)
-    rows, items = np.concatenate([train.rows, held]), np.concatenate([train.values, valid[held]])
-    order = np.argsort(rows, kind="stable")
-    return Ragged.from_sorted(rows[order], items[order], len(users))
+    return joined(train, split.lists("valid").take(users)) if which == "test" else train
 
 
 def _own(split: Split, users: Ints, which: str) -> tuple[Ints, Ints]:

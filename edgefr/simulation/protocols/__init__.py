@@ -5,9 +5,10 @@ Owns: the tasks that a protocol cuts and the stages over them. Does not own: how
 """
 
 from edgefr.data.protocol import PROTOCOLS
-from edgefr.simulation.protocols.kinds import AcrossDomains, ByLeavingOneOut, OverBlocks, OverSessions
+from edgefr.simulation.protocols.kinds import AcrossDomains, ByLeavingOneOut, HoldingOut, OverBlocks, OverSessions
 
 PROTOCOLS.register(ByLeavingOneOut())
 PROTOCOLS.register(AcrossDomains())
 PROTOCOLS.register(OverBlocks())
 PROTOCOLS.register(OverSessions())
+PROTOCOLS.register(HoldingOut())

@@ -1,4 +1,5 @@
-"""These are the protocols that ship: leave-one-out within a domain and across, blocks of time, sessions."""
+"""These are the protocols that ship: leave-one-out within a domain and across, blocks of time, sessions,
+and a hold-out of several items of a user."""
 
 from __future__ import annotations
 
@@ -10,9 +11,11 @@ from edgefr.data.interactions import Dataset
 from edgefr.data.prepared_data import Prepared
 from edgefr.data.protocol import ProtocolSettings
 from edgefr.data.splits.blocks import Blocks
+from edgefr.data.splits.holdout import Holdout
 from edgefr.data.splits.leave_one_out import CrossDomain, LeaveOneOut
 from edgefr.data.splits.sessions import SessionsProtocol
 from edgefr.experiment.experiment import Experiment
+from edgefr.experiment.method import METHODS
 from edgefr.simulation.protocols.protocol import RunProtocol
 from privacy.errors import InputError
 
@@ -78,6 +81,42 @@ class AcrossDomains(ByLeavingOneOut):
 
     def unserved(self, experiment: Experiment) -> str | None:
         return "a device learns from items of one domain: use protocol.name=leave-one-out"
+
+
+class HoldingOut(ByLeavingOneOut):
+    """Several items of a user are held out: by ratio, from one moment on, of cold items, or as the data say."""
+
+    name = "holdout"
+    settings = Holdout
+    own = AcrossDomains.own
+    several = True
+
+    def check(self, experiment: Experiment) -> None:
+        protocol, row = experiment.protocol, experiment.row
+        assert isinstance(protocol, Holdout)
+        if not experiment.evaluation.full_ranking_users:
+            raise fault("held-out lists are tested by full ranking; use at least 1", "evaluation", "full_ranking_users")
+        if protocol.by == "cold-items" and not row.needs_text:
+            readers = " or ".join(name for name, other in METHODS.items() if other.needs_text)
+            problem = f"{row.name} knows items by number, and nothing is learned of a cold item's"
+            raise fault(f"{problem}: use method={readers}, or another protocol.by", "protocol", "by")
+        for place, value in (
+            (("encoder", "fit"), experiment.encoder.fit),
+            (("model", "adapter_fit"), experiment.model.get("adapter_fit")),
+        ):
+            if value == "source" and not protocol.draws_apart:
+                raise fault(f"all items are learned from where protocol.by is {protocol.by}: drop it", *place)
+
+    def cut(self, experiment: Experiment, dataset: Dataset) -> Prepared:
+        protocol = experiment.protocol
+        assert isinstance(protocol, Holdout)
+        split, words = protocol.apply(dataset, experiment.seed)
+        if experiment.row.in_order:
+            words += "; what a user had last: train's newest items to validate, with what validates to test"
+        return Prepared(dataset, {split.name: split}, words)
+
+    def unserved(self, experiment: Experiment) -> str | None:
+        return f"real devices cannot go on with runs over {self.name} yet: use protocol.name=leave-one-out"
 
 
 def _constant(candidates: int, cutoffs: Sequence[int]) -> str:

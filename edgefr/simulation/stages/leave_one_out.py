@@ -69,7 +69,7 @@ def whole_sequences(run: Running, task: Split) -> SessionSampler:
     catalogue = len(run.prepared.dataset.catalogue)
     drawn = (e.drawn_negatives, e.seed)
     never = train if task.avoid is None else joined(train, task.avoid)  # no negatives of a user's
-    return SessionSampler(train, unknown, users, never, task.pool, catalogue, program.window, *drawn)
+    return SessionSampler(train, unknown, users, never, task.drawn, catalogue, program.window, *drawn)
 
 
 @dataclass(frozen=True)
@@ -156,13 +156,11 @@ class Local(Stage):
         return self._scorers(run, model, self.cold)
 
     def _scorers(self, run: Running, model: Model, known: Ragged) -> tuple[Scorer, Scorer]:
-        """Return scores for validation and for test items: who reads an order has had the validation item by then."""
+        """Return scores for validation and for test items: who reads an order has had what validates by then."""
         before = run.scorer(model, self.task, known)
         if not run.row.in_order:
             return before, before
-        users = self.task.users("valid")
-        newest = Ragged.from_sorted(users, self.task.held("valid"), len(known))
-        return before, run.scorer(model, self.task, joined(known, newest))
+        return before, run.scorer(model, self.task, joined(known, self.task.lists("valid")))
 
     def _test(self, run: Running, asked: MeasurementPlace, score: Scorer, later: Scorer | None = None) -> None:
         """Measure on validation and test items; `later`: scores for the latter, where they differ."""
@@ -193,7 +191,8 @@ def split_references(
 
     `dataset` is what a hybrid has the times of interactions of (None: there is none).
     """
-    out = {"popularity": references.popularity(split), "chance": references.random(seed, split)}
+    out = {} if split.cold else {"popularity": references.popularity(split)}  # where it would tie all, and say nothing
+    out["chance"] = references.random(seed, split)
     if text is None:
         return out
     means = {"": references.text_mean(text.vectors, split)}
@@ -201,6 +200,6 @@ def split_references(
         means[", cold"] = references.text_mean(text.vectors, split, train=False)
     for known, mean in means.items():
         out[f"text mean{known}"] = mean
-        if dataset is not None:
+        if dataset is not None and not split.cold:
             out[f"hybrid{known}"] = hybrid(mean, split, dataset)
     return out

@@ -213,13 +213,13 @@ class Running:
             self.federation.round(stage.before + number, contributors, sampler, context)
 
     def sampler(self, task: Task, own: Ragged | None = None) -> Sampler:
-        """Return what draws examples from the users' training items, and negatives from the task's pool.
+        """Return what draws examples from the users' training items, and negatives from the items there are.
 
         `own`: what is learned from in the place of all of the task's training items.
         """
         e, catalogue = self.experiment, len(self.prepared.dataset.catalogue)
         positives = task.train if own is None else own
-        return Sampler(positives, task.pool, catalogue, e.negatives, e.batch_size, e.seed, avoid=task.avoid)
+        return Sampler(positives, task.drawn, catalogue, e.negatives, e.batch_size, e.seed, avoid=task.avoid)
 
     def together(self) -> Model:
         """The model that rounds learn together: shared tensors, and the private ones that rounds use.

@@ -17,7 +17,7 @@ from edgefr.metrics.groups import by_group, known, rank_correlation
 from edgefr.metrics.settings import CONTEXT, UNLEARNED_IN_CONTEXT
 from edgefr.report.over_seeds import versions
 from edgefr.report.small_groups import FEW, FEWEST, tellable
-from edgefr.report.verdict import UNTRAINED, Verdict, VerdictRow
+from edgefr.report.verdict import FULL, UNTRAINED, Verdict, VerdictRow
 from edgefr.simulation.attackers import exposure
 from privacy import keyed
 from privacy.example_plan import report_examples
@@ -87,8 +87,9 @@ def _central(sim: Running) -> dict[str, Any]:
 
 def summarise_splits(sim: Running) -> dict[str, Any]:
     """Return the parts that speak of splits and stages of one model."""
-    splits = list(sim.prepared.splits)
-    stages, full = sim.measured.table(), sim.measured.table(ranking="full")
+    splits, several = list(sim.prepared.splits), sim.prepared.train_split.several is not None
+    how = "full" if several else "sampled"  # of several held-out items there are no sampled candidates
+    stages, full = sim.measured.table(ranking=how), {} if several else sim.measured.table(ranking="full")
     compared = _compared(sim)
     last = sim.stages[-1]
     block = {"metrics": stages[splits[-1]][last], **_kept(sim), **_engine_speed(sim)}
@@ -102,7 +103,8 @@ def summarise_splits(sim: Running) -> dict[str, Any]:
         "stages": {s: {n: m for n, m in t.items() if n not in compared} for s, t in stages.items()},
         "references": {s: {n: m for n, m in t.items() if n in compared} for s, t in stages.items()},
         "full_ranking": {"users": _full_users(sim), **full},
-        "validation": sim.measured.table(which="valid"),
+        **({"ranked": FULL} if several else {}),
+        "validation": sim.measured.table(which="valid", ranking=how),
         "transfer": _transfer(stages, last),
         "learning": {split: {one.stage: one.record() for one in found} for split, found in helped.items()},
         "verdicts": {split: [str(one) for one in found] for split, found in helped.items()},
