@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_it_says_which_protocols_fit_and_why_others_do_not(folder: Path) -> None:
     found = {fit.protocol: fit for fit in survey(str(folder / "ratings.csv")).fits}
-    assert list(found) == ["leave-one-out", "cross-domain", "blocks", "sessions"]
+    assert list(found) == ["leave-one-out", "cross-domain", "blocks", "sessions", "holdout"]
     assert found["leave-one-out"].tested == 30
     assert "needs two domains, and there is one" in found["cross-domain"].why
     assert "lower it" in found["blocks"].why

@@ -49,8 +49,10 @@ class Prepared:
 
     @property
     def source_items(self) -> npt.NDArray[np.int64]:
-        """Return the items that rounds can learn from, ascending: those of one domain in a cross-domain task,
-        and without cold items and those of a time to come where these are held out."""
+        """Return the items that rounds can learn from, ascending: those of one domain in a cross-domain task.
+
+        Cold items and those of a time to come are not among them, where they are held out.
+        """
         if not self.splits:
             return np.arange(len(self.dataset.catalogue.ids))
         return self.train_split.drawn.astype(np.int64)

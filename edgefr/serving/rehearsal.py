@@ -24,6 +24,7 @@ import numpy.typing as npt
 from edge.bundle import Bundle, open_bundle
 from edge.device import Device
 from edge.policy import OPEN, Policy
+from edgefr.data.splits.holdout import Holdout
 from edgefr.data.splits.leave_one_out import LeaveOneOut
 from edgefr.experiment.experiment import Experiment
 from edgefr.fleet import load_fleet
@@ -94,7 +95,8 @@ def rehearse(
     4e-08
     """
     check_federated(run.experiment, "round that devices could go on with")
-    if not isinstance(run.experiment.protocol, LeaveOneOut):
+    protocol = run.experiment.protocol
+    if not isinstance(protocol, LeaveOneOut | Holdout) or protocol.draws_apart:
         raise InputError("a rehearsal simulates rounds over one split: rehearse a run of protocol.name=leave-one-out")
     target = free_folder(run.path / "rehearsed") if out is None else out
     if target.exists():

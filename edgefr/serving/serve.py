@@ -29,7 +29,7 @@ from edgefr.serving.secure_sums import FEWEST, SumTerms
 from edgefr.serving.server import Access, Between, guarded, listening, pin_of
 from edgefr.serving.status import told
 from edgefr.serving.training import plan_of, training_of
-from edgefr.simulation.bundle_checks import check_federated
+from edgefr.simulation.bundle_checks import cannot_learn, check_federated
 from edgefr.simulation.bundles import signing_key
 from edgefr.simulation.loop import Training
 from edgefr.simulation.runs.device_users import users_of_class
@@ -251,7 +251,8 @@ def origins_of(run: Run, classes: str | Sequence[str] | None, clients: Collectio
         able = [name for name in _classes(run) if open_bundle(published(run) / name).config.learning is not None]
         kept = {name: origin for name in able if (origin := _origin(run, name, clients)).users}
         if not kept:
-            raise InputError(f"no device of a user of {run.path} can learn; export the run again, with learning")
+            why = cannot_learn(run.experiment) or "export the run again, with learning"
+            raise InputError(f"no device of a user of {run.path} can learn; {why}")
         return Origins(kept)
     if not names or len(set(names)) < len(names):
         raise InputError(f"--bundle-class names each class of devices once, not {', '.join(names) or 'none'}")

@@ -26,6 +26,7 @@ PROTOCOLS = {
     "cross-domain": {"protocol.source": "books", "protocol.target": "films", "protocol.negatives": "20"},
     "blocks": {"protocol.min_interactions": "3", "protocol.increments": "2"},
     "sessions": {"protocol.gap_minutes": "40000", "protocol.negatives": "30"},
+    "holdout": {"protocol.test": "0.2"},
 }
 _NOISE = {"privacy.clip": "0.5", "privacy.sigma": "0.1", "aggregation.weights": "uniform"}
 PRIVACY: dict[str, dict[str, str]] = {
@@ -114,7 +115,7 @@ def _asked() -> Iterator[tuple[str, Overrides]]:
     """Every combination, whether or not it may be run."""
     for (program, base), protocol in product(_programs(), PROTOCOLS):
         differs = bool(METHODS[base["method"]].released) or protocol == "blocks"
-        for trust, fidelity in product(PRIVACY, FIDELITIES):
+        for trust, fidelity in product(PRIVACY if protocol != "holdout" else ("none",), FIDELITIES):  # rounds are alike
             if differs or trust == "none" or fidelity == "paper":  # elsewhere it would be the same run once more
                 name = f"{program}, {protocol}, {trust}, {fidelity}"
                 yield name, _values(base, protocol, trust, fidelity)

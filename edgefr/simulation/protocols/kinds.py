@@ -116,7 +116,9 @@ class HoldingOut(ByLeavingOneOut):
         return Prepared(dataset, {split.name: split}, words)
 
     def unserved(self, experiment: Experiment) -> str | None:
-        return f"real devices cannot go on with runs over {self.name} yet: use protocol.name=leave-one-out"
+        if not experiment.protocol.draws_apart:
+            return None
+        return "a device draws negatives from all that it recommends, and this run did not: use protocol.by=ratio"
 
 
 def _constant(candidates: int, cutoffs: Sequence[int]) -> str:
