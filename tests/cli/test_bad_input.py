@@ -50,7 +50,10 @@ def tree(folder: Path) -> dict[str, bytes]:
             ["aggregation.rule", "with noise use mean"],
         ),
         (["--resume", "nowhere", "--seed", "3"], ["--seed cannot change a run that is resumed"]),
-        (["--set", "protocol={name: 9}"], ["unknown protocol '9'", "blocks, cross-domain, holdout, leave-one-out, sessions"]),
+        (
+            ["--set", "protocol={name: 9}"],
+            ["unknown protocol '9'", "blocks, cross-domain, holdout, leave-one-out, sessions"],
+        ),
         (
             ["--set", "method=fcucr", "--set", "protocol.gap_minutes=.nan"],
             [": protocol.gap_minutes: it should be a finite number"],

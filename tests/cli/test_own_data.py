@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import yaml
 
 import edgefr
 from tests.cli import commands
+from tests.cli.conftest import Cli
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +85,23 @@ def test_from_a_survey_to_a_device(shop: Path, tmp_path: Path) -> None:
     commands.done("export", "--run", run, "--out", shipped, cache=tmp_path)
     ask = ("--state", tmp_path / "state", "--user", "K-007", "--item", "5; size 2", "--item", "8; size 2")
     assert "optimiser steps" in commands.done("device", "learn", shipped / "phone_sd680", *ask, cache=tmp_path)
+
+
+def test_a_split_of_ones_own_with_several_items_a_user_goes_to_a_bundle(cli: Cli, tmp_path: Path) -> None:
+    draw = np.random.default_rng(2)
+    rows = [(user, item, place) for user in range(20) for place, item in enumerate(draw.permutation(40)[:12])]
+    part = dict.fromkeys(range(8), "train") | dict.fromkeys((8, 9), "valid")
+    lines = [f"u{user},i{item},{1_600_000_000 + place},{part.get(place, 'test')}" for user, item, place in rows]
+    (tmp_path / "own.csv").write_text("\n".join(["user,item,time,split", *lines]))
+    values = [f"data={tmp_path / 'own.csv'}", "method=fedmf", "protocol.name=holdout", "protocol.by=column", "rounds=2"]
+    code, out, err = cli(
+        "simulate", *[part for value in values for part in ("--set", value)], "--out", tmp_path / "run"
+    )
+    assert (code, "error" in err) == (0, False)
+    assert "full ranking, 20 users" in out
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["protocol"].startswith("hold-out by column: 20 of 20 users are tested on 40 items")
+    assert "hold-out by column" in (tmp_path / "run" / "report.html").read_text()
+    code, out, err = cli("recommend", tmp_path / "run" / "bundles" / "laptop_x86", "--k", "3")
+    assert code == 0
+    assert "rank" in out

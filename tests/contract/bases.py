@@ -157,7 +157,9 @@ CHOICES: dict[str, Base] = {
     "scores that are scaled": Base({**FEDMF, "model.loss": "bce-scaled"}, ("model.loss", "model.loss_lr")),
     "held out by ratio": Base({**FEDMF, "protocol.name": "holdout"}, ("protocol",)),
     "held out from a moment on": Base({**FEDMF, "protocol.name": "holdout", "protocol.by": "time"}, ("protocol",)),
-    "cold items": Base({**MLP, "protocol.name": "holdout", "protocol.by": "cold-items"}, ("protocol", "model.adapter_fit")),
+    "cold items": Base(
+        {**MLP, "protocol.name": "holdout", "protocol.by": "cold-items"}, ("protocol", "model.adapter_fit")
+    ),
     "the best round": Base({**FEDMF, "evaluation.keep": "best"}, ("evaluation.judged_by",)),
     "worker processes": Base({**FEDMF, "engine.executor": "processes"}, ("engine",)),
     "shards by memory": Base({**FEDMF, "engine.shard_size": DROPPED}, ("engine",)),

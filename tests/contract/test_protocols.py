@@ -82,7 +82,9 @@ def test_a_protocol_of_ones_own_runs_to_bundles(tmp_path: Path) -> None:
     assert found["stages"]["swapped"].keys() == {"federated"}
     assert found["metrics"]
     assert found["bundles"]
-    with pytest.raises(InputError, match=r"unknown protocol 'swapped' \(known: blocks, cross-domain, holdout, leave-one-out"):
+    with pytest.raises(
+        InputError, match=r"unknown protocol 'swapped' \(known: blocks, cross-domain, holdout, leave-one-out"
+    ):
         ran(tmp_path / "gone", "protocol.name=swapped")
 
 

@@ -39,7 +39,7 @@ REFUSED = {
     "method=transfr encoder.width=64": "belongs to kind hash or tfidf, and kind is student",
     "method=transfr encoder.pairs=true": "belongs to kind hash or tfidf, and kind is student",
     "method=transfr encoder.kind=hash encoder.words=64": "belongs to kind tfidf, and kind is hash",
-    "method=transfr encoder.kind=tfidf encoder.fit=source": "protocol cross-domain or holdout, and protocol is leave-one-out",
+    "method=transfr encoder.kind=tfidf encoder.fit=source": "protocol cross-domain or holdout, and protocol is",
     "method=transfr model.adapter_fit=source": "protocol cross-domain or holdout, and protocol is leave-one-out",
     "method=transfr model.adapter_init=random protocol.name=cross-domain protocol.source=a protocol.target=b "
     "model.adapter_fit=source": "adapter_init pca, and adapter_init is random",
