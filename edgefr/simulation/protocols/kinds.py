@@ -1,5 +1,4 @@
-"""These are the protocols that ship: leave-one-out within a domain and across, blocks of time, sessions,
-and a hold-out of several items of a user."""
+"""These are the protocols that ship: leave-one-out within a domain and across, a hold-out, blocks of time, sessions."""
 
 from __future__ import annotations
 
