@@ -12,7 +12,9 @@ import pytest
 
 import edgefr
 from edgefr.data.interactions import Catalogue, Dataset, assemble, item_text
+from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.holdout import Holdout
+from edgefr.methods.central.references import Draws, pooled
 from edgefr.serving.serve import serve
 from edgefr.simulation.protocols.protocol import protocol_of
 from edgefr.simulation.runs.run import Run
@@ -98,6 +100,7 @@ def test_no_negative_is_cold_or_of_a_time_to_come(by: str, method: str, tmp_path
     later = np.setdiff1d(np.arange(USED + SPARE), split.drawn)
     assert pools
     assert len(later)
+    pools.append(pooled(Draws(0, 8, 4), Prepared(made(), {"main": split}, "")).pool)
     for pool in pools:
         assert not np.isin(pool, later).any()
 
