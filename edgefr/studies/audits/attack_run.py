@@ -39,8 +39,8 @@ def audit_run(
     check_federated(run.experiment, "update that leaves a device, to attack")
     if run.experiment.protocol.draws_apart:
         raise InputError(
-            "attacks play rounds whose negatives are drawn from all that is recommended, and this run's were not: audit "
-            "one of protocol.by=ratio"
+            "attacks play rounds whose negatives are drawn from all that is recommended, and this run's were not: "
+            "audit one of protocol.by=ratio"
         )
     effort, progress = effort or Effort(), progress or (lambda stage, done, total, note: None)
     for name in attacks:
