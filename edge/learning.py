@@ -66,17 +66,20 @@ class PhaseRecord(Grown):
     )
     pairs: bool = Field(False, description="whether each positive's own negatives are known to the step")
     context: int = Field(0, ge=0, le=LONGEST_CONTEXT, description="items before each positive that come with it")
+    summed: bool = Field(False, description="whether a batch's loss is the sum over its examples, not their mean")
     alternates: bool = Field(False, description="whether it takes a step after each step of the phase before it")
     accumulates: bool = Field(
         False, description="whether its steps read shared tensors as they were received, while what they change adds up"
     )
 
-    later: ClassVar[frozenset[str]] = frozenset({"part", "support", "pairs", "context", "alternates", "accumulates"})
+    later: ClassVar[frozenset[str]] = frozenset(
+        {"part", "support", "pairs", "context", "summed", "alternates", "accumulates"}
+    )
 
     @property
     def which(self) -> Selection:
         """Return the examples it learns from."""
-        return Selection(pairs=self.pairs, part=self.part, support=self.support, context=self.context)
+        return Selection(self.pairs, self.part, self.support, self.context, self.summed)
 
 
 def picked_here(picks: str) -> str:

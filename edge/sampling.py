@@ -32,18 +32,22 @@ class Selection:
     items that the client had just before a positive come with it and its negatives. `part`: "all" of a client's
     positives, or the "support" or "query" set of a cut that is drawn anew each round; `support` is the support set's
     share, rounded up. Part "whole" is every positive at once: one batch however many there are, without negatives.
+    `summed`: every example counts whole, so that a batch's loss is the sum over its examples and not their mean.
     """
 
     pairs: bool = False
     part: Literal["all", "support", "query", "whole"] = "all"
     support: float = 0.5
     context: int = 0
+    summed: bool = False
 
     def __post_init__(self) -> None:
         if self.context and not self.pairs:
             raise ValueError("a context belongs to a positive and its negatives: ask for pairs")
         if self.pairs and self.part == "whole":
             raise ValueError("the whole has no negatives, so there is nothing to pair its positives with")
+        if self.summed and self.pairs:
+            raise ValueError("the loss of pairs is a mean over positives: it is not summed")
 
 
 EVERYTHING = Selection()
@@ -56,7 +60,7 @@ class Examples:
     `items` int32 [N] catalogue numbers, `label` float32 [N], `counts` int64 [C]. Examples come in groups of `group`,
     which no batch parts: 1, or a positive and its negatives after it; `whole`: no batch parts a client's at all.
     `context` int32 [groups, L]: items that the client had before each group's positive, the newest last; -1 where it
-    had none (None: nobody asked for them).
+    had none (None: nobody asked for them). `summed`: as in `Selection`.
     """
 
     items: npt.NDArray[np.int32]
@@ -65,6 +69,7 @@ class Examples:
     group: int = 1
     context: npt.NDArray[np.int32] | None = None
     whole: bool = False
+    summed: bool = False
 
     def batch(self, batch_size: int) -> int:
         """Return the number of examples of a full batch: as many whole groups as fit, at least one."""
@@ -222,6 +227,9 @@ class Sampler:
 
     def epoch(self, clients: Ints, purpose: str, *path: int, which: Selection = EVERYTHING) -> Examples:
         """Draw one epoch: every positive once with `negatives` fresh negatives (the same for any shard)."""
+        if which.summed:
+            drawn = self.epoch(clients, purpose, *path, which=replace(which, summed=False))
+            return replace(drawn, summed=True)
         if which != EVERYTHING:
             return self._selected(clients, purpose, path, which)
         positives = self.train.take(clients)

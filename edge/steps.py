@@ -58,9 +58,10 @@ class Steps:
     """These are the steps of one or more epochs end to end; entries ascend by step, then client slot, then item.
 
     `items`, `label`, `weight`, `row` are [N]: step s owns entries `bounds[s]` to `bounds[s + 1]`. A weight is the
-    example's share of its client's batch, so the weights of a client sum to 1 (and to more with a replay). `lengths`
-    [S, C] counts the entries of each client; clients that have some are a prefix. The (slot, item) pairs of all steps
-    are numbered 0..R-1 in their order: `row` is each entry's pair, `slots` and `touched` [R] say which pair it is.
+    example's share of its client's batch, so the weights of a client sum to 1 (and to more with a replay); of summed
+    examples it is how often the item was drawn. `lengths` [S, C] counts the entries of each client; clients that have
+    some are a prefix. The (slot, item) pairs of all steps are numbered 0..R-1 in their order: `row` is each entry's
+    pair, `slots` and `touched` [R] say which pair it is.
     """
 
     items: Ints
@@ -134,7 +135,9 @@ def steps_of(epochs: Sequence[Examples], batch_size: int, catalogue: int, replay
             for e, n in zip(epochs, each, strict=True)
         ]
     )  # examples of each batch
-    weight = (times / sizes[packing.step_of(codes), packing.slot_of(codes)]).astype(np.float32)
+    step = packing.step_of(codes)
+    summed = np.repeat([examples.summed for examples in epochs], each)[step]
+    weight = (times / np.where(summed, 1, sizes[step, packing.slot_of(codes)])).astype(np.float32)
     label = (codes & packing.dtype(1)).astype(np.float32)
     codes &= ~packing.dtype(1)
     if replay is not None:

@@ -63,10 +63,10 @@ def rows_at(values: Tensor, places: Tensor) -> Tensor:
 class Batch:
     """A program asks this of its examples: `label` and `weight` [..., n], and the methods below.
 
-    `weight` is 1/n for examples, 0 for padding, so that weighted sums are means over a client's examples. `history`
-    holds the client's own past positives as another batch, `label` 1 for real entries (None where the program does not
-    ask for it); `training` says that the positives among the examples are in that history. `pairs` says which negatives
-    belong to which positive (None where the phase does not ask for it).
+    `weight` is 1/n for examples (1 where a phase sums them), 0 for padding, so that weighted sums are means over a
+    client's examples. `history` holds the client's own past positives as another batch, `label` 1 for real entries
+    (None where the program does not ask for it); `training` says that the positives among the examples are in that
+    history. `pairs` says which negatives belong to which positive (None where the phase does not ask for it).
     """
 
     label: Tensor

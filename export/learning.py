@@ -255,6 +255,7 @@ def _record(program: LocalProgram, phase: Phase, path: str) -> PhaseRecord:
         support=phase.which.support,
         pairs=phase.which.pairs,
         context=phase.which.context,
+        summed=phase.which.summed,
         alternates=phase.alternates,
         accumulates=phase.accumulates,
     )

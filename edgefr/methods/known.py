@@ -76,6 +76,7 @@ for _row in (
             "aggregation": {"rule": "mean", "optimiser": "sgd", "server_lr": 1e-3},
             "model": {
                 "sends": "gradients",
+                "reduction": "sum",
                 "optimiser": "sgd",
                 "lr": 1e-3,
                 "user_lr": None,

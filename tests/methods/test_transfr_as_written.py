@@ -21,11 +21,18 @@ from tests.federations import federation as made_federation
 from tests.methods.test_transfr_learns import HASHED, trained
 
 ITEMS, WIDTH, DIM, EPOCHS, SEED = 20, 6, 3, 4, 3
-ETA_S, ETA_C = 0.25, 0.5
+ETA_S, ETA_C = 0.05, 0.1
 TRAIN = Ragged.from_lists([[0, 3, 7], [1, 2, 4, 8, 11, 19], [5, 6]])
 SETTINGS: dict[str, Any] = {
     **{"adapter": [4, DIM], "adapter_init": "random", "head_form": "adapter", "user_lr": None},
-    **{"sends": "gradients", "optimiser": "sgd", "lr": ETA_C, "init_scale": 1.0, "local_training_epochs": 6},
+    **{
+        "sends": "gradients",
+        "reduction": "sum",
+        "optimiser": "sgd",
+        "lr": ETA_C,
+        "init_scale": 1.0,
+        "local_training_epochs": 6,
+    },
 }
 Floats = npt.NDArray[np.float64]
 NAMES = [f"{layer}.{part}" for layer in (0, 1) for part in ("weight", "bias")]
@@ -46,13 +53,13 @@ def sampler(batch_size: int = 5) -> Sampler:
 def step(
     net: list[Floats], user: Floats, items: npt.NDArray[np.int64], label: npt.NDArray[np.float32]
 ) -> tuple[list[Floats], Floats]:
-    """Gradients of Eq. 6, its mean, for a network of two layers (Eq. 12) and for the user, by hand."""
+    """Gradients of Eq. 6, a sum, for a network of two layers (Eq. 12) and for the user, by hand."""
     first, first_bias, second, second_bias = net
     x = text()[items].astype(np.float64)
     inner = x @ first + first_bias
     hidden = np.maximum(inner, 0)
     vectors = hidden @ second + second_bias
-    error = (1 / (1 + np.exp(-vectors @ user)) - label) / len(items)
+    error = 1 / (1 + np.exp(-vectors @ user)) - label
     up = error[:, None] * user
     down = (up @ second.T) * (inner > 0)
     return [x.T @ down, down.sum(0), hidden.T @ up, up.sum(0)], error @ vectors
@@ -108,7 +115,15 @@ def test_the_paper_asks_for_it() -> None:
     e = load_experiment(overrides=["fidelity=paper"])
     assert (e.rounds, e.local_epochs, e.clients_per_round, e.negatives, e.local_training) == (10, 30, 0.2, 4, "cohort")
     assert (e.aggregation.optimiser, e.aggregation.server_lr, e.aggregation.weights) == ("sgd", 1e-3, "uniform")
-    wanted = {"sends": "gradients", "optimiser": "sgd", "lr": 1e-3, "user_lr": None, "head_lr": None, "loss": "bce"}
+    wanted = {
+        "sends": "gradients",
+        "reduction": "sum",
+        "optimiser": "sgd",
+        "lr": 1e-3,
+        "user_lr": None,
+        "head_lr": None,
+        "loss": "bce",
+    }
     wanted |= {"user_encoder": "vector", "adapter": [128, 64, 32], "head_form": "adapter", "local_training_epochs": 6}
     assert {name: e.model[name] for name in wanted} == wanted
     ours = load_experiment(overrides=["fidelity=paper", "model.client=lora"])  # of which the paper knows nothing
@@ -128,6 +143,10 @@ def test_as_many_clients_as_a_round_has_train_locally() -> None:
     [
         (["model.sends=gradients", "model.optimiser=adam"], "model.sends: gradients add up as steps of sgd do"),
         (["model.client=lora", "model.head_form=adapter"], "model.head_form: it stands on the encoder's vectors"),
+        (
+            ["method=f3crec", "backbone=transfr", "strategy=kd", "model.loss=bce", "model.reduction=sum"],
+            "model.reduction: privacy.examples and replays weigh examples themselves",
+        ),
         (["model.client=lora", "model.sends=gradients"], "model.sends: belongs to client mlp"),
         (["model.head_form=adapter", "model.head=[16, 32]"], "model.head: nothing reads it where head_form is adapter"),
         (["method=fedmf", "local_training=cohort"], "local_training: belongs to methods whose clients train locally"),

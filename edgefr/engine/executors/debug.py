@@ -120,6 +120,8 @@ def train_phases(
             stop = start + size
             done += 1
             batch = _examples(work, examples.items[start:stop], examples.label[start:stop], history)
+            if first.which.summed:
+                batch = replace(batch, weight=torch.ones_like(batch.weight))
             if first.which.pairs:
                 batch = paired(batch, examples, start // examples.group)
             for phase, optimiser in zip(phases, optimisers, strict=True):

@@ -24,6 +24,7 @@ from edgefr.methods.fcucr.parts import DISTILL_WEIGHTS, ENCODERS, LOSSES, PROTOT
 from edgefr.methods.fcucr.prediction import AVERAGES
 from edgefr.methods.fcucr.settings import FCUCRSettings
 from edgefr.methods.losses import init_rows
+from edgefr.methods.prefixes import unit
 from export.batches import Batch, Window
 from export.given import Given
 from export.program import Phase, SessionProgram, Tensors, TensorSpec
@@ -138,11 +139,15 @@ class FCUCR(SessionProgram):
 
     def _encoded(self, tensors: Tensors, rows: Tensor, window: Window) -> Tensor:
         own = {name.removeprefix("encoder."): v for name, v in tensors.items() if name.startswith("encoder.")}
-        x = rows[..., : self.settings.dim] * window.label.unsqueeze(-1)
+        x = self._read(rows)[..., : self.settings.dim] * window.label.unsqueeze(-1)
         if not window.kept or not isinstance(self.encoder, Dropping):
             return self.encoder.encode(own, x, window.label, window.times)
         drop: Drop = lambda site, values: values * window.kept[site]  # noqa: E731
         return self.encoder.encode(own, x, window.label, window.times, drop)
+
+    def _read(self, rows: Tensor) -> Tensor:
+        """Return item rows [..., d] as they are read."""
+        return unit(rows) if self.settings.unit else rows
 
     def teach(self, tensors: Tensors, batch: Window) -> Tensor | None:
         return self.teacher.features(self, tensors, batch)
@@ -171,9 +176,12 @@ class FCUCR(SessionProgram):
         out = features
         if self.mlp is not None:
             out = self.mlp.apply(tensors, self._beside(tensors, features), real, scoring=scoring)
-        return self._biased(out)
+        return self._compared(out)
 
-    def _biased(self, out: Tensor) -> Tensor:
+    def _compared(self, out: Tensor) -> Tensor:
+        """Return predictions [..., d] as they are compared with item rows, [..., d] and 1 for their bias."""
+        if self.settings.unit:
+            return unit(out)
         return torch.cat([out, torch.ones_like(out[..., :1])], dim=-1) if self.settings.item_bias else out
 
     def _beside(self, tensors: Tensors, features: Tensor) -> Tensor:
@@ -187,7 +195,7 @@ class FCUCR(SessionProgram):
     # --- the contract ----------------------------------------------------------------------------------------------
 
     def vectors(self, tensors: Tensors, batch: Batch) -> Tensor:
-        return batch.rows(tensors["item"])
+        return self._read(batch.rows(tensors["item"]))
 
     def user(self, tensors: Tensors, batch: Batch, history: Tensor | None, vectors: Tensor) -> Tensor:
         assert history is not None
@@ -210,10 +218,10 @@ class FCUCR(SessionProgram):
         if self.mlp is not None:
             out, averages = self.mlp.learned(tensors, self._beside(tensors, features), batch.label)
             left |= averages
-        return self._loss(tensors, batch, features, self._biased(out)), left
+        return self._loss(tensors, batch, features, self._compared(out)), left
 
     def _loss(self, tensors: Tensors, batch: Window, features: Tensor, out: Tensor) -> Tensor:
-        rows = tensors["item"]
+        rows, out = self._read(tensors["item"]), out / self.settings.temperature
         positive = (out * torch.nn.functional.embedding(batch.positive, rows)).sum(-1)
         if self.whole_catalogue:
             others = torch.matmul(out, batch.everything(rows).transpose(-1, -2))

@@ -20,6 +20,7 @@ RECEIVED = ReadWith("teacher", "received_global")
 SENT = ReadWithout("prototypes", "none")
 TRAINED = ReadWith("prototypes", "trained")
 PERSONAL = ReadWith("personal", True)
+SOFTMAX = ReadWith("loss", "softmax", "full-softmax")
 
 
 class FCUCRSettings(Settings):
@@ -51,6 +52,11 @@ class FCUCRSettings(Settings):
     item_bias: bool = Field(
         False, description="whether an item row has one more value, which is added to its score (ours, not the paper's)"
     )
+    unit: bool = Field(
+        False,
+        description="whether item vectors, and what is compared with them, are read at unit length, as the session "
+        "rivals read them (ours, not the paper's)",
+    )
     starts: Literal["broadcast", "own"] = Field(
         "broadcast",
         description="what a client starts its first round from if that is the run's first: the broadcast, or a random "
@@ -68,6 +74,9 @@ class FCUCRSettings(Settings):
         "bce",
         description="bce: binary cross-entropy with sampled negatives; softmax: over the target and them; "
         "full-softmax: over the whole catalogue, of which a client then trains every row",
+    )
+    temperature: Annotated[float, SOFTMAX] = Field(
+        1.0, gt=0, description="what scores are divided by in the loss (softmax, full-softmax)"
     )
     gradient_clip: float | None = Field(
         None,
@@ -136,6 +145,12 @@ class FCUCRSettings(Settings):
     def _prototypes_are_used(self) -> Self:
         if self.prototypes != "none" and not self.personal:
             raise ValueError("prototypes are read by the personal MLP: set personal to true, or prototypes to none")
+        return self
+
+    @model_validator(mode="after")
+    def _bias_has_no_length(self) -> Self:
+        if self.unit and self.item_bias:
+            raise ValueError("a bias would count in the length of an item's row: set unit or item_bias to false")
         return self
 
     @property

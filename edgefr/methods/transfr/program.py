@@ -78,7 +78,7 @@ class TransFR(LocalProgram):
         sums = s.sends == "gradients"  # TransFR Eq. 8: what is sent is their sum, whatever rate others move at
         lr = dict.fromkeys(adapter, 1.0 if sums else s.lr)
         lr |= dict.fromkeys(head, s.head_lr or s.lr) | dict.fromkeys(user, s.user_lr or s.lr)
-        draws, which = purposes.FINE_TUNING, s.objective.which
+        draws, which = purposes.FINE_TUNING, replace(s.objective.which, summed=s.reduction == "sum")  # Eq. 6
         federated = Phase(
             "federated fine-tuning", both, both, epochs, s.optimiser, lr, draws=draws, which=which, accumulates=sums
         )

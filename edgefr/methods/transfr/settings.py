@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, field_validator
 
 from edgefr.config.validation import fault
+from edgefr.experiment.continual import strategy
 from edgefr.experiment.text_encoder import ENCODERS
 from edgefr.methods import objectives
 from edgefr.methods.objectives import ObjectiveSettings
@@ -97,6 +98,11 @@ class TransFRSettings(ObjectiveSettings):
         "the adapter as it came in all of a round's epochs, adds up the gradients and sends their sum, by which the "
         "server steps at aggregation.server_lr (Algorithm 1, Eq. 5 and 8)",
     )
+    reduction: Annotated[Literal["mean", "sum"], ReadWith("loss", "bce")] = Field(
+        "mean",
+        description="what a batch's loss is; mean: over its examples; sum: of them (Eq. 6), so that whoever has more "
+        "moves further",
+    )
     optimiser: Literal["adam", "sgd"] = Field("adam", description="optimiser on the device, fresh every round")
     lr: float = Field(1e-3, gt=0, description="learning rate on the device (the paper's eta_c)")
     user_lr: Annotated[float | None, VECTOR] = Field(
@@ -135,6 +141,9 @@ def check(context: Context) -> None:
 def _check_as_written(context: Context) -> None:
     """Refuse what goes with the paper's clients alone where others are asked for."""
     model = context.model
+    weighed = context.privacy.examples is not None or strategy(context.strategy).remembers != "nothing"
+    if model["reduction"] == "sum" and weighed:
+        raise fault("privacy.examples and replays weigh examples themselves: use mean", "model", "reduction")
     if model["sends"] == "gradients" and model["optimiser"] != "sgd":
         raise fault("gradients add up as steps of sgd do: set model.optimiser=sgd", "model", "sends")
     if HEADS[model["head_form"]].own_adapter and CLIENTS[model["client"]].reads:
