@@ -51,6 +51,7 @@ VARIANTS: dict[str, tuple[str, dict]] = {
     "sasrec": ("sasrec", ALONE),
     "sasrec, two heads and blocks, softmax": ("sasrec", {**ALONE, "heads": 2, "layers": 2, "loss": "softmax"}),
     "sasrec, full softmax": ("sasrec", {**ALONE, "loss": "full-softmax", "item_bias": True}),
+    "sasrec at unit length": ("sasrec", {**ALONE, "loss": "softmax", "unit": True, "temperature": 0.5}),
     "fcucr, clipped": ("fcucr", {"gradient_clip": 0.05, "prototypes": "trained"}),
     "sasrec with biases": ("sasrec", {**ALONE, "item_bias": True}),
     "sasrec unmasked": ("sasrec", {**ALONE, "masked": False}),

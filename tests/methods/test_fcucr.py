@@ -117,6 +117,21 @@ def test_an_items_bias_is_added_to_its_score() -> None:
     assert loss(program, window(), item=rows) == pytest.approx(sum(each) / 2, rel=1e-6)
 
 
+def test_at_unit_length_scores_are_cosines_over_the_temperature() -> None:
+    def cosine(a: int, b: int) -> float:
+        return product(a, b) / float(ROWS[a].norm() * ROWS[b].norm()) / 0.25
+
+    each = [
+        -log(exp(cosine(1, 2)) / sum(exp(cosine(1, j)) for j in (2, 3, 0))),
+        -log(exp(cosine(2, 0)) / sum(exp(cosine(2, j)) for j in (0, 3, 1))),
+    ]
+    program = plain(loss="softmax", unit=True, temperature=0.25)
+    assert loss(program, window()) == pytest.approx(sum(each) / 2, rel=1e-6)
+    assert loss(program, window(), item=7 * ROWS) == pytest.approx(sum(each) / 2, rel=1e-6)
+    with pytest.raises(ValueError, match="a bias would count in the length"):
+        plain(unit=True, item_bias=True)
+
+
 # --- teachers and prototypes -----------------------------------------------------------------------------------------
 
 
