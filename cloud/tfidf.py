@@ -70,6 +70,10 @@ def main_directions(rows: Any, most: int) -> Floats:
     there = rows @ found
     squares, turned = np.linalg.eigh(there.T @ there)
     kept = [place for place in reversed(range(width)) if squares[place] > LEAST**2 * squares[-1]][:most]
-    main: Floats = found @ turned[:, kept]
-    largest = main[np.abs(main).argmax(axis=0), np.arange(len(kept))]
-    return main * np.where(largest < 0, -1.0, 1.0)
+    return positive(found @ turned[:, kept])
+
+
+def positive(directions: Floats) -> Floats:
+    """Return columns whose entry of largest size is positive: a direction and its opposite are the same one."""
+    largest = directions[np.abs(directions).argmax(axis=0), np.arange(directions.shape[1])]
+    return directions * np.where(largest < 0, -1.0, 1.0)

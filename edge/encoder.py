@@ -88,8 +88,13 @@ def _table(record: LearnedWords, width: int, file: Callable[[str], Path], entry:
     numbers = exactly(at, str(at), np.int64, (record.count,), entry(at))
     if not (numbers[1:] > numbers[:-1]).all():
         raise InputError(f"{at} has numbers of words that do not ascend; export again")
-    rows = exactly(weights, str(weights), np.float16, (record.count, width), entry(weights))
-    return WordTable(numbers, rows)
+    stored = np.float16 if record.scale is None else np.int8
+    rows = exactly(weights, str(weights), stored, (record.count, width), entry(weights))
+    if record.scale is None:
+        return WordTable(numbers, rows)
+    scale = file(record.scale)
+    shape = (record.count, record.parts)
+    return WordTable(numbers, rows, exactly(scale, str(scale), np.float32, shape, entry(scale)))
 
 
 MOST_BYTES = 16 << 20

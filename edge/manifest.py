@@ -123,10 +123,14 @@ class Encoder(Record):
         return tuple(path for path in (self.path, self.data, self.tokenizer) if path)
 
 
-class LearnedWords(Record):
+class LearnedWords(Grown):
     count: int = Field(ge=1, le=1 << 20, description="words that it knows")
     numbers: Inside = Field(description="their numbers, int64 in ascending order")
-    weights: Inside = Field(description="one row of float16 per word")
+    weights: Inside = Field(description="one row of float16 per word, or of int8 where there is a scale")
+    scale: Inside | None = Field(None, description="of int8: one float32 for each part of a word's row")
+    parts: int = Field(1, ge=1, le=16, description="equal parts of a row; a text's vector has each at the same length")
+
+    later: ClassVar[frozenset[str]] = frozenset({"scale", "parts"})
 
 
 class Words(Record):
@@ -138,12 +142,17 @@ class Words(Record):
     table: LearnedWords | None = Field(description="what was learned of words; null: they are hashed with signs")
 
     @property
-    def kind(self) -> Literal["hash", "tfidf"]:
-        return "hash" if self.table is None else "tfidf"
-
-    @property
     def files(self) -> tuple[str, ...]:
-        return () if self.table is None else (self.table.numbers, self.table.weights)
+        table = self.table
+        return () if table is None else tuple(filter(None, (table.numbers, table.weights, table.scale)))
+
+    @model_validator(mode="after")
+    def _parts_are_whole(self) -> Self:
+        if self.table is not None and (
+            self.width % self.table.parts or (self.table.parts > 1 and not self.table.scale)
+        ):
+            raise ValueError("its words have parts that are not equal, or no scale of each")
+        return self
 
 
 class Start(Record):

@@ -47,16 +47,34 @@ def numbers_of(text: str, pairs: bool = False) -> Ints:
 
 @dataclass(frozen=True)
 class WordTable:
-    """This is what was learned of words: their `numbers` int64 [n], ascending, and `weights` float16 [n, width]."""
+    """This is what was learned of words: their `numbers` int64 [n], ascending, and a row of `weights` [n, width] each.
+
+    Weights are float16; or int8, times a `scale` float32 [n, parts] for each of the equal parts of a row.
+    """
 
     numbers: Ints
-    weights: npt.NDArray[np.float16]
+    weights: npt.NDArray[np.float16] | npt.NDArray[np.int8]
+    scale: Floats | None = None
+
+    @property
+    def parts(self) -> int:
+        """Return how many vectors lie side by side in a row."""
+        return 1 if self.scale is None else self.scale.shape[1]
+
+    def rows(self, places: Ints) -> npt.NDArray[np.float64]:
+        """Return the rows at these places, float64 [n, width]."""
+        rows = self.weights[places].astype(np.float64)
+        if self.scale is None:
+            return rows
+        each = rows.shape[1] // self.parts
+        return rows * np.repeat(self.scale[places].astype(np.float64), each, axis=1)
 
 
 class WordEncoder:
     """This encoder reads words: their hashes alone, or the rows of a `table` where one was learned.
 
-    Vectors have length 1; a text without a word, or without one that the table knows, is a row of zeros.
+    Vectors have length 1, and so has each part of one before they are joined; a text without a word, or without one
+    that the table knows, is a row of zeros.
 
     >>> WordEncoder(4).encode(["", "red wool wool"]).astype(float).round(2).tolist()
     [[0.0, 0.0, 0.0, 0.0], [0.0, -0.45, -0.89, 0.0]]
@@ -71,10 +89,14 @@ class WordEncoder:
         for row, text in enumerate(texts):
             numbers = numbers_of(text, self._pairs)
             whole = _hashed(numbers, self._width) if self._table is None else _looked_up(numbers, self._table)
-            length = float(np.sqrt(whole @ whole))
-            if not np.isfinite(length):
+            parts = whole.reshape(1 if self._table is None else self._table.parts, -1)
+            lengths = np.sqrt([part @ part for part in parts])
+            if not np.isfinite(lengths).all():
                 raise InputError("the weights of the words are no finite numbers; export again")
-            out[row] = whole / length if length else 0.0
+            there = np.count_nonzero(lengths)
+            if there:
+                unit = parts / np.where(lengths > 0, lengths, 1.0)[:, None]
+                out[row] = (unit / np.sqrt(there)).reshape(-1)
         return out
 
     def tokens(self, text: str) -> int:
@@ -94,5 +116,5 @@ def _looked_up(numbers: Ints, table: WordTable) -> npt.NDArray[np.float64]:
     places = np.searchsorted(table.numbers, found)
     known = places < len(table.numbers)
     known[known] = table.numbers[places[known]] == found[known]
-    whole: npt.NDArray[np.float64] = count[known].astype(np.float64) @ table.weights[places[known]].astype(np.float64)
+    whole: npt.NDArray[np.float64] = count[known].astype(np.float64) @ table.rows(places[known])
     return whole

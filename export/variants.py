@@ -20,7 +20,7 @@ SHARE = 0.8  # of the memory an app may use: the rest is for what is not modelle
 # what a process grows by over the bare runtime besides its files, where it cannot be measured: measured with small ones
 LIBRARIES_MB = 32.0  # what the device code loads, and one call's buffers
 ENCODER_MB = 10.0  # tokenizer and one text's activations
-WORDS = ("hash", "tfidf")  # encoders without a graph
+WORDS = ("hash", "tfidf", "static", "static+tfidf")  # encoders without a graph
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from export.trace import TOLERANCE
 from export.variants import GraphCost
 from privacy.errors import InputError
 
-NUMBERS, WEIGHTS = "words/numbers.npy", "words/weights.npy"
+NUMBERS, WEIGHTS, SCALE = "words/numbers.npy", "words/weights.npy", "words/scale.npy"
 LONG = 128  # words of a text whose reading is counted
 
 
@@ -26,9 +26,11 @@ LONG = 128  # words of a text whose reading is counted
 class Words:
     """This is an encoder that reads words, of vectors of `width` values; `vectors` [items, width] are the items'.
 
-    `pairs`: two neighbours are a word too. `table`: what was learned of words (None: they are hashed).
+    `kind`: what it is called. `pairs`: two neighbours are a word too. `table`: what was learned of words (None: they
+    are hashed).
     """
 
+    kind: str
     width: int
     pairs: bool
     vectors: Floats
@@ -44,16 +46,20 @@ class Words:
         rows = rows[:: max(1, len(rows) // SAMPLE)][:SAMPLE]
         got, have = encoder_of(stage, record).encode([texts[row] for row in rows]), self.vectors[rows]
         if got.shape != have.shape or np.abs(got - have).max(initial=0) > TOLERANCE:
-            raise InputError(f"encoder.kind={record.kind} reads texts as other vectors than items have; run it again")
-        size = 0 if self.table is None else self.table.weights.size
-        work = GraphCost(2.0 * LONG * self.width, 0.0 if self.table is None else 2.0 * LONG * self.width)
+            raise InputError(f"encoder.kind={self.kind} reads texts as other vectors than items have; run it again")
+        size, of_row = (0, 0) if self.table is None else (self.table.weights.size, self.table.weights[0].nbytes)
+        work = GraphCost(2.0 * LONG * self.width, float(LONG * of_row))
         close = float(cosine(got, have).mean()) if len(rows) else None
-        return {record.kind: StagedEncoder(record, size, close, work, None)}
+        return {self.kind: StagedEncoder(record, size, close, work, None)}
 
     def _table(self, stage: Staging) -> LearnedWords | None:
         """Stage what was learned of words; return the entry that names its files."""
         if self.table is None:
             return None
-        for path, array in ((NUMBERS, self.table.numbers), (WEIGHTS, self.table.weights)):
-            stage.add(path, "words", partial(np.save, arr=array, allow_pickle=False))
-        return LearnedWords(count=len(self.table.numbers), numbers=NUMBERS, weights=WEIGHTS)
+        table = self.table
+        scale = None if table.scale is None else SCALE
+        for path, array in ((NUMBERS, table.numbers), (WEIGHTS, table.weights), (SCALE, table.scale)):
+            if array is not None:
+                stage.add(path, "words", partial(np.save, arr=array, allow_pickle=False))
+        count = len(table.numbers)
+        return LearnedWords(count=count, numbers=NUMBERS, weights=WEIGHTS, scale=scale, parts=table.parts)

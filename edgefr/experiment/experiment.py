@@ -27,6 +27,7 @@ from edgefr.experiment.continual import STRATEGIES, strategy
 from edgefr.experiment.method import METHODS, Method, method
 from edgefr.experiment.paths import found_from
 from edgefr.experiment.schema import KINDS, ExperimentFields
+from edgefr.experiment.sections import EncoderSection
 from edgefr.experiment.unread_settings import first_refused, read_values
 from privacy.errors import InputError
 from privacy.setting_scope import unread_values
@@ -235,6 +236,10 @@ def load_experiment(
     if isinstance(path, Experiment) and asked.get("method", path.method) != path.method:
         document.values.pop("model", None)
     _fill_defaults(document, asked, sources)
+    reader = document.values.get("encoder")
+    if isinstance(reader, dict) and "encoder.kind" in asked:  # what the file sets for another reader goes with it
+        for name in unread_values(EncoderSection, {**reader, "kind": asked["encoder.kind"]}):
+            reader.pop(name, None)
     for change in changes:
         parts = change.field.split(".")
         if parts[-1] == "name" and len(parts) > 1:  # a section of another kind starts from its own defaults

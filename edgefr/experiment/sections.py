@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cloud.distillation import DistillSettings
 from cloud.settings import EncodeSettings
-from edgefr.config.validation import Section
+from edgefr.config.validation import Section, fault
 from edgefr.experiment.text_encoder import ENCODERS
 from privacy.setting_scope import ReadWith, named_in
 
-STUDENT, WORDS, TFIDF = ReadWith("kind", "student"), ReadWith("kind", "hash", "tfidf"), ReadWith("kind", "tfidf")
+STATIC = ("static", "static+tfidf")
+TABLES = ("tfidf", *STATIC)
+STUDENT, WORDS, TABLE = ReadWith("kind", "student"), ReadWith("kind", "hash", *TABLES), ReadWith("kind", *TABLES)
 
 
 class EncoderSection(Section):
@@ -20,29 +22,38 @@ class EncoderSection(Section):
 
     kind: Annotated[str, named_in(ENCODERS)] = Field(
         "student",
-        description="student: a BERT distilled on the texts, or its teacher; and two references without a language "
-        "model: hash: hashed words, which learn nothing; tfidf: words by TF-IDF, on the main directions of the texts",
+        description="student: a BERT distilled on the texts, or its teacher; and without a language model on devices: "
+        "static: a table of words that the teacher read one by one; tfidf: words by TF-IDF, on the main directions of "
+        "the texts; static+tfidf: half of a vector by each; hash: hashed words, which learn nothing",
     )
-    width: Annotated[int, WORDS] = Field(256, ge=2, le=4096, description="values of an item's vector (hash and tfidf)")
-    pairs: Annotated[bool, WORDS] = Field(False, description="two neighbouring words are a word too (hash and tfidf)")
-    words: Annotated[int, TFIDF] = Field(
-        10_000, ge=2, le=1 << 20, description="words of the table, those that most texts have (tfidf)"
+    width: Annotated[int, WORDS] = Field(256, ge=2, le=4096, description="values of an item's vector (all but student)")
+    pairs: Annotated[bool, WORDS] = Field(False, description="two neighbouring words are a word too (all but student)")
+    words: Annotated[int, TABLE] = Field(
+        10_000, ge=2, le=1 << 20, description="words of the table, those that most texts have (tfidf and static)"
     )
-    fit: Annotated[Literal["source", "all"], TFIDF] = Field(
+    fit: Annotated[Literal["source", "all"], TABLE] = Field(
         "all",
-        description="across domains, whose texts tfidf learns from: of the domain that is learned in, or of all items, "
-        "those of the domain that is recommended in too",
+        description="across domains, whose words a table has: of the domain that is learned in, or of all items, "
+        "those of the domain that is recommended in too (tfidf and static)",
     )
     distill: Annotated[DistillSettings | None, STUDENT] = Field(
         default_factory=lambda: DistillSettings(layers=2, layer_map=[3, 6], hidden=156, steps=150, max_tokens=32),
         description="the student to distil; none: items are read by the teacher itself",
     )
-    teacher: Annotated[str, STUDENT, ReadWith("distill", None)] = Field(
-        "package", description="used when distill is none: 'package', a transformers folder, or a hub id"
+    teacher: Annotated[str, ReadWith("kind", "student", *STATIC)] = Field(
+        "package",
+        description="who reads the words of static, and all texts of student when distill is none: 'package', a "
+        "transformers folder, or a hub id",
     )
     encode: Annotated[EncodeSettings, STUDENT] = Field(
         default_factory=EncodeSettings, description="pooling and length of texts (student)"
     )
+
+    @model_validator(mode="after")
+    def _halves_are_equal(self) -> Self:
+        if self.kind == "static+tfidf" and self.width % 2:
+            raise fault(f"half of it is of static, half of tfidf: give an even number, not {self.width}", "width")
+        return self
 
 
 class SessionsSection(Section):

@@ -130,6 +130,13 @@ ROWS: tuple[SettingScope, ...] = (
     ),
     SettingScope("encoder export.vocabulary export.students", "methods that read text", lambda e: e.row.needs_text),
     SettingScope(
+        "encoder.teacher",
+        "distill null",
+        lambda e: e.encoder.kind != "student" or e.encoder.distill is None,
+        lambda e: "distill is set",
+        "encoder.distill=null",
+    ),
+    SettingScope(
         "export.vocabulary export.students",
         "encoders that are language models",
         lambda e: ENCODERS[e.encoder.kind].language_model,

@@ -132,9 +132,13 @@ CHOICES: dict[str, Base] = {
     ),
     **{
         f"words by {kind}": Base(
-            {"method": "transfr", "model.adapter": "[12, 6]", "model.head": "[6]", "encoder.kind": kind}, ("encoder",)
+            {"method": "transfr", "model.adapter": "[12, 6]", "model.head": "[6]", "encoder.kind": kind, **own},
+            ("encoder",),
         )
-        for kind in ("hash", "tfidf")
+        for kind, own in (
+            *(("hash", {}), ("tfidf", {})),
+            *((kind, {"encoder.teacher": STUDENT}) for kind in ("static", "static+tfidf")),
+        )
     },
     "smaller students": Base({**MLP, "export.students": "[{layers: 1, hidden: 24, steps: 2}]"}, ("export.students",)),
     "the history as user": Base({**MODELS["mlp"], "model.user_encoder": "mean"}, ("model",)),

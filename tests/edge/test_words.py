@@ -75,6 +75,26 @@ def test_learned_words_by_hand(words: list[str]) -> None:
     assert_same(found, [normal(expected) if any(expected) else expected])
 
 
+def test_parts_of_a_learned_row_by_hand() -> None:
+    """Each part of a text's vector has the same length, whatever the scales of its words' rows."""
+    numbers = np.sort(numbers_of("red wool"))
+    red, wool = (int(np.searchsorted(numbers, numbers_of(word)[0])) for word in ("red", "wool"))
+    weights, scale = np.zeros((2, 4), np.int8), np.zeros((2, 2), np.float32)
+    weights[red], scale[red] = [3, 4, 127, 0], [0.5, 2.0]
+    weights[wool], scale[wool] = [-3, 4, 0, 127], [0.25, 2.0]
+    table = WordTable(numbers, weights, scale)
+    half = math.sqrt(0.5)
+    cold, both = WordEncoder(4, table=table).encode(["red", "wool red red"])
+    assert_same(cold, [0.6 * half, 0.8 * half, half, 0.0])
+    first = normal([2 * 1.5 - 0.75, 2 * 2.0 + 1.0])
+    assert_same(both, [v * half for v in (*first, *normal([2.0, 1.0]))])
+
+
+def test_a_part_that_knows_nothing_of_a_text_leaves_the_other_its_length() -> None:
+    table = WordTable(numbers_of("red"), np.array([[3, 4, 0, 0]], np.int8), np.array([[1.0, 0.0]], np.float32))
+    assert_same(WordEncoder(4, table=table).encode(["red"]), [[0.6, 0.8, 0.0, 0.0]])
+
+
 @pytest.mark.parametrize(
     "text",
     [

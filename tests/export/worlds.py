@@ -16,9 +16,11 @@ from cloud.pooling import POOLINGS
 from edge.manifest import Promise
 from edge.word_vectors import WordEncoder
 from edgefr.experiment.method import METHODS
+from edgefr.experiment.sections import STATIC, EncoderSection
+from edgefr.experiment.text_encoder import ENCODERS
 from edgefr.methods.transfr.program import TransFR
 from edgefr.methods.transfr.settings import TransFRSettings
-from edgefr.simulation.encoders.words import learn
+from edgefr.simulation.encoders.words import Tabled, counted
 from export.batches import One
 from export.bundle import Provenance, Targets, export_bundles
 from export.encoders import Reads, TextEncoders
@@ -31,7 +33,7 @@ from privacy import keyed
 
 ITEMS, USERS, WIDTH = 60, 12, 48
 WORDS = [f"{a}{b}" for a in ("ba", "ce", "di", "fo", "gu", "ka", "le", "mi") for b in ("r", "n", "st", "l")]
-READ = ("hash", "tfidf")
+READ = ("hash", "tfidf", "static+tfidf")
 """Kinds of exports whose texts are read without a language model."""
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 """Signs the bundles that tests give to devices."""
@@ -135,9 +137,14 @@ def text() -> torch.Tensor:
 
 @cache
 def words(kind: str) -> Words:
-    """What reads the titles' words: hash, or tfidf, which learned of all titles but the last ten."""
-    table = None if kind == "hash" else learn(titles()[:-10], WIDTH, True, 40)[0]
-    return Words(WIDTH, kind == "tfidf", WordEncoder(WIDTH, kind == "tfidf", table).encode(titles()), table)
+    """What reads the titles' words: hash, or a table that was learned of all titles but the last ten."""
+    encoder, table = ENCODERS[kind], None
+    if isinstance(encoder, Tabled):
+        teacher = {"teacher": str(student())} if kind in STATIC else {}
+        asked = EncoderSection.model_validate({"kind": kind, "width": WIDTH, **teacher})
+        table = encoder.table(counted(titles()[:-10], True, 40), asked)[0]
+    pairs = table is not None
+    return Words(kind, WIDTH, pairs, WordEncoder(WIDTH, pairs, table).encode(titles()), table)
 
 
 def program(kind: str) -> Any:
