@@ -6,6 +6,7 @@ They read by the code that devices have (`edge.word_vectors`), so a device's vec
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edge.verified_files import mapped_array
-from edge.word_vectors import WordEncoder, WordTable, numbers_of
+from edge.word_vectors import RULE, Floats, WordEncoder, WordTable, numbers_of
 from edgefr.data.prepared_data import Text
+from edgefr.experiment.sections import EncoderSection
 from edgefr.experiment.text_encoder import ENCODERS
 from edgefr.simulation.encoders.encoder import RunEncoder
 from edgefr.simulation.encoders.student import Student
 from privacy.errors import InputError
-from privacy.files import write_atomic
+from privacy.files import cache_dir, write_atomic
 from privacy.progress import Progress
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from export.model import TrainedModel
     from export.word_encoders import Words
 
-NUMBERS, WEIGHTS = "numbers.npy", "weights.npy"
+NUMBERS, WEIGHTS, VECTORS = "numbers.npy", "weights.npy", "vectors.npy"
 
 
 class Hashed(RunEncoder):
@@ -58,8 +60,6 @@ class TfIdf(RunEncoder):
 
     def read(self, experiment: Experiment, prepared: Prepared, device: str, progress: Progress | None = None) -> Text:
         """Learn words of the texts of `encoder.fit`, and read every item's. What was learned is kept by its content."""
-        from privacy.files import cache_dir
-
         settings, texts = experiment.encoder, prepared.dataset.catalogue.text
         learned_of = prepared.source_items if settings.fit == "source" else range(len(texts))
         table, directions = learn([texts[item] for item in learned_of], settings.width, settings.pairs, settings.words)
@@ -100,6 +100,29 @@ def learn(texts: list[str], width: int, pairs: bool, most: int) -> tuple[WordTab
     kept = np.sort(np.argsort(-having, kind="stable")[:most])
     weights, directions = fit(counts[:, kept], width)
     return WordTable(words[kept], weights), directions
+
+
+def tfidf_vectors(texts: Sequence[str]) -> Floats | None:
+    """Return the texts' vectors by TF-IDF at the encoder's defaults, float32 [n, width], which are kept by content.
+
+    None where nothing can be learned of the texts: a reference needs two of them, and two words.
+    """
+    chosen = EncoderSection(kind="tfidf")
+    size = (chosen.width, chosen.pairs, chosen.words)
+    content = hashlib.sha256("\0".join([RULE, *map(str, size), *texts]).encode(errors="surrogatepass"))
+    path = cache_dir() / f"words-{content.hexdigest()[:24]}" / VECTORS
+    if path.is_file():
+        try:
+            return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
+        except (ValueError, OSError):
+            pass  # a damaged file is made anew
+    try:
+        table, _ = learn(list(texts), *size)
+    except InputError:
+        return None
+    vectors = WordEncoder(chosen.width, chosen.pairs, table).encode(texts)
+    write_atomic(path, partial(np.save, arr=vectors, allow_pickle=False))
+    return vectors
 
 
 def opened(folder: Path) -> WordTable:
