@@ -90,7 +90,9 @@ def _lines(found: Survey) -> Iterator[tuple[str, str]]:
         "users",
         f"{counts['users']:,}, with {each['min']:,} to {each['max']:,} interactions, median {each['median']:g}",
     )
-    yield "items", f"{counts['items']:,}"
+    idle = counts["listed_items"] - counts["items"]
+    more = f", and {idle:,} more are listed that nobody has: they are ranked, too" if idle else ""
+    yield "items", f"{counts['items']:,}{more}"
     yield "interactions", f"{counts['interactions']:,}, of which {counts['repeated_pairs']:,} repeat an item"
     if source.get("rows"):
         yield "rows read", f"{source['rows']:,}; what is not among the interactions stands under notes"
