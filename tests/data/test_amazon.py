@@ -274,7 +274,7 @@ def test_an_archive_of_another_layout_is_read_or_said_to_be_there(tmp_path):
     )
     with pytest.raises(InputError, match=there):
         load("amazon-video", tmp_path)
-    with pytest.raises(InputError, match="amazon-baby.zip is not there"):
+    with pytest.raises(InputError, match=r"amazon-baby\.zip is not there"):
         load("amazon-baby", tmp_path)
 
 

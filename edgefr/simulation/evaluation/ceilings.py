@@ -5,6 +5,7 @@ They stand beside a run's model and say how much more there is to learn; a verdi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,19 +15,19 @@ from cloud.references.ease import of_gram
 from cloud.references.item_knn import likeness
 from edge.ragged import Ragged
 from edgefr.data.splits.split import Items, Task
-from edgefr.metrics.settings import EASE, ITEM_KNN
+from edgefr.metrics.settings import CEILINGS, EASE, ITEM_KNN
 from edgefr.simulation.evaluation.ranking import Scorer, columns
 
 RIDGE = 200.0
 """The ridge of EASE, that of method `ease`."""
 MOST_DENSE = 4_000
 """Items of which tables of items by items are dense, and EASE is computed: it takes the cube of them."""
-MOST_PAIRS = 50_000_000
+MOST_PAIRS = 100_000_000
 """Pairs of items that single users have, in all: above it items are not compared with each other."""
 
 
-def ceilings(task: Task, train: Ragged, known: Ragged) -> dict[str, Scorer]:
-    """Return EASE and item-kNN, as far as they fit, by name.
+def ceilings(task: Task, train: Ragged, known: Ragged, only: Sequence[str] = CEILINGS) -> dict[str, Scorer]:
+    """Return EASE and item-kNN, or those named by `only`, as far as they fit, by name.
 
     `train` [users] is what they learn from: training items alone. `known` [users] is what is known of a user who is
     asked about, with held-out items of nobody's that are asked for.
@@ -35,10 +36,10 @@ def ceilings(task: Task, train: Ragged, known: Ragged) -> dict[str, Scorer]:
     each, small = np.diff(matrix.indptr).astype(np.float64), len(task.pool) <= MOST_DENSE
     if not matrix.nnz:
         return out
-    if small:
+    if small and EASE in only:
         gram = (matrix.T @ matrix).toarray()
         out[EASE] = _by_items(of_gram(gram, RIDGE).astype(np.float32), known, task.pool)
-    if float(each @ each) <= MOST_PAIRS or small:
+    if ITEM_KNN in only and (float(each @ each) <= MOST_PAIRS or small):
         alike = likeness(matrix)
         popular = np.asarray(matrix.sum(axis=0)).ravel()
         weights = alike.toarray().astype(np.float32) if small else alike
