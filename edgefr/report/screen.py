@@ -51,7 +51,7 @@ def first_screen(summary: Summary, path: Path, width: int = COLUMNS) -> list[Tex
     """
     found = verdicts(summary)
     head, places = _head(summary, found, width), _places(path)
-    beside = _beside(found[0], width) if found else []
+    beside = _beside(found[0], summary, width) if found else []
     foot = [*beside, *_protocol(summary, width), *_federated(summary, width), *_shipped(summary, width)]
     last = [*_warned(summary, width), *places]
     if (needs := by_default(summary["bundles"])) is not None:
@@ -115,9 +115,9 @@ def _most_telling(rows: list[VerdictRow], number: int, verdict: Verdict) -> list
     return [row for row in rows if row in kept]
 
 
-def _beside(verdict: Verdict, width: int) -> list[Text]:
+def _beside(verdict: Verdict, summary: Summary, width: int) -> list[Text]:
     """Say where the rankings disagree, what a central ceiling reaches, and what to change."""
-    said = (("rankings", verdict.disagreement), ("ceiling", verdict.ceiling), ("change", verdict.advice))
+    said = (("rankings", verdict.disagreement), ("ceiling", verdict.ceiling), ("change", verdict.advice(summary)))
     return [line for label, words in said if words for line in _said(label, words, width, most=2)]
 
 

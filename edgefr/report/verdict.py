@@ -15,6 +15,8 @@ from edgefr.metrics.settings import UNLEARNED, UNLEARNED_IN_CONTEXT
 RANKINGS = {"full": "full ranking", "sampled": "sampled candidates"}
 UNTRAINED = (UNLEARNED, UNLEARNED_IN_CONTEXT)
 KEYS = ("value", "difference", "low", "high")
+UNTUNED = ("blocks", "cross-domain")
+"""What protocols are called, in a summary's line of them, over which edgefr tune does not search."""
 PARTS = ("against", "ceilings", "sampled")
 FULL, SAMPLED = "full ranking", "sampled"
 
@@ -168,7 +170,7 @@ class Verdict:
     def ceiling(self) -> str | None:
         """Say that the best of the central ceilings is above the model, by more than chance; None where none is."""
         best = max(self.ceilings, key=lambda row: row.value, default=None)
-        if best is None or best.words != WORSE:
+        if best is None or best.words != WORSE or not self.learned:
             return None
         return f"{best.name} reaches {best.value:.4f}: it pools everybody's data, and the model is {best} beside it"
 
@@ -191,17 +193,22 @@ class Verdict:
             f"{more[1]} ({first}); full ranking counts"
         )
 
-    @property
-    def advice(self) -> str | None:
+    def advice(self, summary: Mapping[str, Any]) -> str | None:
         """Say what to change where the model is below what needs no learning, or below a ceiling; None elsewhere."""
+        worse = [row.name for row in self.rows if row.words == WORSE]
+        if not self.learned or "central" in summary or not (worse or self.ceiling):
+            return None
+        tuned = not summary["protocol"].startswith(UNTUNED)
+        ways = ["search the method's settings by edgefr tune"] if tuned else []
         if self.worth is Worth.HURT:
-            return "lower the learning rate, or keep the best round (--set evaluation.keep=best); edgefr tune searches"
-        if self.worth is Worth.BEATEN:
-            best = next(row for row in self.rows if row.words == WORSE)
-            if any(word in best.name for word in ("mean", "hybrid")):
-                return "search the method's settings by edgefr tune, or take a method that reads texts (transfr)"
-            return "search the method's settings by edgefr tune, do more rounds, or take another method (fedmf, fcf)"
-        return "search the method's settings by edgefr tune, or do more rounds" if self.ceiling else None
+            ways += ["lower the learning rate", *(["keep the best round (evaluation.keep=best)"] if tuned else [])]
+        elif any(name.startswith(("TF-IDF mean", "text mean", "hybrid")) for name in worse):
+            ways += ["do more rounds", "take a method that reads texts (transfr)"]
+        elif worse:
+            ways += ["do more rounds", "take another method (fedmf, fcf)"]
+        else:
+            ways += ["do more rounds"]
+        return ", or ".join(ways)
 
     @property
     def helped(self) -> bool:

@@ -13,6 +13,7 @@ from edgefr.simulation.evaluation.measure import Measurements
 from edgefr.simulation.summary.summary import learning
 
 USERS = np.arange(200)
+LEFT_OUT = {"protocol": "leave-one-out by clock time"}
 
 
 def measured(**levels):
@@ -208,13 +209,14 @@ def test_a_central_ceiling_decides_nothing_and_is_said_where_the_model_is_below_
     assert one.ceiling == (
         f"{EASE} reaches {reached}: it pools everybody's data, and the model is -0.4000 [-0.4000, -0.4000] beside it"
     )
-    assert "edgefr tune" in one.advice
+    assert one.advice(LEFT_OUT) == "search the method's settings by edgefr tune, or do more rounds"
+    assert one.advice({"protocol": "blocks by clock time"}) == "do more rounds"
     again = Verdict.of("main", "model", one.record())
     assert again == one
     old = {part: values for part, values in one.record().items() if part not in ("ceilings", "sampled")}
     assert (Verdict.of("main", "model", old).ceiling, Verdict.of("main", "model", old).disagreement) == (None, None)
     lower = learning(found, "model", [*names, CEILINGS[1]], ["main"])
-    assert (lower.ceiling, lower.advice) == (None, None)
+    assert (lower.ceiling, lower.advice(LEFT_OUT)) == (None, None)
 
 
 @pytest.mark.parametrize(("full", "sampled"), [(0.6, 0.4), (0.4, 0.6)])
@@ -231,7 +233,7 @@ def test_where_the_rankings_disagree_about_the_verdict_that_is_said(full, sample
         r"\(.+\); full ranking counts",
         one.disagreement,
     )
-    assert "rankings   among sampled" in "\n".join(map(str, _beside(one, 100)))
+    assert "rankings   among sampled" in "\n".join(map(str, _beside(one, LEFT_OUT, 100)))
     found.users["popularity", "main", "sampled"] = found.users["popularity", "main", "full"]
     assert learning(found, "model", ["popularity", "chance"], ["main"]).disagreement is None
 
@@ -242,6 +244,6 @@ def test_where_the_rankings_disagree_about_the_verdict_that_is_said(full, sample
 )
 def test_where_learning_is_not_worth_it_what_to_change_is_said(better, words):
     found = said(**{"before_any_round": 0.1, "popularity": 0.2, "hybrid": 0.2, better: 0.7})
-    assert words in found.advice
-    assert any(words in line.plain for line in _beside(found, 100))
-    assert said(before_any_round=0.1, popularity=0.2).advice is None
+    assert words in found.advice(LEFT_OUT)
+    assert any(words in line.plain for line in _beside(found, LEFT_OUT, 100))
+    assert said(before_any_round=0.1, popularity=0.2).advice(LEFT_OUT) is None

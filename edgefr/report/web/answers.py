@@ -48,7 +48,9 @@ def helps(summary: dict[str, Any]) -> Answer:
         return Answer(question, "Cannot be said", f"Too few users were tested ({first.measure}).")
     best, value = first.known[0], first.reached
     beside = f"{best} against {best.said} ({best.value:.4f}), the best without learning"
-    after = "".join(f" {capitals(said)}." for said in (first.disagreement, first.ceiling, first.advice) if said)
+    after = "".join(
+        f" {capitals(said)}." for said in (first.disagreement, first.ceiling, first.advice(summary)) if said
+    )
     if first.answer == YES:
         return Answer(question, "Yes", f"{value}: {beside}.{after}", GOOD)
     assert first.answer == NO

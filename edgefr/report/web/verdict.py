@@ -59,7 +59,7 @@ def beside(one: Verdict, several: bool) -> list[SectionPart | None]:
         if row.words != FEW
     ]
     table = ReportTable(f"{one.stage} beside what needs no learning", rows, ("compared with", "better?"), look=ROOMY)
-    notes = [f"{capitals(said)}." for said in (one.disagreement, one.ceiling, one.advice) if said]
+    notes = [f"{capitals(said)}." for said in (one.disagreement, one.ceiling) if said]
     notes += [CENTRAL] if one.ceilings else []
     says_so = text(says.format(one.stage, where, one.words, one.measure, one.value), "says")
     return [says_so, table.part, *(text(said, "note") for said in notes)]
