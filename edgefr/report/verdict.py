@@ -189,8 +189,8 @@ class Verdict:
         first, second = max(contrary or other, key=lambda pair: pair[0].value)
         more = ("better", "not better") if second.beaten else ("not better", "better")
         return (
-            f"among sampled candidates the model is {more[0]} than {first.said} ({second}), by full ranking it is "
-            f"{more[1]} ({first}); full ranking counts"
+            f"among sampled candidates {more[0]} than {first.said} ({second.difference:+.4f}), by full ranking {more[1]} "
+            f"({first.difference:+.4f}); full ranking counts"
         )
 
     def advice(self, summary: Mapping[str, Any]) -> str | None:

@@ -229,8 +229,7 @@ def test_where_the_rankings_disagree_about_the_verdict_that_is_said(full, sample
     assert (one.ranking, one.helped) == ("full", full < sampled)
     first, second = ("better", "not better") if full > sampled else ("not better", "better")
     assert re.fullmatch(
-        rf"among sampled candidates the model is {first} than popularity \(.+\), by full ranking it is {second} "
-        r"\(.+\); full ranking counts",
+        rf"among sampled candidates {first} than popularity \(.+\), by full ranking {second} \(.+\); full ranking counts",
         one.disagreement,
     )
     assert "rankings   among sampled" in "\n".join(map(str, _beside(one, LEFT_OUT, 100)))
