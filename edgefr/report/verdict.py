@@ -172,7 +172,10 @@ class Verdict:
         best = max(self.ceilings, key=lambda row: row.value, default=None)
         if best is None or best.words != WORSE or not self.learned:
             return None
-        return f"{best.name} reaches {best.value:.4f}: it pools everybody's data, and the model is {best} beside it"
+        assert best.low is not None
+        assert best.high is not None
+        below = f"{-best.difference:.4f} [{-best.high:.4f}, {-best.low:.4f}]"
+        return f"on pooled data {best.name} reaches {best.value:.4f}; the model is below by {below}"
 
     @property
     def disagreement(self) -> str | None:
@@ -188,10 +191,8 @@ class Verdict:
             return None
         first, second = max(contrary or other, key=lambda pair: pair[0].value)
         more = ("better", "not better") if second.beaten else ("not better", "better")
-        return (
-            f"among sampled candidates {more[0]} than {first.said} ({second.difference:+.4f}), by full ranking {more[1]} "
-            f"({first.difference:+.4f}); full ranking counts"
-        )
+        among = f"among sampled candidates {more[0]} than {first.said} ({second.difference:+.4f})"
+        return f"{among}, by full ranking {more[1]} ({first.difference:+.4f}); full ranking counts"
 
     def advice(self, summary: Mapping[str, Any]) -> str | None:
         """Say what to change where the model is below what needs no learning, or below a ceiling; None elsewhere."""

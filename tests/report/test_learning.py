@@ -206,9 +206,7 @@ def test_a_central_ceiling_decides_nothing_and_is_said_where_the_model_is_below_
     assert [row.name for row in one.ceilings] == list(CEILINGS)
     assert one.beside[0].name == EASE
     reached = f"{one.value + 0.4:.4f}"
-    assert one.ceiling == (
-        f"{EASE} reaches {reached}: it pools everybody's data, and the model is -0.4000 [-0.4000, -0.4000] beside it"
-    )
+    assert one.ceiling == f"on pooled data {EASE} reaches {reached}; the model is below by 0.4000 [0.4000, 0.4000]"
     assert one.advice(LEFT_OUT) == "search the method's settings by edgefr tune, or do more rounds"
     assert one.advice({"protocol": "blocks by clock time"}) == "do more rounds"
     again = Verdict.of("main", "model", one.record())
@@ -229,7 +227,8 @@ def test_where_the_rankings_disagree_about_the_verdict_that_is_said(full, sample
     assert (one.ranking, one.helped) == ("full", full < sampled)
     first, second = ("better", "not better") if full > sampled else ("not better", "better")
     assert re.fullmatch(
-        rf"among sampled candidates {first} than popularity \(.+\), by full ranking {second} \(.+\); full ranking counts",
+        rf"among sampled candidates {first} than popularity \(.+\), by full ranking {second} \(.+\); full ranking "
+        "counts",
         one.disagreement,
     )
     assert "rankings   among sampled" in "\n".join(map(str, _beside(one, LEFT_OUT, 100)))

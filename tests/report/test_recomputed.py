@@ -203,6 +203,11 @@ def figures(run: Path) -> set[str]:
             other = found["main", name, "test", ranked, metric]
             known |= {f"{value:.4f}", f"{other:.4f}", f"{value - other:+.4f}"}
             known |= {f"{one['low']:+.4f}", f"{one['high']:+.4f}"}
+            known |= {
+                f"{other - value:.4f}",
+                f"{-one['low']:.4f}",
+                f"{-one['high']:.4f}",
+            }  # of a ceiling, how far below
     ended = outcomes(run)
     lost = {f"{number}" for kind, number in ended.items() if kind != "ok"}
     known |= {*lost, f"{ended.total() - ended['ok']}", f"{ended.total()}", f"{learned['users']}"}
