@@ -17,7 +17,11 @@ _MOST_BYTES = 1 << 34
 
 def weights(interactions: npt.NDArray[np.float64], ridge: float) -> npt.NDArray[np.float64]:
     """Return B [items, items] of EASE^R from X [users, items], 0 or 1: X B is close to X, and B's diagonal is 0."""
-    gram = interactions.T @ interactions
+    return of_gram(interactions.T @ interactions, ridge)
+
+
+def of_gram(gram: npt.NDArray[np.float64], ridge: float) -> npt.NDArray[np.float64]:
+    """Return B as `weights` does, from X'X."""
     p = np.linalg.inv(gram + ridge * np.eye(len(gram)))  # EASE^R Eq. 8: P = (X'X + lambda I)^-1
     b = p / -np.diag(p)  # EASE^R Eq. 8: B_ij = -P_ij / P_jj
     np.fill_diagonal(b, 0.0)

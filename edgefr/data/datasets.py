@@ -136,6 +136,14 @@ for _set in public_files.SETS:
     READERS.register(Reader(_set.name, files.FileOptions, _set.public, partial(public_files.read, _set), _set.holds))
 
 
+ARCHIVES = {
+    **{name: name for name in ("ml-100k", "ml-1m")},
+    "hetrec2011-lastfm-2k": "lastfm-2k",
+    "hetrec2011-movielens-2k-v2": "hetrec2011",
+}
+"""The data sets whose archives, by what they are called, hold tables that need their own reader."""
+
+
 def names() -> list[str]:
     return [name for name in READERS if name != GIVEN]
 
@@ -161,12 +169,21 @@ def bare_name(name: str) -> str:
 def reader(name: str) -> Reader:
     """Return the reader of a data set: by its name, or of a file or folder by its path."""
     if name not in READERS and is_file(name):
-        return _of_files(name)
+        return _of_archive(name) or _of_files(name)
     if name not in READERS and name.startswith("amazon-"):
         return _category(name)
     if name not in READERS:
         raise unknown("data set", name, names())
     return READERS[name]
+
+
+def _of_archive(path: str) -> Reader | None:
+    """Return the reader of a public archive that lies at a path under its own name, None for other files."""
+    stem, end = os.path.splitext(os.path.basename(path))
+    if end != ".zip" or stem not in ARCHIVES:
+        return None
+    found = READERS[ARCHIVES[stem]]
+    return Reader(path, found.options, None, lambda _, *rest: found.read(Path(path).parent, *rest), found.holds)
 
 
 def _of_files(path: str) -> Reader:
@@ -210,7 +227,10 @@ def load(
     folder = data_dir or os.environ.get("EDGEFR_DATA") or ""
     if found.public is not None and not folder:
         raise found.public.missing(f"data set '{name}' is read from a folder and none is named")
-    dataset = found.read(Path(folder), settings, seed, progress)
+    place = Path(folder)
+    if place.suffix == ".zip" and place.is_file():  # who names the archive means the folder that it lies in
+        place = place.parent
+    dataset = found.read(place, settings, seed, progress)
     if users is None:
         return dataset
     return of_users(dataset, users, getattr(settings, "user_core", 1), getattr(settings, "item_core", 1))

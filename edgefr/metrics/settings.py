@@ -21,6 +21,10 @@ UNLEARNED_IN_CONTEXT = "before any round, context"
 CONTEXT = "context"
 """The stage of the learned model with these items known, and nothing trained on them."""
 
+ITEM_KNN, EASE = "item-kNN, central", "EASE, central"
+CEILINGS = (EASE, ITEM_KNN)
+"""Central ceilings: what pools everybody's training items reaches."""
+
 NOTHING = "none"
 """The mask of a ranking that leaves nothing out."""
 

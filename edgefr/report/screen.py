@@ -51,7 +51,8 @@ def first_screen(summary: Summary, path: Path, width: int = COLUMNS) -> list[Tex
     """
     found = verdicts(summary)
     head, places = _head(summary, found, width), _places(path)
-    foot = [*_protocol(summary, width), *_federated(summary, width), *_shipped(summary, width)]
+    beside = _beside(found[0], summary, width) if found else []
+    foot = [*beside, *_protocol(summary, width), *_federated(summary, width), *_shipped(summary, width)]
     last = [*_warned(summary, width), *places]
     if (needs := by_default(summary["bundles"])) is not None:
         left = LINES - len(head) - len(foot) - len(last) - FEWEST
@@ -90,10 +91,10 @@ def _method(summary: Summary) -> str:
 
 def _table(verdict: Verdict, room: int) -> list[Text]:
     """Show the learned model beside what needs no learning, the best first, in at most `room` lines."""
-    rows = list(verdict.rows)
+    rows = verdict.beside
     if len(rows) + 2 > room:
-        rows = _most_telling(rows, max(room - 3, 1), verdict.unlearned)
-    left = len(verdict.rows) - len(rows)
+        rows = _most_telling(rows, max(room - 3, 1), verdict)
+    left = len(verdict.beside) - len(rows)
     learned = verdict.model
     where = f"{verdict.metric}, {RANKINGS[verdict.ranking]}, {verdict.users:,} users"
     wide = max(len(name) for name in (where, learned, *(row.name for row in rows)))
@@ -103,13 +104,21 @@ def _table(verdict: Verdict, room: int) -> list[Text]:
         *(Text(f"{row.name:<{wide}}  {row.value:.4f}  {row}  {row.words}") for row in rows),
     ]
     if left:
-        lines.append(Text(f"and {left} more that need no learning: --full", style="dim"))
+        lines.append(Text(f"and {left} more: --full", style="dim"))
     return lines
 
 
-def _most_telling(rows: list[VerdictRow], number: int, unlearned: VerdictRow | None) -> list[VerdictRow]:
-    kept = [*([unlearned] if unlearned else []), *(row for row in rows if row is not unlearned)][:number]
+def _most_telling(rows: list[VerdictRow], number: int, verdict: Verdict) -> list[VerdictRow]:
+    """Keep the model not learned, then the best that needs no learning, then whatever is best."""
+    first = [row for row in (verdict.unlearned, *verdict.rows[:1]) if row is not None]
+    kept = [*first, *(row for row in rows if row not in first)][:number]
     return [row for row in rows if row in kept]
+
+
+def _beside(verdict: Verdict, summary: Summary, width: int) -> list[Text]:
+    """Say where the rankings disagree, what a central ceiling reaches, and what to change."""
+    said = (("rankings", verdict.disagreement), ("ceiling", verdict.ceiling), ("change", verdict.advice(summary)))
+    return [line for label, words in said if words for line in _said(label, words, width, most=2)]
 
 
 def _seeds_table(found: Sequence[Verdict], room: int) -> list[Text]:
@@ -118,7 +127,7 @@ def _seeds_table(found: Sequence[Verdict], room: int) -> list[Text]:
         return []
     first, values, gains = found[0], dict[str, list[float]](), dict[str, list[float]]()
     for one in found:
-        for row in one.rows:
+        for row in one.beside:
             values.setdefault(row.name, []).append(row.value)
             gains.setdefault(row.name, []).append(row.difference)
     names = sorted(values, key=lambda name: -mean(values[name]))[:room]

@@ -31,11 +31,15 @@ class ProtocolFit:
 
 @dataclass(frozen=True)
 class Survey:
-    """A survey holds a data set, what every protocol says of it, and the settings to start from (none: none fits)."""
+    """A survey holds a data set, what every protocol says of it, and the settings to start from (none: none fits).
+
+    `probe`: what texts, popularity and item-kNN are worth there (none: nothing was asked).
+    """
 
     dataset: Dataset
     fits: tuple[ProtocolFit, ...]
     start: Mapping[str, Any] | None
+    probe: str | None = None
 
 
 def settings_of(found: Survey) -> str:
@@ -53,6 +57,8 @@ def print_survey(found: Survey, console: Console) -> None:
     for fit in found.fits:
         line = f"fits: {fit.tested:,} users are tested" if fit.tested else f"does not fit: {fit.why}"
         console.print(Text(f"{fit.protocol:<14} ", style="bold"), Text(line, style="" if fit.tested else "dim"), sep="")
+    if found.probe is not None:
+        console.print(Text("probe          ", style="bold"), Text(found.probe), sep="")
     console.print()
     if found.start is None:
         console.print(Text("No protocol fits: use more data, or lower what is asked for above."))
@@ -90,7 +96,9 @@ def _lines(found: Survey) -> Iterator[tuple[str, str]]:
         "users",
         f"{counts['users']:,}, with {each['min']:,} to {each['max']:,} interactions, median {each['median']:g}",
     )
-    yield "items", f"{counts['items']:,}"
+    idle = counts["listed_items"] - counts["items"]
+    more = f", and {idle:,} more are listed that nobody has: they are ranked, too" if idle else ""
+    yield "items", f"{counts['items']:,}{more}"
     yield "interactions", f"{counts['interactions']:,}, of which {counts['repeated_pairs']:,} repeat an item"
     if source.get("rows"):
         yield "rows read", f"{source['rows']:,}; what is not among the interactions stands under notes"

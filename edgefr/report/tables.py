@@ -86,12 +86,13 @@ def metric_table(summary: dict[str, Any], split: str) -> Sheet:
     full = summary["full_ranking"].get(split, {})
     names, last = _shown(stages), summary["stage"]
     learned = summary["learning"][split].get(last, {"against": {}, "metric": ""})
+    gains = learned["against"] | learned.get("ceilings", {})
     rows, sampled = [], ranking_of(summary).replace(" + ", "+").replace(" ", "\n")
     for stage, values in (stages | references).items():
         row = {"test items": stage}
         if full:
             row |= {f"{n}\nfull": f"{full[stage][n]:.4f}" if stage in full else "-" for n in names}
-        row[f"{last} is better\n{learned['metric']}, 95 %"] = gain(learned["against"].get(stage))
+        row[f"{last} is better\n{learned['metric']}, 95 %"] = gain(gains.get(stage))
         rows.append(row | {f"{n}\n{sampled}": f"{values[n]:.4f}" for n in names})
     title = f"{summary['method']} on {summary['data']}"
     users = summary["full_ranking"]["users"]
@@ -99,7 +100,8 @@ def metric_table(summary: dict[str, Any], split: str) -> Sheet:
         title if split == "main" else f"{title}: {split}",
         rows,
         words=["test items"],
-        caption="the lower part needs no learning" + (f"; full ranking on {count(users, 'user')}" if full else ""),
+        caption="the lower part needs no learning, or pools everybody's data (central)"
+        + (f"; full ranking on {count(users, 'user')}" if full else ""),
         rules=[len(stages) - 1],
         bold=[at for at, stage in enumerate(stages) if stage == last],
     )

@@ -15,6 +15,9 @@ from edgefr.metrics.settings import UNLEARNED, UNLEARNED_IN_CONTEXT
 RANKINGS = {"full": "full ranking", "sampled": "sampled candidates"}
 UNTRAINED = (UNLEARNED, UNLEARNED_IN_CONTEXT)
 KEYS = ("value", "difference", "low", "high")
+UNTUNED = ("blocks", "cross-domain")
+"""What protocols are called, in a summary's line of them, over which edgefr tune does not search."""
+PARTS = ("against", "ceilings", "sampled")
 FULL, SAMPLED = "full ranking", "sampled"
 
 
@@ -94,7 +97,11 @@ class VerdictRow:
 
 @dataclass(frozen=True)
 class Verdict:
-    """This is what a `stage` came to on a split, in a `metric` over `users`, beside what needs no learning."""
+    """This is what a `stage` came to on a split, in a `metric` over `users`, beside what needs no learning.
+
+    `ceilings`: beside what pools everybody's data, which decides nothing. `sampled`: beside what needs no learning
+    among sampled candidates, where `against` is by full ranking.
+    """
 
     split: str
     stage: str
@@ -105,6 +112,8 @@ class Verdict:
     against: tuple[VerdictRow, ...]
     learned: bool = True
     level: float = 0.95
+    ceilings: tuple[VerdictRow, ...] = ()
+    sampled: tuple[VerdictRow, ...] = ()
 
     @classmethod
     def of(cls, split: str, stage: str, record: Mapping[str, Any]) -> Verdict:
@@ -115,16 +124,21 @@ class Verdict:
         >>> Verdict.of("main", "federated", of).words
         'learning helped'
         """
-        against = tuple(VerdictRow(name, *(other[key] for key in KEYS)) for name, other in record["against"].items())
+        against, ceilings, sampled = (
+            tuple(VerdictRow(name, *(other[key] for key in KEYS)) for name, other in record.get(part, {}).items())
+            for part in PARTS
+        )
         facts = {key: record[key] for key in ("metric", "ranking", "users", "value")}
         given = {key: record[key] for key in ("learned", "level") if key in record}
-        return cls(split, stage, **facts, against=against, **given)
+        return cls(split, stage, **facts, against=against, ceilings=ceilings, sampled=sampled, **given)
 
     def record(self) -> dict[str, Any]:
         """Return it as values of a summary."""
         names = ("learned", "helped", "metric", "ranking", "users", "value", "level")
-        against = {row.name: {key: getattr(row, key) for key in KEYS} for row in self.against}
-        return {name: getattr(self, name) for name in names} | {"against": against}
+        parts = {
+            part: {row.name: {key: getattr(row, key) for key in KEYS} for row in getattr(self, part)} for part in PARTS
+        }
+        return {name: getattr(self, name) for name in names} | parts
 
     @cached_property
     def rows(self) -> list[VerdictRow]:
@@ -138,6 +152,11 @@ class Verdict:
         return sorted(seen.values(), key=lambda row: -row.value)
 
     @property
+    def beside(self) -> list[VerdictRow]:
+        """Return the comparisons with what needs no learning and with central ceilings, the best first."""
+        return sorted([*self.rows, *self.ceilings], key=lambda row: -row.value)
+
+    @property
     def known(self) -> list[VerdictRow]:
         """Return the comparisons that have an interval, the best first."""
         return sorted((row for row in self.against if row.words != FEW), key=lambda row: -row.value)
@@ -146,6 +165,51 @@ class Verdict:
     def unlearned(self) -> VerdictRow | None:
         """Return the comparison with the same model before any round."""
         return next((row for row in self.rows if row.name.startswith(UNLEARNED)), None)
+
+    @property
+    def ceiling(self) -> str | None:
+        """Say that the best of the central ceilings is above the model, by more than chance; None where none is."""
+        best = max(self.ceilings, key=lambda row: row.value, default=None)
+        if best is None or best.words != WORSE or not self.learned:
+            return None
+        assert best.low is not None
+        assert best.high is not None
+        below = f"{-best.difference:.4f} [{-best.high:.4f}, {-best.low:.4f}]"
+        return f"on pooled data {best.name} reaches {best.value:.4f}; the model is below by {below}"
+
+    @property
+    def disagreement(self) -> str | None:
+        """Say where sampled candidates give another verdict than full ranking, which counts; None where they do not."""
+        if not self.learned:
+            return None
+        full = {row.name: row for row in self.against}
+        pairs = [(full[row.name], row) for row in self.sampled if row.name in full]
+        contrary = [pair for pair in pairs if {one.words for one in pair} == {BETTER, WORSE}]
+        other = [pair for pair in pairs if pair[0].beaten != pair[1].beaten]
+        helped = bool(pairs) and all(row.beaten for _, row in pairs)
+        if not contrary and (not pairs or helped == self.helped):
+            return None
+        first, second = max(contrary or other, key=lambda pair: pair[0].value)
+        more = ("better", "not better") if second.beaten else ("not better", "better")
+        among = f"among sampled candidates {more[0]} than {first.said} ({second.difference:+.4f})"
+        return f"{among}, by full ranking {more[1]} ({first.difference:+.4f}); full ranking counts"
+
+    def advice(self, summary: Mapping[str, Any]) -> str | None:
+        """Say what to change where the model is below what needs no learning, or below a ceiling; None elsewhere."""
+        worse = [row.name for row in self.rows if row.words == WORSE]
+        if not self.learned or "central" in summary or not (worse or self.ceiling):
+            return None
+        tuned = not summary["protocol"].startswith(UNTUNED)
+        ways = ["search the method's settings by edgefr tune"] if tuned else []
+        if self.worth is Worth.HURT:
+            ways += ["lower the learning rate", *(["keep the best round (evaluation.keep=best)"] if tuned else [])]
+        elif any(name.startswith(("TF-IDF mean", "text mean", "hybrid")) for name in worse):
+            ways += ["do more rounds", "take a method that reads texts (transfr)"]
+        elif worse:
+            ways += ["do more rounds", "take another method (fedmf, fcf)"]
+        else:
+            ways += ["do more rounds"]
+        return ", or ".join(ways)
 
     @property
     def helped(self) -> bool:

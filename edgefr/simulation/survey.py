@@ -6,7 +6,7 @@ Owns: asking every protocol, and the settings. Does not own: how it is shown (`e
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from edgefr.data.splits.split import Split
 from edgefr.experiment.experiment import Change, Experiment, load_experiment
 from edgefr.experiment.method import METHODS, Method
 from edgefr.report.survey import ProtocolFit, Survey
+from edgefr.simulation.probe import Probe, most_have_text, probe
 from edgefr.simulation.protocols.protocol import protocol_of
 from privacy.errors import InputError
 from privacy.progress import Progress
@@ -41,7 +42,19 @@ def survey(
     """
     dataset = data.load(name, data_dir, 0, dict(options or {}), progress)
     fits = tuple(_fit(entry, dataset) for entry in PROTOCOLS.values())
-    return Survey(dataset, fits, _start(name, dict(options or {}), dataset, fits))
+    found = _probe(dataset, fits)
+    return Survey(
+        dataset, fits, _start(name, dict(options or {}), dataset, fits, found), None if found is None else str(found)
+    )
+
+
+def _probe(dataset: Dataset, fits: Sequence[ProtocolFit]) -> Probe | None:
+    """Return what a probe finds on validation items of leave-one-out; None with sessions, or where it does not fit."""
+    fit = next((fit for fit in fits if fit.protocol == "leave-one-out" and fit.tested), None)
+    if fit is None or dataset.session is not None:
+        return None
+    experiment = _experiment(PROTOCOLS[fit.protocol], fit.values)
+    return probe(dataset, protocol_of(experiment).cut(experiment, dataset).train_split)
 
 
 def _fit(entry: Protocol, dataset: Dataset) -> ProtocolFit:
@@ -97,7 +110,7 @@ def _tested(experiment: Experiment, dataset: Dataset) -> int:
 
 
 def _start(
-    name: str, options: dict[str, Any], dataset: Dataset, fits: tuple[ProtocolFit, ...]
+    name: str, options: dict[str, Any], dataset: Dataset, fits: tuple[ProtocolFit, ...], found: Probe | None
 ) -> Mapping[str, Any] | None:
     """Return settings of an experiment to start from: over the first protocol that fits, by a method that can."""
     tested = [fit for fit in fits if fit.tested]
@@ -111,15 +124,18 @@ def _start(
         "name": re.sub(r"[^A-Za-z0-9._-]+", "-", dataset.name).strip("-._")[:100] or "data",
         "data": name,
         **({"data_options": options} if options else {}),
-        "method": _method(PROTOCOLS[fit.protocol], dataset).name,
+        "method": _method(PROTOCOLS[fit.protocol], dataset, found).name,
         "protocol": {"name": fit.protocol, **fit.values},
         **share,
     }
 
 
-def _method(entry: Protocol, dataset: Dataset) -> Method:
-    """Return the first method over a protocol: one that reads texts where most items have one, else another."""
-    texts = sum(map(bool, dataset.catalogue.text)) > len(dataset.catalogue) / 2
+def _method(entry: Protocol, dataset: Dataset, found: Probe | None) -> Method:
+    """Return the first method over a protocol: one that reads texts where most items have some that carry, or another.
+
+    Without a probe all texts are taken to carry.
+    """
+    texts = most_have_text(dataset) and (found is None or found.texts_carry)
     able = [row for row in METHODS.values() if row.reads in entry.reads and row.central is None]
     fit = [row for row in able if not row.own_rows]
     if dataset.session is not None and "sessions" in entry.reads:

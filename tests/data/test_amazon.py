@@ -261,6 +261,23 @@ def test_a_category_is_named_like_its_file(tmp_path):
     assert not any(table.catalogue.text)
 
 
+def test_an_archive_of_another_layout_is_read_or_said_to_be_there(tmp_path):
+    table = rated("user,item")
+    archive(tmp_path, "amazon-video", {"video.csv": table})
+    assert len(load("amazon-video", tmp_path).item) == len(RATED)
+    (tmp_path / "amazon-video.zip").unlink()
+    archive(tmp_path, "amazon-video", {"video.csv": table}, zipped=False)
+    assert len(load("amazon-video", tmp_path).item) == len(RATED)
+    (tmp_path / "amazon-video" / "other.csv").write_text(table)
+    there = (
+        r"amazon-video is there, but has no ratings_Amazon_Instant_Video.csv \(2014\).*; it has: other.csv, video.csv"
+    )
+    with pytest.raises(InputError, match=there):
+        load("amazon-video", tmp_path)
+    with pytest.raises(InputError, match=r"amazon-baby\.zip is not there"):
+        load("amazon-baby", tmp_path)
+
+
 def test_what_is_missing_is_named(folder):
     with pytest.raises(
         InputError, match=r"has no ratings_Toys.csv \(or reviews_Toys.json.gz\).*; get it from https://"

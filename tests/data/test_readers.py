@@ -310,3 +310,11 @@ def test_amazon_movie_book(archives):
     titled = np.array([bool(t) for t in table.catalogue.title])
     assert titled[table.catalogue.domain == 0].all()
     assert titled[table.catalogue.domain == 1].sum() == 6327
+
+
+def test_a_path_to_a_public_archive_is_that_data_set(tmp_path):
+    archive(tmp_path, "ml-100k", ML_100K)
+    found, path = load("ml-100k", tmp_path), tmp_path / "ml-100k.zip"
+    for again in (load(str(path)), load("ml-100k", path)):
+        assert (again.name, again.source["sha256"]) == ("ml-100k", found.source["sha256"])
+        assert again.item.tolist() == found.item.tolist()

@@ -29,6 +29,9 @@ REFERENCES = (
     "follows last item",
     "text mean",
     "hybrid",
+    "TF-IDF mean",
+    "item-kNN",
+    "EASE",
 )
 Values = dict[str, Any]
 

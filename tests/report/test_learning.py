@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 import edgefr
-from edgefr.metrics.settings import UNLEARNED, EvaluationSection
+from edgefr.metrics.settings import CEILINGS, EASE, UNLEARNED, EvaluationSection
+from edgefr.report.screen import _beside
 from edgefr.report.verdict import Verdict
 from edgefr.simulation.evaluation.measure import Measurements
 from edgefr.simulation.summary.summary import learning
 
 USERS = np.arange(200)
+LEFT_OUT = {"protocol": "leave-one-out by clock time"}
 
 
 def measured(**levels):
@@ -187,3 +189,59 @@ def test_metrics_of_single_users_stay_in_the_private_part(tmp_path):
     own = [row["NDCG@5"] for row in rows if row["stage"] == "federated"]
     assert np.mean(own) == pytest.approx(run.summary["metrics"]["NDCG@5"])
     assert len({row["user"] for row in rows}) == len(own)
+
+
+def test_a_central_ceiling_decides_nothing_and_is_said_where_the_model_is_below_it():
+    found = measured(model=0.5, popularity=0.4, **{"chance": 0.0})
+    names = ["popularity", "chance"]
+    for name, level in zip(CEILINGS, (0.9, 0.1), strict=True):
+        users, metrics = found.users["model", "main", "full"]
+        found.users[name, "main", "full"] = (
+            users,
+            {metric: values + level - 0.5 for metric, values in metrics.items()},
+        )
+    one = learning(found, "model", [*names, *CEILINGS], ["main"])
+    assert one.helped
+    assert [row.name for row in one.against] == names
+    assert [row.name for row in one.ceilings] == list(CEILINGS)
+    assert one.beside[0].name == EASE
+    reached = f"{one.value + 0.4:.4f}"
+    assert one.ceiling == f"on pooled data {EASE} reaches {reached}; the model is below by 0.4000 [0.4000, 0.4000]"
+    assert one.advice(LEFT_OUT) == "search the method's settings by edgefr tune, or do more rounds"
+    assert one.advice({"protocol": "blocks by clock time"}) == "do more rounds"
+    again = Verdict.of("main", "model", one.record())
+    assert again == one
+    old = {part: values for part, values in one.record().items() if part not in ("ceilings", "sampled")}
+    assert (Verdict.of("main", "model", old).ceiling, Verdict.of("main", "model", old).disagreement) == (None, None)
+    lower = learning(found, "model", [*names, CEILINGS[1]], ["main"])
+    assert (lower.ceiling, lower.advice(LEFT_OUT)) == (None, None)
+
+
+@pytest.mark.parametrize(("full", "sampled"), [(0.6, 0.4), (0.4, 0.6)])
+def test_where_the_rankings_disagree_about_the_verdict_that_is_said(full, sampled):
+    found = measured(model=0.5, popularity=full, chance=0.0)
+    for name, level in (("model", 0.5), ("popularity", sampled), ("chance", 0.0)):
+        users, metrics = measured(**{name: level}).users[name, "main", "full"]
+        found.users[name, "main", "sampled"] = users, metrics
+    one = learning(found, "model", ["popularity", "chance"], ["main"])
+    assert (one.ranking, one.helped) == ("full", full < sampled)
+    first, second = ("better", "not better") if full > sampled else ("not better", "better")
+    assert re.fullmatch(
+        rf"among sampled candidates {first} than popularity \(.+\), by full ranking {second} \(.+\); full ranking "
+        "counts",
+        one.disagreement,
+    )
+    assert "rankings   among sampled" in "\n".join(map(str, _beside(one, LEFT_OUT, 100)))
+    found.users["popularity", "main", "sampled"] = found.users["popularity", "main", "full"]
+    assert learning(found, "model", ["popularity", "chance"], ["main"]).disagreement is None
+
+
+@pytest.mark.parametrize(
+    ("better", "words"),
+    [("popularity", "more rounds"), ("hybrid", "transfr"), ("before_any_round", "evaluation.keep=best")],
+)
+def test_where_learning_is_not_worth_it_what_to_change_is_said(better, words):
+    found = said(**{"before_any_round": 0.1, "popularity": 0.2, "hybrid": 0.2, better: 0.7})
+    assert words in found.advice(LEFT_OUT)
+    assert any(words in line.plain for line in _beside(found, LEFT_OUT, 100))
+    assert said(before_any_round=0.1, popularity=0.2).advice(LEFT_OUT) is None

@@ -197,10 +197,17 @@ def figures(run: Path) -> set[str]:
     s, found, known = summary_of(run), ends(run), set[str]()
     learned = s["learning"]["main"]["federated"]
     metric, ranking = learned["metric"], learned["ranking"]
-    value = found["main", "federated", "test", ranking, metric]
-    for name, one in learned["against"].items():
-        other = found["main", name, "test", ranking, metric]
-        known |= {f"{value:.4f}", f"{other:.4f}", f"{value - other:+.4f}", f"{one['low']:+.4f}", f"{one['high']:+.4f}"}
+    for ranked, rows in ((ranking, learned["against"] | learned["ceilings"]), ("sampled", learned["sampled"])):
+        value = found["main", "federated", "test", ranked, metric]
+        for name, one in rows.items():
+            other = found["main", name, "test", ranked, metric]
+            known |= {f"{value:.4f}", f"{other:.4f}", f"{value - other:+.4f}"}
+            known |= {f"{one['low']:+.4f}", f"{one['high']:+.4f}"}
+            known |= {
+                f"{other - value:.4f}",
+                f"{-one['low']:.4f}",
+                f"{-one['high']:.4f}",
+            }  # of a ceiling, how far below
     ended = outcomes(run)
     lost = {f"{number}" for kind, number in ended.items() if kind != "ok"}
     known |= {*lost, f"{ended.total() - ended['ok']}", f"{ended.total()}", f"{learned['users']}"}
@@ -226,6 +233,7 @@ def figures(run: Path) -> set[str]:
 
 WORDS = (
     r"NDCG@10|HR@10|95 %|p50 \(p90\)|phone_sd680|speaker_512|laptop_x86|\(f\d+;|delta 1e-05|least_cohort: 1|at_least=10"
+    r"|and \d+ more: --full"
 )
 """What has digits and is no figure of the run."""
 

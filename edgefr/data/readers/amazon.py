@@ -93,13 +93,20 @@ class CategoryOptions(Ordered):
 
 
 def read_category(name: str, data_dir: Path, options: CategoryOptions, seed: int, progress: Progress | None) -> Dataset:
-    """Read one category by its data set's name, as "amazon-video", also from `amazon-video.zip`."""
+    """Read one category by its data set's name, as "amazon-video", also from `amazon-video.zip` or that folder.
+
+    An archive that is called so may hold one table of ratings by any name.
+    """
     category = amazon_ratings.category_of(name)
     chosen = AmazonOptions.model_validate(options.model_dump() | {"categories": [category]})
     with _opened(data_dir, name) as archive:
         if _table(category, archive) is None:
-            of_2014 = f"{data_dir / name}.zip is not there, nor ratings_{category}.csv (2014)"
-            raise AMAZON.missing(f"{of_2014}, nor {category}.csv (2018, {_URL_2018})")
+            wanted = f"ratings_{category}.csv (2014), nor {category}.csv (2018, {_URL_2018})"
+            if archive.path.stem == name:
+                there = ", ".join([*archive.members][:5]) or "no table"
+                own = f"read it as a file of your own, by its path: {archive.path}"
+                raise InputError(f"{archive.path} is there, but has no {wanted}; it has: {there}; {own}")
+            raise AMAZON.missing(f"{data_dir / name}.zip is not there, nor {wanted}")
         return _read(archive, chosen, progress, name)
 
 
@@ -169,7 +176,7 @@ def _in_folder(data_dir: Path) -> Archive:
 @contextmanager
 def _opened(data_dir: Path, name: str) -> Iterator[Archive]:
     if not (data_dir / f"{name}.zip").is_file():
-        yield _in_folder(data_dir)
+        yield _in_folder(data_dir / name if (data_dir / name).is_dir() else data_dir)
         return
     with open_archive(data_dir, name, AMAZON) as archive:
         yield archive
@@ -178,7 +185,15 @@ def _opened(data_dir: Path, name: str) -> Iterator[Archive]:
 def _table(category: str, archive: Archive) -> str | None:
     tables = amazon_ratings.files_of(category)
     tables += [f"{prefix}{category}{core}.json.gz" for prefix in ("reviews_", "") for core in ("", "_5")]
-    return next(filter(None, map(archive.find, tables)), None)
+    return next(filter(None, map(archive.find, tables)), None) or _only_table(category, archive)
+
+
+def _only_table(category: str, archive: Archive) -> str | None:
+    """Return the one table of an archive that is called as the category's data set, whatever the table is called."""
+    if amazon_ratings.NAMES.get(archive.path.stem) != category:
+        return None
+    found = [name for name in archive.members if name.endswith((".csv", ".csv.gz"))]
+    return found[0] if len(found) == 1 else None
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from edgefr.data.files.rows import Published, texts_of
 from edgefr.data.files.streams import printable, stream
 from edgefr.data.files.table import OpenTable
-from edgefr.data.filtering import thinned
+from edgefr.data.filtering import rows_of, thinned
 from edgefr.data.interactions import Catalogue, Dataset, assemble, item_text
 from edgefr.data.readers.archive import Archive, Public, interactions, listed, open_archive, places
 from privacy.errors import InputError
@@ -127,11 +127,15 @@ class LastfmOptions(BaseModel):
 
 
 def read_lastfm_2k(data_dir: Path, options: LastfmOptions, *_: Any) -> Dataset:
-    """Read Last.fm-2K: 186,479 tag assignments with clock times; artists missing in `artists.dat` have no text."""
+    """Read Last.fm-2K: 186,479 tag assignments with clock times; artists missing in `artists.dat` have no text.
+
+    Artists whom nobody tagged are left out, whatever the options: of `artists.dat` alone they are no candidates.
+    """
     with open_archive(data_dir, "hetrec2011-lastfm-2k", LASTFM_2K) as archive:
         roles = {"user": "userID", "item": "artistID", "time": "timestamp"}
         table = _hetrec(archive, "lastfm-2k", "user_taggedartists", roles, "artists", "name")
     repeats: Literal["keep", "once"] = "once" if options.records == "distinct" else "keep"
+    table = rows_of(table, np.ones(len(table.user), np.bool_))
     return thinned(table, repeats, options.user_core, options.item_core, _COUNTED[options.records])
 
 

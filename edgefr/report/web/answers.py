@@ -48,8 +48,11 @@ def helps(summary: dict[str, Any]) -> Answer:
         return Answer(question, "Cannot be said", f"Too few users were tested ({first.measure}).")
     best, value = first.known[0], first.reached
     beside = f"{best} against {best.said} ({best.value:.4f}), the best without learning"
+    after = "".join(
+        f" {capitals(said)}." for said in (first.disagreement, first.ceiling, first.advice(summary)) if said
+    )
     if first.answer == YES:
-        return Answer(question, "Yes", f"{value}: {beside}.", GOOD)
+        return Answer(question, "Yes", f"{value}: {beside}.{after}", GOOD)
     assert first.answer == NO
     before = next((row for row in first.known if row.name == UNLEARNED), None)
     if before is not None and before.beaten:
@@ -57,7 +60,7 @@ def helps(summary: dict[str, Any]) -> Answer:
     others = [row.said for row in first.known if not row.beaten and row is not best]
     told = _listed(others) if 0 < len(others) < 3 else f"{len(others)} of the others"
     more = f"; nor is it better than {told}" if others else ""
-    return Answer(question, "No", f"{value}: {beside}{more}.", BAD)
+    return Answer(question, "No", f"{value}: {beside}{more}.{after}", BAD)
 
 
 def devices(summary: dict[str, Any]) -> Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from edgefr.report.verdict import Verdict, every_verdict
+from edgefr.report.verdict import FEW, Verdict, every_verdict
 from edgefr.report.web.answers import capitals
 from edgefr.report.web.chart import Axis
 from edgefr.report.web.facts import Facts
@@ -15,6 +15,11 @@ WHEN = (
     "Learning helped where the model is better than the same model before any round, than chance and than every "
     "reference, by a paired bootstrap over users: the whole interval lies right of zero. Intervals speak of users, not "
     "of other seeds or other data."
+)
+
+CENTRAL = (
+    "What is called central pools everybody's training items in one place, which no federation may do: it says how "
+    "much more there is to learn, and the verdict is not decided by it."
 )
 
 
@@ -37,7 +42,7 @@ def beside(one: Verdict, several: bool) -> list[SectionPart | None]:
     """Return one model beside what needs no learning: differences on one axis, zero among them."""
     where = f", on {one.split}" if several else ""
     says = Markup("<strong>The model after {}{}: {}.</strong> {}: {:.4f}")
-    axis = Axis.over([end for row in one.known for end in (row.low, row.high) if end is not None], most=4)
+    axis = Axis.over([end for row in one.beside for end in (row.low, row.high) if end is not None], most=4)
     rows = [
         {
             "compared with": row.said,
@@ -50,7 +55,11 @@ def beside(one: Verdict, several: bool) -> list[SectionPart | None]:
             f"model is better by [{100 * one.level:.0f} % interval]": f"{row}",
             "better?": yes_no(row.beaten),
         }
-        for row in one.known
+        for row in one.beside
+        if row.words != FEW
     ]
     table = ReportTable(f"{one.stage} beside what needs no learning", rows, ("compared with", "better?"), look=ROOMY)
-    return [text(says.format(one.stage, where, one.words, one.measure, one.value), "says"), table.part]
+    notes = [f"{capitals(said)}." for said in (one.disagreement, one.ceiling) if said]
+    notes += [CENTRAL] if one.ceilings else []
+    says_so = text(says.format(one.stage, where, one.words, one.measure, one.value), "says")
+    return [says_so, table.part, *(text(said, "note") for said in notes)]

@@ -6,7 +6,7 @@ They are read by the code that devices have (`edge.word_vectors`), so a device's
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,24 +16,24 @@ import numpy as np
 import numpy.typing as npt
 
 from edge.verified_files import mapped_array
-from edge.word_vectors import WordEncoder, WordTable, numbers_of, words_of
+from edge.word_vectors import RULE, Floats, WordEncoder, WordTable, numbers_of, words_of
 from edgefr.data.prepared_data import Text
+from edgefr.experiment.sections import EncoderSection
 from edgefr.experiment.text_encoder import ENCODERS
 from edgefr.simulation.encoders.encoder import RunEncoder
 from edgefr.simulation.encoders.student import Student
 from privacy.errors import InputError
-from privacy.files import write_atomic
+from privacy.files import cache_dir, write_atomic
 from privacy.progress import Progress
 
 if TYPE_CHECKING:
     from edgefr.data.prepared_data import Prepared
     from edgefr.experiment.experiment import Experiment
-    from edgefr.experiment.sections import EncoderSection
     from edgefr.simulation.runs.folder import RunFolder
     from export.model import TrainedModel
     from export.word_encoders import Words
 
-NUMBERS, WEIGHTS, SCALE = "numbers.npy", "weights.npy", "scale.npy"
+NUMBERS, WEIGHTS, SCALE, VECTORS = "numbers.npy", "weights.npy", "scale.npy", "vectors.npy"
 TOKENS = 32  # that a teacher reads of a word or a pair, at most
 
 
@@ -97,7 +97,6 @@ def by_teacher(found: Counted, width: int, settings: EncoderSection, device: str
     from cloud.static_words import fit
     from cloud.tfidf import inverse_frequency
     from edgefr.engine.device import torch_device
-    from privacy.files import cache_dir
 
     folder, how, chip = resolve(settings.teacher), EncodeSettings(max_tokens=TOKENS), str(torch_device(device))
     vectors = encode(folder, found.words, how, chip, cache_dir(), progress)
@@ -105,7 +104,7 @@ def by_teacher(found: Counted, width: int, settings: EncoderSection, device: str
 
 
 Rows = tuple[npt.NDArray[Any], dict[str, Any]]
-Maker = Callable[[Counted, int, "EncoderSection", str, Progress | None], Rows]
+Maker = Callable[[Counted, int, EncoderSection, str, Progress | None], Rows]
 
 
 @dataclass(frozen=True)
@@ -120,8 +119,6 @@ class Tabled(RunEncoder):
 
     def read(self, experiment: Experiment, prepared: Prepared, device: str, progress: Progress | None = None) -> Text:
         """Learn words of the texts of `encoder.fit`, and read every item's. What was learned is kept by its content."""
-        from privacy.files import cache_dir
-
         settings, texts = experiment.encoder, prepared.dataset.catalogue.text
         learned_of = prepared.source_items if settings.fit == "source" else range(len(texts))
         found = counted([texts[item] for item in learned_of], settings.pairs, settings.words)
@@ -161,6 +158,29 @@ def _files(table: WordTable) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of a table by the files that they are kept in."""
     arrays: dict[str, npt.NDArray[Any]] = {NUMBERS: table.numbers, WEIGHTS: table.weights}
     return arrays if table.scale is None else arrays | {SCALE: table.scale}
+
+
+def tfidf_vectors(texts: Sequence[str]) -> Floats | None:
+    """Return the texts' vectors by TF-IDF at the encoder's defaults, float32 [n, width], which are kept by content.
+
+    None where nothing can be learned of the texts: a reference needs two of them, and two words.
+    """
+    chosen = EncoderSection(kind="tfidf")
+    size = (chosen.width, chosen.pairs, chosen.words)
+    content = hashlib.sha256("\0".join([RULE, *map(str, size), *texts]).encode(errors="surrogatepass"))
+    path = cache_dir() / f"words-{content.hexdigest()[:24]}" / VECTORS
+    if path.is_file():
+        try:
+            return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
+        except (ValueError, OSError):
+            pass  # a damaged file is made anew
+    try:
+        table, _ = TABLES[0].table(counted(list(texts), chosen.pairs, chosen.words), chosen)
+    except InputError:
+        return None
+    vectors = WordEncoder(chosen.width, chosen.pairs, table).encode(texts)
+    write_atomic(path, partial(np.save, arr=vectors, allow_pickle=False))
+    return vectors
 
 
 def opened(folder: Path) -> WordTable:

@@ -150,7 +150,12 @@ class OverBlocks(RunProtocol):
         if row.stateless:
             problem = f"blocks hand on what clients keep, and those of {row.name} keep nothing"
             raise fault(f"{problem}: set protocol.name=leave-one-out", "protocol")
-        if experiment.continual.patience < evaluation.every:
+        patience = experiment.continual.patience
+        if patience < evaluation.every and "patience" not in experiment.continual.model_fields_set:
+            problem = f"a block ends after {patience} rounds without a better validation, and only every "
+            problem += f"{evaluation.every}th round is measured; use at most {patience}, or set continual.patience too"
+            raise fault(problem, "evaluation", "every")
+        if patience < evaluation.every:
             problem = f"it counts rounds, and only every {evaluation.every}th is measured; use at least that"
             raise fault(problem, "continual", "patience")
         if not evaluation.full_ranking_users:

@@ -26,11 +26,12 @@ from edgefr.engine.model import Model
 from edgefr.experiment.experiment import Experiment
 from edgefr.methods.f3crec.block_strategy import BlockEnd
 from edgefr.methods.f3crec.memory import ITEMS, ReplayMemory
-from edgefr.metrics.settings import UNLEARNED
+from edgefr.metrics.settings import CEILINGS, UNLEARNED
 from edgefr.simulation.evaluation import references
+from edgefr.simulation.evaluation.ceilings import ceilings
 from edgefr.simulation.evaluation.measure import MeasurementPlace
 from edgefr.simulation.evaluation.ranking import Scorer
-from edgefr.simulation.stages.leave_one_out import untrained
+from edgefr.simulation.stages.leave_one_out import TEXTS, text_references, untrained
 from edgefr.simulation.stages.stage import Stage
 from export.program import Tensors
 from privacy.progress import Progress
@@ -73,7 +74,7 @@ class BlockStage(Stage):
     task: Block
 
     keeps_best = True
-    compared = (UNLEARNED, "popularity", "popularity, all blocks", "chance", "text mean")
+    compared = (UNLEARNED, "popularity", "popularity, all blocks", "chance", *TEXTS, *CEILINGS)
 
     @property
     def label(self) -> str:  # type: ignore[override]
@@ -157,16 +158,15 @@ class BlockStage(Stage):
         return model
 
     def references(self, run: Running, which: Which) -> dict[str, Scorer]:
-        """Return popularity in the block's training items, in all so far, and chance; for methods that read, texts."""
-        block, seed, text = self.task, run.experiment.seed, run.prepared.text
+        """Return popularity in the block's training items, in all so far, and chance; texts; and central ceilings."""
+        block, seed = self.task, run.experiment.seed
         out = {
             "popularity": references.popularity_of(block.train, block.pool),
             "popularity, all blocks": references.popularity_of(self.past, block.pool),
             "chance": references.random(seed, block),
         }
-        if text is not None:
-            out["text mean"] = references.text_mean(text.vectors, block)
-        return {**untrained(run, block, self.past), **out}
+        out |= text_references(block, run.prepared, clock=False)
+        return {**untrained(run, block, self.past), **out, **ceilings(block, self.past, self.past)}
 
     def statistics(self) -> dict[str, Any]:
         return self.task.statistics()

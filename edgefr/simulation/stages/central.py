@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.split import Split
@@ -54,7 +54,6 @@ class Central(Local):
 
     label = "epochs"
     keeps_best = True
-    compared: ClassVar[tuple[str, ...]] = ("popularity", "chance")
 
     def begin(self, run: Running) -> None:
         if run.final is not None:
@@ -94,5 +93,5 @@ class Central(Local):
         test = replace(self, task=split)._test
         test(run, MeasurementPlace(run.stages[self.of.model], self.learned_on), score)
         if self.of.model == 0:
-            for name, other in split_references(split, run.prepared.text, run.experiment.seed).items():
+            for name, other in split_references(split, run.prepared, run.experiment.seed).items():
                 test(run, MeasurementPlace(name, split.name), other)

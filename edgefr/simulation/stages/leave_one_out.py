@@ -12,13 +12,14 @@ import torch
 from edge.ragged import Ragged, joined
 from edge.sampling import Sampler
 from edge.sessions import SessionSampler
-from edgefr.data.interactions import Dataset
-from edgefr.data.prepared_data import Text
+from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.split import Split, Task, Which
 from edgefr.engine.model import Model
 from edgefr.engine.work import Clients
-from edgefr.metrics.settings import CONTEXT, UNLEARNED, UNLEARNED_IN_CONTEXT, EvaluationSection
+from edgefr.metrics.settings import CEILINGS, CONTEXT, UNLEARNED, UNLEARNED_IN_CONTEXT, EvaluationSection
+from edgefr.simulation.encoders.words import tfidf_vectors
 from edgefr.simulation.evaluation import references
+from edgefr.simulation.evaluation.ceilings import ceilings
 from edgefr.simulation.evaluation.hybrid import hybrid
 from edgefr.simulation.evaluation.measure import MeasurementPlace
 from edgefr.simulation.evaluation.ranking import Scorer
@@ -29,6 +30,8 @@ from privacy.progress import Progress
 
 if TYPE_CHECKING:
     from edgefr.simulation.stages.stage import Running
+
+TEXTS = tuple(f"{name}{known}" for name in ("TF-IDF mean", "text mean", "hybrid") for known in ("", ", cold"))
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,8 @@ class Local(Stage):
     federated = False
     compared: ClassVar[tuple[str, ...]] = (
         *(UNLEARNED, UNLEARNED_IN_CONTEXT, "popularity", "chance"),
-        *("text mean", "text mean, cold", "hybrid", "hybrid, cold"),
+        *TEXTS,
+        *CEILINGS,
     )
 
     def model(self, run: Running) -> Model:
@@ -145,8 +149,7 @@ class Local(Stage):
         return self.task.name != self.learned_on
 
     def references(self, run: Running, which: Which) -> dict[str, Scorer]:
-        text, seed = run.prepared.text, run.experiment.seed
-        return split_references(self.task, text, seed, cold=self.elsewhere, dataset=run.prepared.dataset)
+        return split_references(self.task, run.prepared, run.experiment.seed, cold=self.elsewhere)
 
     def _cold_scorers(self, run: Running, model: Model) -> tuple[Scorer, Scorer]:
         """Return scores, as `_scorers` does, of users of whom nothing in the split is known."""
@@ -185,21 +188,38 @@ def untrained(run: Running, task: Task, context: Ragged) -> Mapping[str, Scorer]
 
 
 def split_references(
-    split: Split, text: Text | None, seed: int, cold: bool = False, dataset: Dataset | None = None
+    task: Task, prepared: Prepared, seed: int, *, cold: bool = False, clock: bool = True, known: Ragged | None = None
 ) -> dict[str, Scorer]:
-    """Return references that need no learning, also a cold start's: popularity and text mean know what it may not.
+    """Return references that need no learning, also a cold start's, and the central ceilings.
 
-    `dataset` is what a hybrid has the times of interactions of (None: there is none).
+    Popularity and text means know what a cold start may not. `clock`: a hybrid may read the times of the training
+    items. `known`: what ceilings know of the users who are asked about (None: their training items).
     """
-    out = {} if split.cold else {"popularity": references.popularity(split)}  # where it would tie all, and say nothing
-    out["chance"] = references.random(seed, split)
-    if text is None:
-        return out
-    means = {"": references.text_mean(text.vectors, split)}
-    if cold:
-        means[", cold"] = references.text_mean(text.vectors, split, train=False)
-    for known, mean in means.items():
-        out[f"text mean{known}"] = mean
-        if dataset is not None and not split.cold:
-            out[f"hybrid{known}"] = hybrid(mean, split, dataset)
+    out = {} if _cold(task) else {"popularity": references.popularity_of(task.train, task.pool)}
+    out["chance"] = references.random(seed, task)
+    out |= text_references(task, prepared, cold=cold, clock=clock)
+    return out | ceilings(task, task.train, task.train if known is None else known)
+
+
+def text_references(task: Task, prepared: Prepared, *, cold: bool = False, clock: bool = True) -> dict[str, Scorer]:
+    """Return the text means of TF-IDF and of the run's own reader, and their hybrid; nothing of data without texts."""
+    texts = prepared.dataset.catalogue.text
+    words = tfidf_vectors(texts) if any(texts) else None
+    own = None if prepared.text is None else prepared.text.vectors
+    readers = {"TF-IDF mean": words, "text mean": own}
+    out: dict[str, Scorer] = {}
+    for known in ("", ", cold") if cold else ("",):
+        means = {
+            f"{name}{known}": references.text_mean(vectors, task, train=not known)
+            for name, vectors in readers.items()
+            if vectors is not None
+        }
+        out |= means
+        if means and not _cold(task):
+            out[f"hybrid{known}"] = hybrid(list(means.values()), task, prepared.dataset if clock else None)
     return out
+
+
+def _cold(task: Task) -> bool:
+    """Say whether nobody has trained on any item that is ranked: counts would tie all, and say nothing."""
+    return isinstance(task, Split) and task.cold

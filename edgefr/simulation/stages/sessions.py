@@ -269,15 +269,16 @@ class Met(Stage):
         Counts are often equal: ties fall by chance.
         """
         split, sessions, seed = self.task, self.sessions, self.experiment.seed
+        known = had(split, sessions, which, "all")
         counts = {
             "popularity": references.popularity(split),
             "seen, then popularity": references.seen_then_popularity(split),
             "seen or in session, then popularity": references.seen_then_popularity(split, had(split, sessions, which)),
-            "all seen, then popularity": references.seen_then_popularity(split, had(split, sessions, which, "all")),
+            "all seen, then popularity": references.seen_then_popularity(split, known),
             "follows last item": references.last_item_cooccurrence(split, sessions, which),
         }
         ties = {name: references.ties_by_chance(score, seed, split) for name, score in counts.items()}
-        plain = split_references(split, run.prepared.text, seed)
+        plain = split_references(split, run.prepared, seed, clock=False, known=known)
         return {**untrained(run, split, split.train), **plain, **ties}
 
     def _apart(self, run: Running, asked: MeasurementPlace) -> None:

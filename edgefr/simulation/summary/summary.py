@@ -14,7 +14,7 @@ from edgefr.engine.footprint import Travel
 from edgefr.fleet.histogram import QUANTITIES
 from edgefr.metrics.bootstrap import LEVEL, intervals
 from edgefr.metrics.groups import by_group, known, rank_correlation
-from edgefr.metrics.settings import CONTEXT, UNLEARNED_IN_CONTEXT
+from edgefr.metrics.settings import CEILINGS, CONTEXT, UNLEARNED_IN_CONTEXT
 from edgefr.report.over_seeds import versions
 from edgefr.report.small_groups import FEW, FEWEST, tellable
 from edgefr.report.verdict import FULL, UNTRAINED, Verdict, VerdictRow
@@ -134,7 +134,10 @@ def _learning(sim: Running, split: str, stages: Collection[str]) -> Iterator[Ver
     names = [name for name in stages if name not in learned]
     for stage in learned:
         cold = stage == sim.stages[0] and CONTEXT in learned  # is not asked to beat its like with the target's items
-        others = [name for name in names if not (cold and name == UNLEARNED_IN_CONTEXT)]
+        out = {UNLEARNED_IN_CONTEXT} if cold else set()
+        if stage == sim.stages[0] and split != sim.prepared.train_split.name:
+            out.update(CEILINGS)  # they know a user's items of the split, and of a cold user there are none
+        others = [name for name in names if name not in out]
         found = learning(sim.measured, stage, others, [split], sim.rounds) if stage in stages else None
         if found is not None:
             yield found
@@ -236,14 +239,20 @@ def _engine(sim: Running, seconds: float, peak_rss_mb: float) -> dict[str, Any]:
 
 
 def learning(
-    measured: Measurements, stage: str, names: Sequence[str], on: Sequence[str], rounds: int = 1
+    measured: Measurements,
+    stage: str,
+    names: Sequence[str],
+    on: Sequence[str],
+    rounds: int = 1,
+    ranking: str = "full",
 ) -> Verdict | None:
     """Compare a learned stage, user by user, with everything named, on held-out items of `on` (blocks: their average).
 
-    `rounds` (or epochs) are behind it. Full ranking decides where users were ranked against the whole catalogue.
-    Returns None where nobody was asked, or there is nothing to compare with.
+    `rounds` (or epochs) are behind it. Full ranking decides where users were ranked against the whole catalogue, and
+    what sampled candidates say stands beside it. Central ceilings decide nothing. Returns None where nobody was asked,
+    or there is nothing to compare with.
     """
-    ranking = "full" if (stage, on[-1], "full") in measured.users else "sampled"
+    ranking = ranking if (stage, on[-1], ranking) in measured.users else "sampled"
     found = [measured.users[stage, name, ranking] for name in on]
     if not all(len(users) for users, _ in found):
         return None
@@ -261,6 +270,8 @@ def learning(
         for name, (value, gain, *ends) in zip(others, lines, strict=True)
     ]
     own = [row for row in against if row.name in UNTRAINED]
+    both = ranking == "full" and (stage, on[-1], "sampled") in measured.users
+    sampled = learning(measured, stage, others, on, rounds, "sampled") if both else None
     return Verdict(
         "main",
         stage,
@@ -268,7 +279,9 @@ def learning(
         ranking,
         users=len(np.unique(np.concatenate([users for users, _ in found]))),
         value=float(np.mean([of[metric].mean() for _, of in found])),
-        against=tuple(against),
+        against=tuple(row for row in against if row.name not in CEILINGS),
+        ceilings=tuple(row for row in against if row.name in CEILINGS),
+        sampled=() if sampled is None else sampled.against,
         learned=rounds > 0 or all(row.difference for row in own),  # local training may leave another model, too
         level=LEVEL,
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefr.metrics.continual import MASKS
+from edgefr.metrics.settings import CEILINGS
 from edgefr.report.pages import Spread
 from edgefr.report.verdict import Verdict, Worth, verdicts
 from edgefr.simulation.runs.run import Run
@@ -173,8 +174,10 @@ def level_of(summary: Mapping[str, Any]) -> str:
 def references(summary: dict[str, Any]) -> dict[str, dict[str, float]]:
     """Return {name: {metric: value}} of what needs no learning, on the items of the run's metrics."""
     if "continual" in summary:
-        return {name: masks[MASKS[0]] for name, masks in summary["references"].items()}
-    return dict(summary["references"][summary["split"]])
+        found = {name: masks[MASKS[0]] for name, masks in summary["references"].items()}
+    else:
+        found = summary["references"][summary["split"]]
+    return {name: values for name, values in found.items() if name not in CEILINGS}
 
 
 def mean_references(summaries: Sequence[dict[str, Any]], metric: str) -> dict[str, float]:
