@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import edgefr
+from edgefr.metrics.settings import CEILINGS
 from edgefr.simulation.runs.run import Run
 from tests.cli.conftest import Cli, Made
 
@@ -89,7 +90,7 @@ def test_the_summary_holds_what_is_promised(transfr: Made) -> None:
     summary = transfr.run.summary
     assert set(summary) >= PROMISED
     assert list(summary["stages"]["main"]) == ["random", "pretrain", "finetune", "localtrain"]
-    named = {"before any round", "popularity", "chance", "text mean", "hybrid"}
+    named = {"before any round", "popularity", "chance", "TF-IDF mean", "text mean", "hybrid", *CEILINGS}
     assert set(summary["references"]["main"]) == named
     assert summary["metrics"] == summary["stages"]["main"]["localtrain"] == summary["blocks"][0]["metrics"]
     assert {"clients_per_second", "train_seconds", "eval_seconds", "metrics"} <= set(summary["blocks"][0])
@@ -109,8 +110,9 @@ def test_a_verdict_says_what_the_table_says(transfr: Made) -> None:
     lines = summary["verdicts"]["main"]
     assert [line.split(": ")[0] for line in lines] == ["finetune", "localtrain"]
     for line, (stage, found) in zip(lines, summary["learning"]["main"].items(), strict=True):
-        assert found["against"].keys() == table.keys() - {"finetune", "localtrain"}
-        for name, other in found["against"].items():
+        assert found["against"].keys() == table.keys() - {"finetune", "localtrain", *CEILINGS}
+        assert found["ceilings"].keys() == set(CEILINGS)
+        for name, other in (found["against"] | found["ceilings"]).items():
             apart = table[stage][found["metric"]] - table[name][found["metric"]]
             assert other["difference"] == pytest.approx(apart)
             assert other["low"] <= apart <= other["high"]
@@ -161,7 +163,10 @@ def test_fedmf_needs_no_text(fedmf: Made) -> None:
     assert summary["method"] == "fedmf"
     assert summary["encoder"] is None
     assert list(summary["stages"]["main"]) == ["federated"]
-    assert set(summary["references"]["main"]) == {"before any round", "popularity", "chance"}
+    assert set(summary["references"]["main"]) == {
+        *("before any round", "popularity", "chance", "TF-IDF mean", "hybrid"),
+        *CEILINGS,
+    }
     assert summary["bundles"] == []
     assert not (fedmf.run.path / "seed-0" / "encoder").exists()
 
