@@ -21,6 +21,9 @@ UNLEARNED_IN_CONTEXT = "before any round, context"
 CONTEXT = "context"
 """The stage of the learned model with these items known, and nothing trained on them."""
 
+PATIENCE = 30
+"""Rounds without a better validation that end a run which keeps its best round because nobody asked otherwise."""
+
 NOTHING = "none"
 """The mask of a ranking that leaves nothing out."""
 
@@ -46,9 +49,16 @@ class EvaluationSection(Section):
         1000, ge=0, description="users ranked against the whole catalogue, a keyed sample; 0: no full ranking"
     )
     curve_users: int = Field(5000, ge=1, description="users of the learning curve, a keyed sample")
-    keep: Literal["last", "best"] = Field(
-        "last",
-        description="the round whose model is tested after leave-one-out: the last, or the best on validation items",
+    keep: Literal["last", "best"] | None = Field(
+        None,
+        description="the round whose model is tested after leave-one-out: the last, or the best on validation items; "
+        "none: the best where fidelity is ours, one domain is learned in and nothing is noised, else the last",
+    )
+    patience: int | None = Field(
+        None,
+        ge=1,
+        description="rounds without a better validation that end leave-one-out's rounds, where the best is kept; none: "
+        f"{PATIENCE}, or `every` where that is more; all rounds are done where `keep` was set",
     )
     judged_by: str = Field(
         "NDCG",

@@ -155,7 +155,7 @@ CHOICES: dict[str, Base] = {
     ),
     "positives among their negatives": Base({**FEDMF, "model.loss": "softmax"}, ("model.loss", "model.temperature")),
     "scores that are scaled": Base({**FEDMF, "model.loss": "bce-scaled"}, ("model.loss", "model.loss_lr")),
-    "the best round": Base({**FEDMF, "evaluation.keep": "best"}, ("evaluation.judged_by",)),
+    "the best round": Base({**FEDMF, "evaluation.keep": "best"}, ("evaluation.judged_by", "evaluation.patience")),
     "worker processes": Base({**FEDMF, "engine.executor": "processes"}, ("engine",)),
     "shards by memory": Base({**FEDMF, "engine.shard_size": DROPPED}, ("engine",)),
 }

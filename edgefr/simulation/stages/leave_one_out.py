@@ -17,7 +17,7 @@ from edgefr.data.prepared_data import Text
 from edgefr.data.splits.split import Split, Task, Which
 from edgefr.engine.model import Model
 from edgefr.engine.work import Clients
-from edgefr.metrics.settings import CONTEXT, UNLEARNED, UNLEARNED_IN_CONTEXT, EvaluationSection
+from edgefr.metrics.settings import CONTEXT, UNLEARNED, UNLEARNED_IN_CONTEXT
 from edgefr.simulation.evaluation import references
 from edgefr.simulation.evaluation.hybrid import hybrid
 from edgefr.simulation.evaluation.measure import MeasurementPlace
@@ -33,19 +33,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rounds(Stage):
-    """Federated rounds over one split, to the last of them; `settings` say which round's model is tested."""
+    """Federated rounds over one split; the best by `judge` on validation items is tested (None: the last)."""
 
     task: Split
-    settings: EvaluationSection = field(default_factory=EvaluationSection, kw_only=True)
+    judge: str | None = field(default=None, kw_only=True)
 
     latest_of_equals = True
 
     @property
     def keeps_best(self) -> bool:  # type: ignore[override]
-        return {"best": True, "last": False}[self.settings.keep]
+        return self.judge is not None
 
     def value(self, found: Mapping[str, float]) -> float:
-        return found[self.settings.judge]
+        assert self.judge is not None
+        return found[self.judge]
 
     def turn(self, run: Running, number: int) -> tuple[Clients, Sampler | SessionSampler]:
         if run.row.reads != "sequence":
