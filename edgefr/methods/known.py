@@ -63,8 +63,6 @@ for _row in (
             "aggregation": {"rule": "mean", "optimiser": "adam", "optimiser_lr": 0.003},
             "evaluation": {"every": 10},
             "model": {
-                "adapter": None,
-                "head": None,
                 "user_encoder": "mean",
                 "loss": "softmax",
                 "temperature": 0.5,
