@@ -228,8 +228,8 @@ class Sampler:
     def epoch(self, clients: Ints, purpose: str, *path: int, which: Selection = EVERYTHING) -> Examples:
         """Draw one epoch: every positive once with `negatives` fresh negatives (the same for any shard)."""
         if which.summed:
-            drawn = self.epoch(clients, purpose, *path, which=replace(which, summed=False))
-            return replace(drawn, summed=True)
+            whole = self.epoch(clients, purpose, *path, which=replace(which, summed=False))
+            return replace(whole, summed=True)
         if which != EVERYTHING:
             return self._selected(clients, purpose, path, which)
         positives = self.train.take(clients)

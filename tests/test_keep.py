@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -42,11 +43,11 @@ def test_the_best_round_is_tested_as_if_the_run_had_ended_with_it(
     best = points[points["value"] == points["value"].max()]["round"].max()  # of equal ones the latest
     assert kept["blocks"][0]["best_round"] == best
     assert kept["blocks"][0]["validation"] == points["value"].max()
-    short, _ = ran(tmp_path / "short", f"rounds={int(best)}", f"evaluation.tables={tables}")
+    short, _ = ran(tmp_path / "short", f"rounds={int(best)}", "evaluation.keep=last", f"evaluation.tables={tables}")
     assert kept["metrics"] == short["metrics"]
     assert kept["metrics_full_ranking"] == short["metrics_full_ranking"]
     if best < 7:
-        last, _ = ran(tmp_path / "last", "rounds=7", f"evaluation.tables={tables}")
+        last, _ = ran(tmp_path / "last", "rounds=7", "evaluation.keep=last", f"evaluation.tables={tables}")
         assert last["metrics"] != kept["metrics"]
         assert "best_round" not in last["blocks"][0]
 
@@ -71,12 +72,54 @@ def test_rounds_are_judged_by_what_is_measured(metric: str) -> None:
 
 def test_the_last_round_is_judged_by_nothing() -> None:
     with pytest.raises(InputError, match=r"judged_by: belongs to runs that keep their best .*evaluation.keep=best"):
-        edgefr.load_experiment(overrides=["method=fedmf", "evaluation.judged_by=HR"])
+        edgefr.load_experiment(overrides=["method=fedmf", "evaluation.keep=last", "evaluation.judged_by=HR"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "best", "patience"),
+    [
+        ([], True, 30),
+        (["evaluation.every=50"], True, 50),
+        (["evaluation.patience=7"], True, 7),
+        (["evaluation.keep=best"], True, math.inf),
+        (["evaluation.keep=best", "evaluation.patience=7"], True, 7),
+        (["evaluation.keep=last"], False, math.inf),
+        (["fidelity=paper", "method=transfr"], False, math.inf),
+        (["privacy.mechanism=gaussian", "privacy.clip=1", "privacy.sigma=1"], False, math.inf),
+        (["privacy.examples={clip: 1.0, sigma: 1.0}"], False, math.inf),
+        (["method=ease"], False, math.inf),
+        (["protocol.name=blocks"], False, math.inf),
+        (["method=transfr", "protocol={name: cross-domain, source: books, target: films}"], False, math.inf),
+    ],
+)
+def test_the_best_round_is_kept_where_nobody_asked_and_no_noise_would_have_to_hide_the_choice(
+    asked: list[str], best: bool, patience: float
+) -> None:
+    experiment = edgefr.load_experiment(overrides=["method=fedmf", *asked])
+    assert (experiment.keeps_best, experiment.patience) == (best, patience)
+
+
+def test_a_run_ends_when_validation_has_not_been_better_for_so_long(tmp_path: Path) -> None:
+    """Its clock, its curve and its model are those of the rounds that were done."""
+    early, curve = ran(tmp_path / "early", "rounds=60", "evaluation.patience=3")
+    done, best = (early["blocks"][0][name] for name in ("rounds", "best_round"))
+    assert done == best + 3 < 60
+    assert early["fleet"]["rounds"] == done == curve["round"].max()
+    short, _ = ran(tmp_path / "short", f"rounds={best}", "evaluation.keep=last")
+    assert early["metrics"] == short["metrics"]
+    whole, _ = ran(tmp_path / "whole", f"rounds={done}", "evaluation.keep=last")
+    assert early["fleet"]["virtual_hours"] == whole["fleet"]["virtual_hours"]
+
+
+@pytest.mark.parametrize("asked", ["fidelity=paper", "evaluation.keep=last"])
+def test_patience_is_of_runs_that_keep_their_best_round(asked: str) -> None:
+    with pytest.raises(InputError, match=r"evaluation.patience: belongs to runs that keep their best round"):
+        edgefr.load_experiment(overrides=["method=transfr", asked, "evaluation.patience=3"])
 
 
 def test_of_rounds_that_validate_alike_the_latest_is_kept_after_leave_one_out() -> None:
     run = SimpleNamespace(
-        stage=Rounds(cast(Split, None), 9, settings=EvaluationSection(keep="best")),
+        stage=Rounds(cast(Split, None), 9, judge="NDCG@10"),
         position=Position(round=4, best=0.5, best_round=2),
         experiment=SimpleNamespace(evaluation=EvaluationSection()),
         federation=SimpleNamespace(program=None),

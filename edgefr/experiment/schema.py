@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -16,7 +17,7 @@ from edgefr.data.protocol import ProtocolSettings
 from edgefr.experiment.continual import BETWEEN_BLOCKS, ContinualSettings
 from edgefr.experiment.method import Context, Method, method
 from edgefr.experiment.sections import EncoderSection, ExportSection, SessionsSection
-from edgefr.metrics.settings import EvaluationSection
+from edgefr.metrics.settings import PATIENCE, EvaluationSection
 from privacy.prototypes import Prototypes
 from privacy.settings import PrivacySettings
 
@@ -124,6 +125,22 @@ class ExperimentFields(Section, PublicModel):
         """Say whether the loss reads the whole catalogue instead of negatives."""
         whole = self.row.whole_catalogue
         return whole is not None and whole(self.model)
+
+    @property
+    def keeps_best(self) -> bool:
+        """Say whether leave-one-out keeps the best round on validation items, which is a choice that no noise hides."""
+        if self.evaluation.keep is not None:
+            return self.evaluation.keep == "best"
+        read = "evaluation.patience" in self.protocol.entry.own and self.protocol.entry.tuned
+        return read and self.fidelity == "ours" and self.row.central is None and not self.draws_noise
+
+    @property
+    def patience(self) -> float:
+        """Return the rounds without a better validation after which those of leave-one-out end."""
+        asked = self.evaluation
+        if not self.keeps_best or (asked.patience is None and asked.keep is not None):
+            return math.inf
+        return asked.patience or max(PATIENCE, asked.every)
 
     @property
     def draws_noise(self) -> bool:

@@ -74,7 +74,8 @@ ROWS: tuple[SettingScope, ...] = (
     *(_strategy_row(name) for name in ContinualSettings.model_fields if readers(name)),
     SettingScope(
         "rounds local_epochs clients_per_round aggregation privacy attackers fleet export engine.executor "
-        "engine.workers engine.ray_address engine.shard_size engine.memory_mb evaluation.keep evaluation.tables",
+        "engine.workers engine.ray_address engine.shard_size engine.memory_mb evaluation.keep evaluation.patience "
+        "evaluation.tables",
         "federated methods",
         lambda e: e.row.central is None,
         _central,
@@ -93,8 +94,15 @@ ROWS: tuple[SettingScope, ...] = (
     SettingScope(
         "evaluation.judged_by",
         "runs that keep their best round",
-        lambda e: e.evaluation.keep == "best" or e.row.central is not None,
-        lambda e: f"evaluation.keep is {e.evaluation.keep}",
+        lambda e: e.keeps_best or e.row.central is not None,
+        lambda e: "the last is kept",
+        "evaluation.keep=best",
+    ),
+    SettingScope(
+        "evaluation.patience",
+        "runs that keep their best round",
+        lambda e: e.keeps_best,
+        lambda e: "the last is kept",
         "evaluation.keep=best",
     ),
     SettingScope(

@@ -25,6 +25,9 @@ ITEM_KNN, EASE = "item-kNN, central", "EASE, central"
 CEILINGS = (EASE, ITEM_KNN)
 """Central ceilings: what pools everybody's training items reaches."""
 
+PATIENCE = 30
+"""Rounds without a better validation that end a run which keeps its best round because nobody asked otherwise."""
+
 NOTHING = "none"
 """The mask of a ranking that leaves nothing out."""
 
@@ -50,9 +53,16 @@ class EvaluationSection(Section):
         1000, ge=0, description="users ranked against the whole catalogue, a keyed sample; 0: no full ranking"
     )
     curve_users: int = Field(5000, ge=1, description="users of the learning curve, a keyed sample")
-    keep: Literal["last", "best"] = Field(
-        "last",
-        description="the round whose model is tested after leave-one-out: the last, or the best on validation items",
+    keep: Literal["last", "best"] | None = Field(
+        None,
+        description="the round whose model is tested after leave-one-out: the last, or the best on validation items; "
+        "none: the best where fidelity is ours, one domain is learned in and nothing is noised, else the last",
+    )
+    patience: int | None = Field(
+        None,
+        ge=1,
+        description="rounds without a better validation that end leave-one-out's rounds, where the best is kept; none: "
+        f"{PATIENCE}, or `every` where that is more; all rounds are done where `keep` was set",
     )
     judged_by: str = Field(
         "NDCG",

@@ -164,7 +164,7 @@ CHOICES: dict[str, Base] = {
     "cold items": Base(
         {**MLP, "protocol.name": "holdout", "protocol.by": "cold-items"}, ("protocol", "model.adapter_fit")
     ),
-    "the best round": Base({**FEDMF, "evaluation.keep": "best"}, ("evaluation.judged_by",)),
+    "the best round": Base({**FEDMF, "evaluation.keep": "best"}, ("evaluation.judged_by", "evaluation.patience")),
     "worker processes": Base({**FEDMF, "engine.executor": "processes"}, ("engine",)),
     "shards by memory": Base({**FEDMF, "engine.shard_size": DROPPED}, ("engine",)),
 }

@@ -36,6 +36,7 @@ VALUES: dict[str, list[Any]] = {
     "aggregation.floor": [0.5],
     "evaluation.k": [[3]],
     "evaluation.judged_by": ["HR"],
+    "evaluation.patience": [1],
     "evaluation.metrics": [["Precision", "Novelty"]],
     "evaluation.curve_users": [5],
     "evaluation.full_ranking_users": [5],

@@ -36,6 +36,35 @@ def test_untrained_vectors_are_the_scaled_principal_components(adapter: list[int
     np.testing.assert_allclose(found, expected * signs, atol=1e-4)
 
 
+@pytest.mark.parametrize("width", [12, 300])
+def test_an_adapter_as_wide_as_the_text_begins_with_all_that_centred_texts_say(width: int) -> None:
+    text = texts(items=400, width=width)
+    program = TransFR(TransFRSettings(adapter=None, head=None), text, local_epochs=1)
+    dim = min(width, 256)
+    assert program.adapter_widths == [width, dim]
+    assert program.head_widths == [dim, 64, dim]
+    found, centred = vectors(program, program.init_shared(7)), (text - text.mean(0)).numpy()
+    scale = np.sqrt(np.square(found).sum() / np.square(centred).sum())
+    off = np.abs(found @ found.T / scale**2 - centred @ centred.T).max() / np.square(centred).sum(1).max()
+    assert off < (1e-4 if dim == width else 0.1), "inner products of vectors are those of texts"
+
+
+def test_before_any_round_a_wide_adapter_ranks_as_well_as_the_mean_of_texts_and_a_narrow_one_does_not() -> None:
+    """Users like items of one kind out of 40 of equal weight, of which eight directions tell few apart."""
+    kinds = np.repeat(np.arange(40), 5)
+    text = torch.eye(40)[kinds]
+    hits = {}
+    for name, adapter in (("wide", None), ("narrow", [8])):
+        program = TransFR(TransFRSettings(adapter=adapter, head=None), text, local_epochs=1)
+        found = vectors(program, program.init_shared(7))
+        scores = np.stack([found[5 * kind : 5 * kind + 3].mean(0) @ found.T for kind in range(40)])
+        scores[np.arange(40)[:, None], 5 * np.arange(40)[:, None] + np.arange(3)] = -np.inf  # what they had
+        first = np.argsort(-scores, axis=1)[:, :2]
+        hits[name] = (kinds[first] == np.arange(40)[:, None]).mean()
+    assert hits["wide"] == 1.0, "as the mean of texts, which is right for everybody"
+    assert hits["narrow"] < 0.5
+
+
 def test_spare_units_can_learn_but_have_no_say_yet() -> None:
     program = TransFR(TransFRSettings(adapter=[20, 4], head=[6, 4]), texts(), local_epochs=1)
     shared = program.init_shared(7)

@@ -18,7 +18,7 @@ FEDMF = (*ROUNDS, "method=fedmf", "model.dim=4")
 KINDS = {
     "private": (*FEDMF, "privacy.mechanism=gaussian", "privacy.clip=1", "privacy.epsilon=8"),
     "local": (*FEDMF, "privacy.mechanism=gaussian", "privacy.clip=1", "privacy.epsilon=4", "privacy.trust=local"),
-    "plain": (*FEDMF, "seed=1"),
+    "plain": (*FEDMF, "seed=1", "evaluation.keep=last"),
     "blocks": (*ROUNDS, "method=f3crec", "model.dim=4", "protocol.min_interactions=2"),
     "sessions": (
         *ROUNDS,

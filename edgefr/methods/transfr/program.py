@@ -45,25 +45,23 @@ class TransFR(LocalProgram):
 
     def __init__(self, settings: TransFRSettings, text: Tensor, local_epochs: int, source: Tensor | None = None):
         self.settings, self.text, self.form = settings, text, HEADS[settings.head_form]
-        if settings.head[-1] != settings.adapter[-1] and not self.form.own_adapter:
-            raise InputError(
-                f"model.head ends in {settings.head[-1]} but model.adapter in {settings.adapter[-1]}: make them equal"
-            )
+        self.adapter_widths, head = settings.widths(text.shape[1])
+        self.dim = self.adapter_widths[-1]
+        if head[-1] != self.dim and not self.form.own_adapter:
+            raise InputError(f"model.head ends in {head[-1]} but model.adapter in {self.dim}: make them equal")
         self.source = {"source": source, "all": None}[settings.adapter_fit]
         self.frozen = {"text": text}
-        self.dim = settings.adapter[-1]
-        self.adapter_widths = [text.shape[1], *settings.adapter]
-        self.head_widths = self.adapter_widths if self.form.own_adapter else [self.dim, *settings.head]
+        self.head_widths = self.adapter_widths if self.form.own_adapter else head
         self.match_widths = {"inner": [], "neural": [2 * self.dim, self.dim, 1]}[settings.match]
         self.needs_history = {"vector": False, "mean": True}[settings.user_encoder]
-        head = mlp_shapes("head", self.head_widths)
+        own = mlp_shapes("head", self.head_widths)
         adapter = mlp_shapes("adapter", self.adapter_widths) | mlp_shapes("match", self.match_widths)
         self.specs: dict[str, TensorSpec] = {name: TensorSpec(shape, "shared") for name, shape in adapter.items()}
-        self.specs |= {name: TensorSpec(shape, "private") for name, shape in head.items()}
+        self.specs |= {name: TensorSpec(shape, "private") for name, shape in own.items()}
         user = () if self.needs_history else ("user",)
         if user:
             self.specs["user"] = TensorSpec((self.dim,), "private")
-        self.phases: tuple[Phase, ...] = self._phases(tuple(adapter), tuple(head), user, local_epochs)
+        self.phases: tuple[Phase, ...] = self._phases(tuple(adapter), tuple(own), user, local_epochs)
         learning(self, settings)
 
     @classmethod

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from edgefr.experiment.method import Context
 
 Width = Annotated[int, Field(ge=1, le=65536)]
+WIDEST, HIDDEN = 256, 64
 LORA = ReadWith("client", "lora")
 VECTOR = ReadWith("user_encoder", "vector")
 LOCAL = ReadWithout("local_training_epochs", 0)
@@ -46,11 +47,16 @@ class TransFRSettings(ObjectiveSettings):
         "once of every title and not in every step",
     )
     lora_lr: Annotated[float, LORA] = Field(1e-3, gt=0, description="lora: learning rate of the matrices")
-    adapter: list[Width] = Field(
-        [128, 64, 32], min_length=1, description="widths of the federated adapter after the text"
+    adapter: list[Width] | None = Field(
+        [128, 64, 32],
+        min_length=1,
+        description=f"widths of the federated adapter after the text; none: one linear layer as wide as the text, at "
+        f"most {WIDEST}, which starts with nearly all that the text says",
     )
-    head: Annotated[list[Width], ReadWithout("head_form", "adapter")] = Field(
-        [64, 32], min_length=1, description="widths of the local head; the last must equal the adapter's"
+    head: Annotated[list[Width] | None, ReadWithout("head_form", "adapter")] = Field(
+        [64, 32],
+        min_length=1,
+        description=f"widths of the local head; the last must equal the adapter's; none: {HIDDEN} and the adapter's",
     )
     head_form: Annotated[str, named_in(HEADS)] = Field(
         "residual",
@@ -115,6 +121,11 @@ class TransFRSettings(ObjectiveSettings):
         None, gt=0, description="learning rate of the head; none: the same lr"
     )
     init_scale: Annotated[float, VECTOR] = Field(0.1, gt=0, description="standard deviation of the first user vectors")
+
+    def widths(self, text: int) -> tuple[list[int], list[int]]:
+        """Return the widths of adapter and local head over texts of `text` values, each with its input first."""
+        adapter = [text, *(self.adapter or [min(text, WIDEST)])]
+        return adapter, [adapter[-1], *(self.head or [HIDDEN, adapter[-1]])]
 
     @field_validator("lora_targets")
     @classmethod

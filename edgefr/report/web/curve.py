@@ -66,7 +66,8 @@ def _kept(facts: Facts, points: Sequence[Row], unit: str) -> str:
     """
     s = facts.summary
     if "central" in s or "best_round" in s["blocks"][0]:
-        return f"Validation items decide which {unit} is kept; test items, of which the verdict speaks, are others."
+        said = f"Validation items decide which {unit} is kept; test items, of which the verdict speaks, are others."
+        return said if "central" in s else f"{said} No noise hides this choice, and no epsilon counts it."
     said = f"The last {unit} is kept; test items, of which the verdict speaks, are others than these."
     last = points[-1]
     best = max(metrics_of(points, on=last["on"], stage=last["stage"]), key=lambda row: float(row["value"]))

@@ -36,7 +36,8 @@ def over_splits(experiment: Experiment, prepared: Prepared) -> tuple[Stage, ...]
         Local(split, 0, experiment.rounds, number=number, splits=len(splits), learned_on=first.name)
         for number, split in enumerate(splits)
     )
-    return (Rounds(first, experiment.rounds, settings=experiment.evaluation), *local)
+    judge = experiment.evaluation.judge if experiment.keeps_best else None
+    return (Rounds(first, experiment.rounds, patience=experiment.patience, judge=judge), *local)
 
 
 IN_ORDER = "what a user had last: train's newest items to validate, with the validation item to test"
@@ -49,7 +50,7 @@ class ByLeavingOneOut(RunProtocol):
     name = "leave-one-out"
     settings: type[ProtocolSettings] = LeaveOneOut
     reads = frozenset({"items", "sequence"})
-    own: tuple[str, ...] = ("evaluation.keep", "evaluation.judged_by", "evaluation.tables")
+    own: tuple[str, ...] = ("evaluation.keep", "evaluation.patience", "evaluation.judged_by", "evaluation.tables")
     counts_examples = True
     tuned = True
     pools = True

@@ -16,7 +16,7 @@ from edgefr.data.prepared_data import Prepared
 from edgefr.data.splits.split import Split, Task, Which
 from edgefr.engine.model import Model
 from edgefr.engine.work import Clients
-from edgefr.metrics.settings import CEILINGS, CONTEXT, UNLEARNED, UNLEARNED_IN_CONTEXT, EvaluationSection
+from edgefr.metrics.settings import CEILINGS, CONTEXT, UNLEARNED, UNLEARNED_IN_CONTEXT
 from edgefr.simulation.encoders.words import tfidf_vectors
 from edgefr.simulation.evaluation import references
 from edgefr.simulation.evaluation.ceilings import ceilings
@@ -36,19 +36,20 @@ TEXTS = tuple(f"{name}{known}" for name in ("TF-IDF mean", "text mean", "hybrid"
 
 @dataclass(frozen=True)
 class Rounds(Stage):
-    """Federated rounds over one split, to the last of them; `settings` say which round's model is tested."""
+    """Federated rounds over one split; the best by `judge` on validation items is tested (None: the last)."""
 
     task: Split
-    settings: EvaluationSection = field(default_factory=EvaluationSection, kw_only=True)
+    judge: str | None = field(default=None, kw_only=True)
 
     latest_of_equals = True
 
     @property
     def keeps_best(self) -> bool:  # type: ignore[override]
-        return {"best": True, "last": False}[self.settings.keep]
+        return self.judge is not None
 
     def value(self, found: Mapping[str, float]) -> float:
-        return found[self.settings.judge]
+        assert self.judge is not None
+        return found[self.judge]
 
     def turn(self, run: Running, number: int) -> tuple[Clients, Sampler | SessionSampler]:
         if run.row.reads != "sequence":

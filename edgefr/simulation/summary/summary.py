@@ -116,7 +116,11 @@ def _kept(sim: Running) -> dict[str, Any]:
     first = sim.done[0]
     if not sim.schedule[0].keeps_best:
         return {}
-    return {"best_round": first["best_round"], "validation": first["best"] if np.isfinite(first["best"]) else None}
+    return {
+        "rounds": first["round"],
+        "best_round": first["best_round"],
+        "validation": first["best"] if np.isfinite(first["best"]) else None,
+    }
 
 
 def _compared(sim: Running) -> list[str]:
