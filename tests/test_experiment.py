@@ -156,7 +156,7 @@ def test_a_new_strategy_brings_its_own_server_rule(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "problem"),
     [
-        (["method=f3crec", "evaluation.every=40"], "only every 40th is measured"),
+        (["method=f3crec", "evaluation.every=40"], "only every 40th round is measured"),
         (["method=f3crec", "evaluation.full_ranking_users=0"], "full ranking"),
         (["method=fedmf", "aggregation.rule=temporal-mean"], "protocol.name=blocks"),
     ],

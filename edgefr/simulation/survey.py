@@ -38,7 +38,7 @@ def survey(
 
     >>> found = survey("demo", {"users": 50, "items": 160})
     >>> [fit.protocol for fit in found.fits if fit.tested], found.start["method"]
-    (['leave-one-out', 'cross-domain'], 'transfr')
+    (['leave-one-out', 'cross-domain', 'holdout'], 'transfr')
     """
     dataset = data.load(name, data_dir, 0, dict(options or {}), progress)
     fits = tuple(_fit(entry, dataset) for entry in PROTOCOLS.values())

@@ -158,6 +158,7 @@ CHOICES: dict[str, Base] = {
         ("encoder.fit",),
     ),
     "positives among their negatives": Base({**FEDMF, "model.loss": "softmax"}, ("model.loss", "model.temperature")),
+    "sums over examples": Base({**MLP, "model.loss": "bce"}, ("model.reduction",)),
     "scores that are scaled": Base({**FEDMF, "model.loss": "bce-scaled"}, ("model.loss", "model.loss_lr")),
     "held out by ratio": Base({**FEDMF, "protocol.name": "holdout"}, ("protocol",)),
     "held out from a moment on": Base({**FEDMF, "protocol.name": "holdout", "protocol.by": "time"}, ("protocol",)),

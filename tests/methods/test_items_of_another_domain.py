@@ -20,7 +20,7 @@ def test_they_are_tied_before_and_after_rounds(method: str) -> None:
     run = begun(load_experiment(overrides=[f"method={method}", *ACROSS]))
     run.train()
     stages = run.measured.table()["target"]
-    assert list(stages) == ["before any round", "federated", "popularity", "chance"], "nothing is known as context"
+    assert list(stages)[:4] == ["before any round", "federated", "popularity", "chance"], "nothing is known as context"
     gains = sum(1 / np.log2(1 + rank) for rank in range(1, 11))
     for name in ("before any round", "federated"):
         assert stages[name]["HR@10"] == pytest.approx(10 / 21, abs=1e-12)

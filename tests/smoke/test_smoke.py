@@ -57,7 +57,7 @@ def say(cache: Path) -> Say:
 def run(say: Say, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of TransFR with a distilled encoder, and its bundles."""
     out = tmp_path_factory.mktemp("smoke") / "transfr"
-    assert "chance" in say("simulate", *settings(*TRANSFR, "export.learning=false"), "--out", out)
+    assert "hybrid" in say("simulate", *settings(*TRANSFR, "export.learning=false"), "--out", out)
     return out
 
 
