@@ -87,7 +87,7 @@ VARIANTS: dict[str, tuple[str, dict]] = {
         "transfr",
         {
             **{"adapter": [18, 8], "adapter_init": "random", "head_form": "adapter"},
-            **{"sends": "gradients", **SGD, "user_lr": None},
+            **{"sends": "gradients", "reduction": "sum", **SGD, "lr": 0.002, "user_lr": None},
         },
     ),
     # moves by Adam, which losses that compare cannot
