@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import pandas as pd
@@ -136,7 +138,7 @@ def test_a_run_fits_a_screen(run: edgefr.Run) -> None:
     assert shown.splitlines()[-1] == f"run: {run.path}"
     page = run._repr_html_()
     assert page.startswith("<pre")
-    assert "popularity" in page
+    assert unescape(re.sub("<[^>]+>", "", page)).split() == shown.split()
     assert len(page) < 10_000
 
 
