@@ -195,6 +195,10 @@ REFUSED = [
     (("--search", "3", "--search-space", "rounds=int(-5,2)"), "--search-space rounds=-5"),
     (("--grid", "rounds=[1]", "--search", "3", "--search-space", "rounds=int(1,2)"), "rounds is given twice"),
     (("--search", "3", "--search-space", "rounds=int(1,2)", "--objective", "MRR"), "unknown validation metric 'MRR'"),
+    (
+        ("--search", "3", "--search-space", "rounds=int(1,2)", "--objective", "source NDCG@10"),
+        "unknown validation metric",
+    ),
     (("--grid", "rounds=[1]", "--metric", "NDCG@20"), "unknown metric 'NDCG@20'"),
     (("--grid", "rounds=[1]", "--resume", "nowhere"), "nowhere holds no sweep to go on with"),
     (("--grid", "rounds=[1]", "--devices", "none.yaml"), "cannot read none.yaml"),

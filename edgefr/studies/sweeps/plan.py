@@ -136,6 +136,8 @@ class SweepPlan:
         for name, experiment in self._first.items():
             known = _known(experiment.evaluation.metrics, experiment.evaluation.k)
             known = known[:1] if experiment.protocol.entry.validates_once else known
+            if experiment.protocol.name == "cross-domain":
+                known += [f"source {metric}" for metric in known]
             if wanted is not None and wanted not in known:
                 raise unknown("validation metric", wanted, known)
             out[name] = wanted or known[0]

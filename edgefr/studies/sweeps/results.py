@@ -193,6 +193,8 @@ def mean_references(summaries: Sequence[dict[str, Any]], metric: str) -> dict[st
 def validation(summary: dict[str, Any], metric: str) -> float:
     """Return a metric of the run's final model on validation items, in blocks the mean over the increments; NaN: none.
 
+    Across domains a metric is of the target, and `source NDCG@10` of the source.
+
     >>> found = {"main": {"federated": {"HR@10": 0.5}}}
     >>> validation({"split": "main", "stage": "federated", "validation": found}, "HR@10")
     0.5
@@ -200,5 +202,6 @@ def validation(summary: dict[str, Any], metric: str) -> float:
     if "continual" in summary:
         found = [block["validation"] for block in summary["blocks"][1:] or summary["blocks"]]
         return math.nan if None in found else math.fsum(found) / len(found)
-    stages = summary["validation"].get(summary["split"], {})
-    return float(stages.get(summary["stage"], {}).get(metric, math.nan))
+    split, _, name = metric.rpartition(" ")
+    stages = summary["validation"].get(split or summary["split"], {})
+    return float(stages.get(summary["stage"], {}).get(name, math.nan))
