@@ -106,9 +106,9 @@ for _row in (
     ),
     Method(
         name="fedncf",
-        paper="FedNCF, as a backbone of F3CRec",
+        paper="FedNCF: Federated Neural Collaborative Filtering, and as a backbone of F3CRec",
         settings=FedNCFSettings,
-        build="edgefr.methods.fedncf.program:FedNCF.build",
+        build="edgefr.methods.fedncf.program:build",
         check="edgefr.methods.objectives:check",
         defaults={**_ROUNDS, "batch_size": 512},
         between_blocks={**_IN_BLOCKS, "reset_private": True},

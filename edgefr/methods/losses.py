@@ -172,3 +172,17 @@ def init_linear(seed: int, name: str, wide: int, narrow: int) -> dict[str, Tenso
 def linear_scores(batch: Batch, weight: Tensor, vectors: Tensor, constant: Tensor) -> Tensor:
     """Return weight · vector + constant for every example [..., n]; `vectors` are [..., n, d], `constant` [..., 1]."""
     return inner(weight, vectors) + batch.own(constant).squeeze(-1)
+
+
+def layered_scores(tensors: Tensors, batch: Batch, name: str, rows: Tensor, user: Tensor) -> Tensor:
+    """Return what layers `<name>.<k>` with ReLU between make of [user, row], for every example [..., n].
+
+    The first layer reads `user` [..., 1, d] once, not beside each of `rows` [..., n, d].
+    """
+    of_user, of_item = tensors[f"{name}.0.weight"].split(rows.shape[-1], dim=-2)
+    constant = torch.matmul(user, of_user) + tensors[f"{name}.0.bias"].unsqueeze(-2)
+    x, k = torch.matmul(rows, of_item) + constant, 1
+    while f"{name}.{k}.weight" in tensors:
+        x = batch.dense(x.relu_(), tensors[f"{name}.{k}.weight"], tensors[f"{name}.{k}.bias"])
+        k += 1
+    return x.squeeze(-1)

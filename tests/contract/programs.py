@@ -38,6 +38,7 @@ LORA = {"client": "lora", "lora_lr": 0.01}
 VARIANTS: dict[str, tuple[str, dict]] = {
     "fedmf": ("fedmf", MF),
     "fedncf": ("fedncf", NCF),
+    "fedncf with a network": ("fedncf", {**NCF, "dim": 6, "scorer": "mlp", "hidden": [5, 4], "lr": 0.3}),
     "pfedrec": ("pfedrec", ROWS),
     "pfedrec in turns": ("pfedrec", {**ROWS, "turns": "batches", **ROUNDED}),
     "pfedrec of probabilities": ("pfedrec", {**ROWS, **ROUNDED}),

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from edgefr.engine.executors import debug, inline
 from edgefr.experiment.method import METHODS
-from edgefr.methods.fedncf.program import FedNCF
+from edgefr.methods.fedncf.program import FedNCF, WithNetwork
 from edgefr.methods.fedncf.settings import FedNCFSettings
 from edgefr.methods.pfedrec.program import PFedRec
 from edgefr.methods.pfedrec.settings import PFedRecSettings
@@ -191,3 +191,21 @@ def test_only_the_item_table_leaves_a_device() -> None:
         program = row.program(row.settings(), Given(ITEMS, 1))
         assert [n for n, spec in program.specs.items() if spec.place == "shared"] == ["item"]
         assert (program.pointwise, row.needs_text) == (True, False)
+
+
+def test_a_network_that_all_share_is_that_of_plain_modules() -> None:
+    program = WithNetwork(FedNCFSettings(dim=DIM, scorer="mlp", hidden=[5, 4]), ITEMS, 1)
+    shared, private = start(program)
+    shared = {name: value + 0.1 for name, value in shared.items()}  # biases begin at 0
+    own = {name: value[2] for name, value in private.items()}
+    assert set(own) == {"user"}
+    layers = [nn.Linear(2 * DIM, 5), nn.Linear(5, 4), nn.Linear(4, 1)]
+    for number, layer in enumerate(layers):
+        layer.weight.data = shared[f"network.{number}.weight"].T.clone()
+        layer.bias.data = shared[f"network.{number}.bias"].clone()
+    plain = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
+    items, label = torch.tensor([5, 0, 33, 7]), torch.tensor([1.0, 0, 0, 1])
+    wanted = plain(torch.cat([own["user"].expand(4, -1), shared["item"][items]], dim=1)).squeeze(1)
+    batch = One(items, items, label, torch.full((4,), 0.25))
+    assert_same(scores(program, {**shared, **own}, batch), wanted)
+    assert_same(program.loss({**shared, **own}, batch, program.phases[0]), bce(wanted, label))

@@ -8,7 +8,15 @@ from torch import Tensor
 from edgefr.config import random_streams as purposes
 from edgefr.methods.gpfedrec.settings import GPFedRecSettings
 from edgefr.methods.item_table import ItemTable
-from edgefr.methods.losses import RATE_OF_ITEMS, init_linear, init_vectors, linear_scores, mlp_shapes, worth
+from edgefr.methods.losses import (
+    RATE_OF_ITEMS,
+    init_linear,
+    init_vectors,
+    layered_scores,
+    linear_scores,
+    mlp_shapes,
+    worth,
+)
 from export.batches import Batch
 from export.given import Given
 from export.program import Phase, Pull, Tensors, TensorSpec
@@ -95,13 +103,7 @@ class WithLayers(GPFedRec):
         return batch.own(tensors["user"])
 
     def scores(self, tensors: Tensors, batch: Batch, rows: Tensor, user: Tensor) -> Tensor:
-        of_user, of_item = tensors["scorer.0.weight"].split(self.settings.dim, dim=-2)
-        constant = torch.matmul(user, of_user).squeeze(-2) + tensors["scorer.0.bias"]
-        x, last = batch.dense(rows, of_item, constant).relu_(), len(self.settings.hidden)
-        for number in range(1, last + 1):
-            x = batch.dense(x, tensors[f"scorer.{number}.weight"], tensors[f"scorer.{number}.bias"])
-            x = x if number == last else x.relu_()
-        return x.squeeze(-1)
+        return layered_scores(tensors, batch, "scorer", rows, user)
 
 
 def build(settings: GPFedRecSettings, given: Given) -> GPFedRec:
