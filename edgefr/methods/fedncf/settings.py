@@ -17,8 +17,8 @@ class FedNCFSettings(ObjectiveSettings):
     )
     scorer: Literal["linear", "mlp"] = Field(
         "linear",
-        description="linear: F3CRec's, one private layer, which ranks without the user vector; mlp: a network on [user, "
-        "item] that the server averages, as in FedNCF's paper",
+        description="linear: F3CRec's, one private layer, which ranks without the user vector; mlp: a network on "
+        "[user, item] that the server averages, as in FedNCF's paper",
     )
     hidden: Annotated[list[Annotated[int, Field(ge=1, le=4096)]], ReadWith("scorer", "mlp")] = Field(
         [32, 16, 8], min_length=1, description="widths of the network's hidden layers, from the input on"
