@@ -132,7 +132,7 @@ Basis = Literal["model", StartBasis, "none"]
 NEW, ALIKE = "this device has no history", "the model does not tell items apart for this user"
 SAID: dict[Basis, str] = {
     "popular": "popular",
-    "mean": "the model's order for nobody in particular",
+    "mean": "the model's default order for a new user",
     "none": "no ranking yet",
 }
 

@@ -79,7 +79,7 @@ class Clients:
         """Return the number of a user in this bundle; `InputError` with near names for one it does not have."""
         if not self.ids:
             raise InputError(
-                f"bundle {self._bundle.root} carries no users, so it does not know '{user}': leave the user away, ask "
+                f"bundle {self._bundle.root} carries no users, so it does not know '{user}': omit the user, ask "
                 "the run (`edgefr.Run.open(RUN).recommend(user)`), or write one with `edgefr export --with-users`"
             )
         return named("user", user, self._number)

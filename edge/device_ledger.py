@@ -90,7 +90,7 @@ class Spending:
             return None
         if math.isinf(epsilon):
             which = "this one" if _epsilon([event], policy.delta) == math.inf else "an earlier one"
-            return f"policy unprotected: of {which} nothing is bounded; allow it with unprotected: true{policy.where}"
+            return f"policy unprotected: {which} has no bound; allow it with unprotected: true{policy.where}"
         return (
             f"policy epsilon: {self.spent(policy.delta):.4g} of {policy.epsilon:g} is spent, and one more release "
             f"would make it {epsilon:.4g}; nothing more leaves this device, unless you raise epsilon{policy.where}"

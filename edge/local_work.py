@@ -99,7 +99,7 @@ class LocalWork:
     def round(self, learning: Learning, state: State, number: int) -> LocalResult:
         """Train a round; private tensors and the work's record in `state` are those after it.
 
-        Raises `InputError` where nothing is promised and training diverges, or there is nothing to learn from.
+        Raises `InputError` if training diverges without a guarantee, or there is nothing to learn from.
         """
         learned = self._learned(learning, state, number)
         if not learned.sound and not learning.release.promises:

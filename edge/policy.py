@@ -63,7 +63,7 @@ class Policy(BaseModel):
     )
     unprotected: bool = Field(
         False,
-        description="true: updates may leave that nothing is promised for, also without noise and without a clip; a "
+        description="true: updates may leave without a guarantee, also without noise and without a clip; a "
         "clip that they have, and all keys that are not about noise, hold for them too",
     )
     epsilon: float = Field(10.0, gt=0, description="of all releases in the device's lifetime, by its own ledger")
@@ -183,7 +183,7 @@ class Policy(BaseModel):
                 yield Refusal(unsigned, remedy="trust its key with --key")
             yield from self._beyond(promise)
         elif not self.unprotected:
-            yield _refused("unprotected", "the bundle promises nothing for its updates", "unprotected: true")
+            yield _refused("unprotected", "the bundle gives no guarantee for its updates", "unprotected: true")
         clip = release.clip if promise is None else promise.clip
         if clip is not None and clip > self.largest_clip * NEAR:
             enough = _short(clip, lambda value: value >= clip)

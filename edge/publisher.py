@@ -41,7 +41,7 @@ def check_key(where: str, signed_by: KeyId | None, store: Store, policy: Policy)
         )
     if signed_by is None and policy.signed:
         raise InputError(
-            f"{where} is not signed, so nobody can tell who made it; sign it with `edgefr bundle sign`, "
+            f"{where} is not signed, so its publisher is unknown; sign it with `edgefr bundle sign`, "
             f"or allow it with `signed: false` in {store.folder / NAME}"
         )
 

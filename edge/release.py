@@ -84,7 +84,7 @@ class Releaser:
         before it is handed out, and where anything is promised before training begins; then a release comes whatever
         becomes of training (`work` says why it is noise alone). Raises `InputError` for unknown items, for a release
         that the device's policy or ledger refuses, for one in the clear that was made for a secure sum, and for a round
-        that was released before an update was undone; where nothing is promised also when there is nothing to learn
+        that was released before an update was undone; without a guarantee also when there is nothing to learn
         from, and for training that fails or diverges.
         """
         learning = self.learning

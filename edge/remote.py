@@ -112,7 +112,7 @@ class Own:
         how = device.learning.sessions
         times, state = np.array(self.times, np.int64), device.state
         if how is None:
-            raise InputError(f"bundle {device.bundle.root} reads no sessions, so nothing reads times: leave them away")
+            raise InputError(f"bundle {device.bundle.root} reads no sessions, so it reads no times: omit them")
         if len(times) != len(self.interactions) or (np.diff(times) < 0).any():
             raise InputError("give one time for each interaction, none before the one above it")
         if state.facts["learned"] == number:

@@ -56,8 +56,7 @@ class NewestSeen(Record):
             return cls.model_validate_json(short(path, LIMIT))
         except (OSError, ValueError) as error:
             raise InputError(
-                f"{path} is damaged, so nobody can tell what is older than what this device has seen; restore it, or "
-                "remove it to begin anew"
+                f"{path} is damaged, so the device cannot recognise old bundles; restore it, or remove it to begin anew"
             ) from error
 
     def round_of(self, bundle: str) -> int:

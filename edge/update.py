@@ -52,7 +52,7 @@ class SealedFacts(Record):
 
 
 class OpenFacts(SealedFacts):
-    """The facts of a release of which nothing is promised say more."""
+    """The facts of a release without a guarantee say more."""
 
     examples: Number | None = Field(description="the client's interactions, where the server weighs by them; else null")
     dropped: Annotated[bool, Field(strict=True)] = Field(description="training had diverged, and nothing is in it")
@@ -69,7 +69,7 @@ class ClientUpdate:
     `update`, where something is promised: int32 steps of the grid, every coordinate of every shared tensor that rounds
     train, in the program's order, or of their projection. There is nothing beside it then.
 
-    Where nothing is promised: float32 changes of the dense tensors, or a projection; `rows`: of each trained table the
+    Without a guarantee: float32 changes of the dense tensors, or a projection; `rows`: of each trained table the
     items whose row is sent, ascending, and its changes [n, width]; `prototype`: what the server is told of the client's
     session, where that goes with the update; `examples`: the client's interactions (of a session: its targets), where
     the server weighs by them; `dropped`: it had diverged, and nothing is in it.
@@ -209,7 +209,7 @@ def make(
 ) -> tuple[ClientUpdate, WorkRecord]:
     """Make the release of round `number`, and the record of the work that stays here: clipped, on the grid, noised.
 
-    A change that has diverged is replaced by none. `examples` and `prototype` go along only where nothing is promised.
+    A change that has diverged is replaced by none. `examples` and `prototype` go along only without a guarantee.
     """
     terms = learning.release
     sound = change.norm(terms.norm) <= LARGEST  # false for NaN

@@ -61,7 +61,7 @@ def model_card(manifest: Manifest, config: Config, fits: bool, cosine: float | N
 def _start(config: Config) -> str:
     if config.start is None:
         return "Without a history there is no ranking yet."
-    by = {"popular": "by how many people had them", "mean": "in the model's order for nobody in particular"}
+    by = {"popular": "by how many people had them", "mean": "in the model's default order for a new user"}
     return f"Without a history `{config.start.path}` is shown: {config.start.count} items, {by[config.start.basis]}."
 
 
@@ -77,7 +77,7 @@ def _carried(config: Config, sizes: Sizes) -> str:
 
 def _privacy(promise: Promise | None) -> list[str]:
     if promise is None:
-        return ["Nothing is promised of a client's data: the run does not both clip what a client sends and add noise."]
+        return ["There is no guarantee for a client's data: the run does not both clip uploads and add noise."]
     p, norm = promise, promise.norm.upper()
     noised = f"{p.mechanism} noise of {p.multiplier:.6g} times what one client can change"
     return [
@@ -86,7 +86,7 @@ def _privacy(promise: Promise | None) -> list[str]:
         f"- Clip: what a client sends in a round is at most {p.clip:.6g} long ({norm} norm, all tensors together).",
         f"- Noise: {noised}, {WHERE[p.trust].format(cohort=f'{p.cohort:,}')}",
         f"- Adjacency {p.adjacency}: {WORLDS[p.adjacency]}",
-        "- So says whoever signed the bundle. A device clips, adds its own noise and counts with its own code.",
+        "- The signer of the bundle states this. A device clips, adds noise and counts releases with its own code.",
     ]
 
 

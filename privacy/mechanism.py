@@ -120,8 +120,8 @@ class NoGuarantee(Mechanism):
 
     trusts = ("central", "local")
     guarantees = False
-    unknown = "everything: without a clip the noise bounds nothing"
-    citation = "none: nothing is claimed"
+    unknown = "everything: without a clip the noise guarantees nothing"
+    citation = "none: no claim"
 
     def curve(self, event: Event) -> Floats:
         return np.full(len(ORDERS), math.inf)

@@ -92,7 +92,7 @@ def report(
         "clip": _clip(plan, clip, p90_norm),
         "noise": _noise(plan, smallest),
         "sampler": SAMPLERS[plan.noise.sampler].trust if plan.noise else None,
-        "seed": "known; noise is drawn from a secret of its own, never from the seed" if plan.noise else "known",
+        "seed": "known; noise comes from a separate secret key, never from the seed" if plan.noise else "known",
         "rounds": plan.rounds,
         **({} if plan.apart == 1 else {"apart": plan.apart, "correlated_over": plan.band}),
         "releases_per_client": {"max": releases_per_client_max, "median": releases_per_client_median},
@@ -289,16 +289,16 @@ def _not_covered(settings: PrivacySettings, plan: PrivacyPlan, clients: int) -> 
         "which items the catalogue offers, and from which block on",
     ]
     if plan.noise is not None:
-        key = "who has the run's noise key (private/noise.key): simulated noise protects nobody from them"
+        key = "holders of the run's noise key (private/noise.key), who can remove simulated noise"
         out.append("floating-point rounding of the noise" if plan.noise.step is None else key)
     if settings.delta * clients >= 1:
         out.append(f"delta {settings.delta:g} is not below 1/{clients} clients: set a smaller privacy.delta")
     if plan.noise is not None and plan.clip is None:
-        out.append("everything: without a clip the noise bounds nothing; set privacy.clip")
+        out.append("everything: without a clip the noise guarantees nothing; set privacy.clip")
     if plan.noise is None:
         out.append("everything: no noise was added to what a client releases")
     if plan.prototypes is not None and plan.prototypes.received_noise:
-        out.append("what was sent, by noise on received prototypes: that protects nothing of it")
+        out.append("sent prototypes: noise on received prototypes does not protect them")
     if plan.prototypes is not None and plan.prototypes.clip is None and plan.noise is not None:
         out.append("prototypes: the noise is on updates alone")
     return out

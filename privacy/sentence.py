@@ -82,7 +82,7 @@ def clip_did(clip: Mapping[str, Any]) -> str | None:
     shortened, kept = clip.get("clipped_share"), clip.get("kept_length")
     if not shortened or kept is None:
         return None
-    noised = f" (told with noise: ± {2 * clip['std']:.1%})".replace("%", " %") if clip["std"] else ""
+    noised = f" (measured with noise: ± {2 * clip['std']:.1%})".replace("%", " %") if clip["std"] else ""
     moved = f", and ended at {clip['last']:.3g}" if clip.get("last") is not None else ""
     part = f"shortened {_percent(shortened)} of the updates, to {_percent(kept)} of their length on average"
     return f"{part}{noised}{moved}"
@@ -102,11 +102,9 @@ def clip_warning(clip: Mapping[str, Any]) -> str | None:
         return None
     if rate * clip["bound"] >= SHORT:
         return None
-    what = f"the clip of {clip['bound']:.4g} {clip_did(clip)}, and a server_lr of {rate:.3g} does not make up for it"
+    what = f"the clip of {clip['bound']:.4g} {clip_did(clip)}"
     mend = "set aggregation.server_lr=auto, or raise privacy.clip"
-    return (
-        f"this run shows clipping, not privacy: {mend}; {what}, and a server_lr of {rate:.3g} does not make up for it"
-    )
+    return f"this run shows clipping, not privacy: {mend}; {what}, and a server_lr of {rate:.3g} does not compensate"
 
 
 def _percent(share: float) -> str:

@@ -133,7 +133,7 @@ class Table(Mapping[str, Entry], Generic[Entry]):
             if self._entries.get(str(getattr(entry, "name", ""))) is not entry:  # its module may have registered it
                 self.register(entry)
         except Exception as error:
-            raise InputError(f"{whose} adds no {self.what}: {error}; mend or uninstall it") from error
+            raise InputError(f"{whose} adds no {self.what}: {error}; fix or uninstall it") from error
 
 
 @cache

@@ -41,8 +41,8 @@ TRUSTS.register(
         sees_uploads=False,
         adjacency="zero-out",  # one client's clipped update is there, or is zeros
         reach=1.0,
-        adversary="whoever sees the broadcasts; not the server, which adds the noise and knows each sum without it",
-        attacker="somebody who sees the sum and knows all other uploads",
+        adversary="observers of the broadcasts; not the server, which adds the noise and knows each sum without it",
+        attacker="an observer of the sum who knows all other uploads",
     )
 )
 TRUSTS.register(

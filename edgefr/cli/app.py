@@ -123,7 +123,7 @@ def _run() -> int:
         if error.errno not in MENDABLE:
             raise
         what = "" if error.filename is None else f"cannot use {error.filename}: "
-        code = _refuse(f"{what}{error.strerror}; mend that, and do the same again")
+        code = _refuse(f"{what}{error.strerror}; fix that and repeat the command")
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except BaseException as error:  # a library's own panic is no Exception
@@ -131,7 +131,7 @@ def _run() -> int:
             raise
         code = _refuse(no_memory())
     if code == 130:
-        _tell("interrupted: what was finished is kept, nothing is half written")
+        _tell("interrupted: finished work is kept, and no file is half written")
     return code if isinstance(code, int) else 0
 
 

@@ -71,7 +71,7 @@ def learn(
     from edge.interaction_file import check_work, read_interactions
 
     if personalise and out is not None:
-        raise InputError("--personalise releases nothing, so there is nothing for --out; leave one of them away")
+        raise InputError("--personalise releases nothing, so there is nothing for --out; omit one of them")
     adopt(policy, state)
     confined(state, max_ram_mb, max_seconds)
     one = Device(bundle, state, user=user, max_ram_mb=max_ram_mb, max_seconds=max_seconds, trusted=key, renew=renew)
@@ -132,7 +132,7 @@ def recommend(
     user: options.AsUser = None,
     k: options.Count = 10,
     exclude: options.Excluded = None,
-    explain: Annotated[bool, Option("--explain", help="Beside each its nearest own item.")] = False,
+    explain: Annotated[bool, Option("--explain", help="Show the user's nearest own item beside each.")] = False,
     max_ram_mb: options.MaxRam = None,
     max_seconds: options.MaxSeconds = None,
     key: options.TrustedKeys = None,

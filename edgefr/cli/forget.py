@@ -25,7 +25,7 @@ def forget(
         bool,
         Option(
             "--unlearn",
-            help="First train the run anew as if they had never been in it, and attack both for what they know.",
+            help="First train the run anew as if they had never been in it, and attack both models.",
         ),
     ] = False,
     out: Annotated[
@@ -85,7 +85,7 @@ def _unlearned(run: Run, user: str, out: Path | None, data_dir: Path | None) -> 
             f"which nothing can be trained again; edgefr serve {new.path} has devices do rounds from there"
         )
     if spent is None:
-        typer.echo("the others' data were released again; nothing was promised of either release")
+        typer.echo("the other users' data were released again; neither release has a guarantee")
     else:
         typer.echo(
             f"the others' data were released again, so their ledger goes on: epsilon {_epsilon(new.summary)} in all, "
@@ -96,7 +96,7 @@ def _unlearned(run: Run, user: str, out: Path | None, data_dir: Path | None) -> 
 
 
 def _epsilon(summary: dict[str, Any]) -> str | None:
-    """Return the epsilon that all rounds of a run have cost; None where nothing is promised."""
+    """Return the epsilon that all rounds of a run have cost; None without a guarantee."""
     value = summary["privacy"]["eps_guaranteed"]
     return None if value == "inf" else f"{value:.3g}"
 

@@ -128,7 +128,7 @@ def join(
         f"{done.taken} releases taken, {done.late} too late; {done.bytes_up:,} bytes sent, {done.bytes_down:,} received"
     )
     if not done.asked:
-        say("the server has no further round, and asked this device for none; join again when it serves more")
+        say("the server has no more rounds and did not invite this device; join again when it serves more")
     if done.unsafe:
         say(f"{done.unsafe} secure sums refused: {done.refused}")
     if done.failed:

@@ -77,7 +77,8 @@ TrustedKeys = Annotated[
 PolicyFile = Annotated[
     Path | None,
     Option(
-        "--policy", help="What may leave this device from now on (YAML: epsilon, unprotected, ...); kept as its policy."
+        "--policy",
+        help="What this device may release from now on (YAML: epsilon, unprotected, ...); kept as its policy.",
     ),
 ]
 Renew = Annotated[
@@ -85,9 +86,7 @@ Renew = Annotated[
 ]
 MaxRam = Annotated[
     float | None,
-    Option(
-        help="Most resident memory, MB: training stops below it, and Linux ends what takes more; none: the policy's."
-    ),
+    Option(help="Memory limit, MB: training stops below it; Linux kills a process above it. Default: the policy's."),
 ]
 MaxSeconds = Annotated[
     float | None,

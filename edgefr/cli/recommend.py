@@ -83,16 +83,16 @@ def explain(
 
     if maps is not None:
         if out is None or user is not None or items or k is not None:
-            raise InputError("--map USER USER draws two users' items into --out DIR; leave --user, --items, -k away")
+            raise InputError("--map USER USER draws two users' items into --out DIR; omit --user, --items and -k")
         with shown(doing="laying items out"):
             map_items(source, list(maps), out=out)
         say(f"{out}: items.png, items.svg, items.json")
         return
     chosen = split(items)
     if items and not chosen:
-        raise InputError("--items names none: give ids with commas between, or leave it away for the best")
+        raise InputError("--items names none: give ids with commas between, or omit it for the best")
     if items and k is not None:
-        raise InputError("-k says how many of the best items: leave it away where --items names them")
+        raise InputError("-k says how many of the best items: omit it where --items names them")
     with shown(doing="explaining"):
         found = ask(source, user, chosen, k=3 if k is None else k, out=out)
     show(found.sheet)

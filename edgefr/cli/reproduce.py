@@ -65,7 +65,7 @@ Override = Annotated[
 Rows = Annotated[
     Names, Option(metavar="NAME,...", help="Run and print these rows of the tables alone; give it again for more.")
 ]
-Out = Annotated[Path, Option(help="Folder of pages and runs. The same again goes on.")]
+Out = Annotated[Path, Option(help="Folder of pages and runs. The same command resumes it.")]
 Devices = Annotated[Path, Option(help="Fleet file: what the rounds would cost devices.")]
 
 
@@ -94,7 +94,7 @@ def f3crec(
         Names, Option(metavar="NAME,...", help="fedmf, fedncf or pfedrec: the parts of Table 2 with these alone.")
     ] = None,
     set_: Override = None,
-    out: Annotated[Path, Option(help="Folder of pages, runs and base blocks. The same again goes on.")] = Path(
+    out: Annotated[Path, Option(help="Folder of pages, runs and base blocks. The same command resumes it.")] = Path(
         "runs/f3crec"
     ),
     devices: Devices = DEVICES,

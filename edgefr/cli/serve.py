@@ -1,4 +1,4 @@
-"""`edgefr serve` and `enrol`: real devices go on with a run, and who may take part."""
+"""`edgefr serve` and `enrol`: continue a run on real devices, and enrol devices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def serve(
     run: Annotated[Path, Argument(metavar="RUN", help="Folder of a finished run, often one of rounds=0.")],
-    rounds: Annotated[int | None, Option(min=1, help="Rounds to go on for; none: with --status alone.")] = None,
+    rounds: Annotated[int | None, Option(min=1, help="Rounds to run; not needed with --status.")] = None,
     bundle_class: Annotated[
         list[str] | None,
         Option(
@@ -48,12 +48,12 @@ def serve(
         float | None,
         Option(
             min=0.1,
-            help="Seconds a round waits for its devices; the others are left out of it. Default: 600, rehearsing 20.",
+            help="Seconds a round waits for its devices; later devices are left out. Default: 600, rehearsing 20.",
         ),
     ] = None,
     min_answers: Annotated[
         int | None,
-        Option(min=1, help="Answers without which nothing of a round is published. Default: half, and 3 at least."),
+        Option(min=1, help="Fewest answers that publish a round. Default: half, and 3 at least."),
     ] = None,
     secure_sum: Annotated[
         bool,
@@ -86,7 +86,7 @@ def serve(
         bool, Option("--status", help="Say what the run's server is doing, or what it left, and serve nothing.")
     ] = False,
 ) -> None:
-    """Go on with a run for some rounds with real devices, each a process of `edgefr device join`.
+    """Continue a run on real devices, each a process of `edgefr device join`.
 
     They enrol with codes of `edgefr enrol`, also while it serves. Prints its address once it listens. Goes on from the
     run's last served round, whose number and what it has cost its clients are kept in RUN/lineage. A server that was

@@ -41,7 +41,7 @@ def simulate(
     ] = None,
     data_dir: DataDir = None,
     seed: Annotated[
-        int | None, Option(help="Every random number of the run follows from it. Default: the experiment's.")
+        int | None, Option(help="All random numbers of the run derive from it. Default: the experiment's.")
     ] = None,
     seeds: Annotated[int, Option(min=1, help="Repeat with this many seeds and print mean and sd.")] = 1,
     set_: Annotated[
@@ -66,9 +66,7 @@ def simulate(
     out: Annotated[Path | None, Option(help="Run folder; must be new. Default: runs/<name>, numbered.")] = None,
     resume: Annotated[
         Path | None,
-        Option(
-            metavar="RUN", help="Go on with this unfinished run, from its newest checkpoint; give --no-bundles again."
-        ),
+        Option(metavar="RUN", help="Continue this unfinished run from its newest checkpoint; give --no-bundles again."),
     ] = None,
     bundles: Annotated[
         bool | None,
@@ -82,7 +80,7 @@ def simulate(
     ] = None,
     track: Annotated[
         list[str] | None,
-        Option(metavar="NAME", help="Tell a tracker of every round: tensorboard, mlflow; again for another."),
+        Option(metavar="NAME", help="Report every round to a tracker: tensorboard, mlflow; again for another."),
     ] = None,
     full: Annotated[bool, Option("--full", help="End with all tables.")] = False,
     as_json: Annotated[bool, Option("--json", help="Print summary.json on stdout and nothing else.")] = False,

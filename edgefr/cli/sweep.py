@@ -62,7 +62,7 @@ def sweep(
     ] = None,
     out: Annotated[Path | None, Option(help="Sweep folder; must be new. Default: runs/<name>-sweep.")] = None,
     resume: Annotated[
-        Path | None, Option(metavar="DIR", help="Go on with this sweep; give the same command beside it.")
+        Path | None, Option(metavar="DIR", help="Continue this sweep; give the same command with it.")
     ] = None,
 ) -> None:
     """Run an experiment over a grid of its fields, with several seeds, and compare.
@@ -110,7 +110,7 @@ def sweep(
         with progress_table() as watch:
             found = run(**asked, watch=told)
     except KeyboardInterrupt:
-        say(f"go on with the same command and --resume {folder}", err=True)
+        say(f"continue with the same command and --resume {folder}", err=True)
         raise
     for page in found.pages:
         show_page(page)
@@ -144,7 +144,7 @@ def tune(
     devices: options.FleetFile = DEVICES,
     workers: Annotated[int, Option(min=1, max=256, help="Trials at a time, each a process with one thread.")] = 1,
     ray_address: options.RayAddress = None,
-    out: Annotated[Path, Option(help="Folder of the tuning. The same again goes on.")] = Path("runs/tuning"),
+    out: Annotated[Path, Option(help="Folder of the tuning. The same command resumes it.")] = Path("runs/tuning"),
 ) -> None:
     """Search the settings of methods with one budget, on validation items alone, and write a recipe for each.
 

@@ -132,7 +132,7 @@ class Experiment(ExperimentFields):
                 raise fault("no prototypes are sent: drop it, or set model.prototypes", "privacy", "prototype_clip")
             return
         if self.privacy.at_least > 1:
-            problem = f"the server sees every {sent.what}, so a sealed sum hides nobody; set {sent.off}"
+            problem = f"the server sees every {sent.what}, so secure aggregation gives no anonymity; set {sent.off}"
             raise fault(problem, "privacy", "at_least")
         if self.privacy.clip is None:
             return

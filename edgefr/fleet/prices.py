@@ -89,12 +89,12 @@ class Prices(Brief):
                 "RAM MB": f"{price.memory_mb:.3g}{'' if price.fits else ' (too much)'}",
                 "MB down": f"{price.bytes_down / MB:.3g}",
                 "MB up": f"{price.bytes_up / MB:.3g}",
-                "known from: time, energy, RAM": ", ".join(price.evidence.values()),
+                "evidence: time, energy, RAM": ", ".join(price.evidence.values()),
             }
             for price in self.prices
         ]
         title = f"{self.bundle} on {self.device}: {self.files_mb:.3g} MB stored, an app may use {self.app_mb:g} MB"
-        return Sheet(title, rows, ["what", "RAM MB", "known from: time, energy, RAM"])
+        return Sheet(title, rows, ["what", "RAM MB", "evidence: time, energy, RAM"])
 
     def brief(self) -> list[Any]:
         return [self.sheet.first(COLUMNS), *self.assumed]

@@ -61,7 +61,7 @@ def audit_sheet(report: dict[str, Any]) -> Sheet:
 def checks_sheet(report: dict[str, Any]) -> Sheet:
     """Return one row per check and way, with the worst that it saw."""
     rows = [_checked(found) for found in report["checks"]]
-    caption = f"a right mechanism fails any of these in one audit of {1 / report['false_alarm']:,.0f}"
+    caption = f"false-alarm rate of all checks together: {report['false_alarm']:.0e}"
     return Sheet("checks", rows, ("check", "of", "verdict", "worst"), caption=caption)
 
 
@@ -101,12 +101,12 @@ def _bound(found: dict[str, Any]) -> str:
 
 def _caption(report: dict[str, Any]) -> str:
     """Say what the table cannot: attacks that were not made, and what may be claimed of several bounds."""
-    lines = [f"{found['attack']}: not made: {found['note']}" for found in report["attacks"] if found["note"]]
+    lines = [f"{found['attack']}: not run: {found['note']}" for found in report["attacks"] if found["note"]]
     looks = sum(found["looks"] for found in report["attacks"])
     if report["eps_lb95"] is not None:
         lines.append(
-            f"the strongest finding of every audit of the run; of {looks} bounds the largest may be claimed as"
+            f"the strongest finding of all audits of the run; the largest of {looks} bounds supports the claim"
         )
-        lines.append(f"{report['eps_lb95']:.3g}, each taken at a confidence of 1 - 0.05 / {looks} (Bonferroni)")
-    lines.append(f"{report['adjacency']}, delta={report['delta']:g}; attackers know the seed, and no key of noise")
+        lines.append(f"{report['eps_lb95']:.3g}, at confidence 1 - 0.05 / {looks} each (Bonferroni)")
+    lines.append(f"{report['adjacency']}, delta={report['delta']:g}; attackers know the seed but not the noise key")
     return "\n".join(lines)

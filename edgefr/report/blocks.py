@@ -35,7 +35,7 @@ def block_table(summary: dict[str, Any]) -> Sheet:
     kept = summary["continual"][MASKS[0]]
     caption = (
         f"{kept['metric']}: learning average {kept['LA']:.4f}, retained average {kept['RA']:.4f}, "
-        f"forgetting {kept['forgetting']:.4f}; popularity and chance need no learning"
+        f"forgetting {kept['forgetting']:.4f}; popularity and chance are baselines without training"
     )
     title = f"{summary['method']} ({summary['backbone']}, {summary['strategy']}) on {summary['data']}, {FULL}"
     return Sheet(title, [*rows, average], words=["test items"], caption=caption, rules=[len(rows) - 1])

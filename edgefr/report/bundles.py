@@ -13,7 +13,7 @@ from edge.policy import Policy
 from edgefr.config.sheet import Sheet
 
 UNPROTECTED = "unprotected: true"
-"""What a policy needs where nothing is promised."""
+"""What a policy needs without a guarantee."""
 
 
 def sheets(bundle: Bundle, asked: bool = False) -> list[Sheet]:
@@ -56,10 +56,10 @@ def promise_of(promise: Promise | None) -> str:
     """Say what a bundle promises of each client's data.
 
     >>> promise_of(None)
-    'nothing is promised'
+    'no guarantee'
     """
     if promise is None:
-        return "nothing is promised"
+        return "no guarantee"
     p = promise
     return (
         f"epsilon {p.epsilon:.4g} at delta {p.delta:g} after {p.rounds:,} rounds; {p.trust} trust, {p.adjacency}; "

@@ -34,10 +34,10 @@ def fairness_table(fleet: dict[str, Any], how: str) -> Sheet | None:
     first = next(iter(fairness))
     every = {"device class": "all", "rounds\ncontributed": "", "tested\nusers": f"{fairness[first]['users']:,}"}
     for metric, row in fairness.items():
-        every |= {f"{metric}\n± s.e.": f"{row['mean']:.4f}", f"{metric}\nto the mean": ""}
+        every |= {f"{metric}\n± s.e.": f"{row['mean']:.4f}", f"{metric}\nminus mean": ""}
     why = [WHY] if any(row.get("few") for row in fleet["classes"].values()) else []
     return Sheet(
-        f"by device class: what the model is worth to its users ({how})",
+        f"model quality by device class ({how})",
         [*rows, every],
         words=["device class"],
         caption="\n".join([*(_line(metric, row) for metric, row in fairness.items()), *why]),
@@ -54,14 +54,14 @@ def _row(name: str, row: dict[str, Any], metrics: list[str]) -> dict[str, str]:
         cell = found.get(metric)
         error = "" if cell is None or cell["standard_error"] is None else f" ± {cell['standard_error']:.4f}"
         cells[f"{metric}\n± s.e."] = "-" if cell is None else f"{cell['mean']:.4f}{error}"
-        cells[f"{metric}\nto the mean"] = "-" if cell is None else f"{cell['difference']:+.4f}"
+        cells[f"{metric}\nminus mean"] = "-" if cell is None else f"{cell['difference']:+.4f}"
     return cells
 
 
 def _line(metric: str, row: dict[str, Any]) -> str:
     """Say one metric in words: worst and best class, and what goes along with it."""
     if row["worst"] is None:
-        return f"{metric}: no class has {FEWEST} tested users, so none is called the worst"
+        return f"{metric}: no class has {FEWEST} tested users, so no worst class is named"
     p, correlation = row["p_equal"], row["participation_correlation"]
     chance = "" if p is None else f" (one-way ANOVA over these classes: p = {p:.2g})"
     along = "" if correlation is None else f"; rank correlation with rounds contributed {correlation:+.2f}"

@@ -29,7 +29,7 @@ UNITS = {"seconds": "s", "energy_j": "J", "bytes": "MB"}
 
 def fleet_table(fleet: dict[str, Any]) -> Sheet:
     """Show, per device class, who took part, who did not and why, and what a round cost (median, p90)."""
-    known = "known from\ntime, energy, RAM"
+    known = "evidence\ntime, energy, RAM"
     rows = [
         _fleet_row(name, row) | {known: ", ".join(weakest([row["evidence"]]))} for name, row in fleet["classes"].items()
     ]
@@ -38,7 +38,7 @@ def fleet_table(fleet: dict[str, Any]) -> Sheet:
         f"fleet: {count(fleet['rounds'], 'round')} in {virtual(fleet['virtual_hours'])}, {policy}",
         [*rows, _fleet_row("all", fleet) | {known: ""}],
         words=["device class", "failures", known],
-        caption="simulated figures; a quantity is no better known than its weakest input" + _modes(fleet),
+        caption="simulated figures; each quantity has the grade of its weakest input" + _modes(fleet),
         rules=[len(rows) - 1],
     )
 
@@ -50,7 +50,7 @@ def _modes(fleet: dict[str, Any]) -> str:
     if not ratios:
         return ""
     span = " to ".join(dict.fromkeys(f"{ratio:.2g}" for ratio in (min(ratios), max(ratios))))
-    return f"\nstep times: {found['mode']}; a measured host, scaled, says {span} times the analytic model's step"
+    return f"\nstep times: {found['mode']}; scaled host measurements give {span} times the analytic step time"
 
 
 def virtual(hours: float) -> str:

@@ -99,7 +99,7 @@ def _table(verdict: Verdict, room: int) -> list[Text]:
     where = f"{verdict.metric}, {RANKINGS[verdict.ranking]}, {verdict.users:,} users"
     wide = max(len(name) for name in (where, learned, *(row.name for row in rows)))
     lines = [
-        Text(f"{where:<{wide}}   value  {verdict.stage} is better by (95 % over users)", style="bold"),
+        Text(f"{where:<{wide}}   value  gain of the final model (95 % over users)", style="bold"),
         Text(f"{learned:<{wide}}  {verdict.value:.4f}", style="bold"),
         *(Text(f"{row.name:<{wide}}  {row.value:.4f}  {row}  {row.words}") for row in rows),
     ]
@@ -134,7 +134,7 @@ def _seeds_table(found: Sequence[Verdict], room: int) -> list[Text]:
     where, learned = f"{first.metric}, {RANKINGS[first.ranking]}", first.model
     wide = max(map(len, (where, learned, *names)))
     lines = [
-        Text(f"{where:<{wide}}  mean ± sd        {first.stage} is better by", style="bold"),
+        Text(f"{where:<{wide}}  mean ± sd        gain of the final model", style="bold"),
         Text(f"{learned:<{wide}}  {_mean_sd([one.value for one in found])}", style="bold"),
     ]
     return [*lines, *(Text(f"{n:<{wide}}  {_mean_sd(values[n])}  {_mean_sd(gains[n], '+')}") for n in names)]
@@ -179,10 +179,10 @@ def _federated_seeds(summaries: Sequence[Summary], width: int) -> list[Text]:
     invited, came = (sum(f[name] for f in fleets) for name in ("invited", "contributed"))
     whom = f"of a typical client in a round; slowest tenth: {', '.join(slow)}"
     lines = [f"{', '.join(medians)} {whom}"] if medians else []
-    lines += [f"{invited - came:,} of {invited:,} invitations came to nothing"] if came < invited else []
+    lines += [f"{invited - came:,} of {invited:,} client invitations failed"] if came < invited else []
     worst = max((one["privacy"] for one in summaries), key=lambda report: float(report["eps_guaranteed"] or "inf"))
     return [
-        *_said("cost", "; ".join(lines) or "no client did a round", width),
+        *_said("cost", "; ".join(lines) or "no client completed a round", width),
         *_said("privacy", f"{sentence(worst)}.", width),
     ]
 
@@ -194,12 +194,12 @@ def _costs(fleet: Summary) -> list[Text]:
     """
     found = slowest(fleet)
     if found is None:
-        return [Text.assemble(("cost".ljust(INDENT), "bold"), "no client did a round")]
+        return [Text.assemble(("cost".ljust(INDENT), "bold"), "no client completed a round")]
     name, row = found
     working = [one["evidence"] for one in fleet["classes"].values() if measured(one, "seconds")]
     moved = f"MB ({short(once(fleet))} once)" if once(fleet) else "MB"
     rows = [
-        ("cost of a round, p50 (p90)", "seconds", "joules", moved, "RAM MB", "known from"),
+        ("cost of a round, p50 (p90)", "seconds", "joules", moved, "RAM MB", "evidence"),
         ("  typical client", *_figures(fleet), _grade(working)),
         (f"  slowest tenth: {name}", *_figures(row), _grade([row["evidence"]])),
     ]
@@ -234,10 +234,10 @@ def _left_out(summary: Summary) -> list[str]:
     if lost:
         kinds = Counter(fleet["failures"]).most_common()
         why = ", ".join(f"{kind.replace('_', ' ')} {number:,}" for kind, number in kinds)
-        out.append(f"{lost:,} of {fleet['invited']:,} invitations came to nothing ({why})")
+        out.append(f"{lost:,} of {fleet['invited']:,} client invitations failed ({why})")
     sat_out = summary["privacy"].get("sat_out")
     if sat_out and sat_out["clients"]:
-        out.append(f"{sat_out['clients']:,} clients sat out, their privacy budget spent")
+        out.append(f"{sat_out['clients']:,} clients sat out with a spent privacy budget")
     return [*out, *_least_served(fleet, ranking_of(summary))]
 
 
@@ -254,7 +254,9 @@ def _least_served(fleet: Summary, how: str) -> list[str]:
     for metric, row in fleet.get("fairness", {}).items():
         if metric.startswith("NDCG") and row["worst"] and row["p_equal"] is not None and row["p_equal"] < 0.05:
             worst, best = row["worst"]["class"], row["best"]["class"]
-            return [f"served least: {worst}, best: {best} (their users' {ranked(metric, how)}, by more than chance)"]
+            return [
+                f"least served: {worst}, best served: {best} (users' {ranked(metric, how)}, statistically significant)"
+            ]
     return []
 
 
@@ -272,7 +274,7 @@ def _shipped(summary: Summary, width: int) -> list[Text]:
     kept = [row["hr_kept"] for row in rows if row["hr_kept"] is not None]
     parts += [f"too big for {', '.join(unfit[:MOST_NAMES])}"] if unfit else []
     parts += [f"they keep at least {min(kept):.1%} of the model's HR@10"] if kept else []
-    parts += ["they only recommend, and devices do not learn from them"] if summary.get("only_recommends") else []
+    parts += ["they recommend only, without on-device training"] if summary.get("only_recommends") else []
     return _said("shipped", "; ".join(parts), width, most=2)
 
 

@@ -9,7 +9,7 @@ FEWEST = 10
 """People of whom a figure is at least."""
 FEW = f"fewer than {FEWEST} users"
 """What stands in the place of a figure."""
-WHY = f"{FEW}: a figure of so few is not told, nor one that would give theirs by difference"
+WHY = f"{FEW}: figures of so few people, and figures that would reveal them by subtraction, are withheld"
 
 
 def tellable(people: Sequence[int]) -> list[bool]:

@@ -69,14 +69,14 @@ def list_table(summary: dict[str, Any], split: str) -> Sheet | None:
     rows = [
         {"recommended": name} | {metric: number(found.get(metric)) for metric in names} for name, found in full.items()
     ]
-    return Sheet(f"what is recommended on {split}, whoever finds something in it", rows, ["recommended"])
+    return Sheet(f"recommended lists on {split}, with or without the target", rows, ["recommended"])
 
 
 def _central_line(summary: dict[str, Any]) -> str:
     """Say what a central reference is, which of its epochs were kept, and where it can say nothing."""
     found = summary["central"]
     kept = ", then ".join(f"epoch {turn['best_epoch']} of {turn['epochs']}" for turn in found["turns"])
-    unseen = "".join(f"; it knows no item of {name}, where all are tied" for name in found["unseen"])
+    unseen = "".join(f"; it knows no item of {name}, so all of them tie" for name in found["unseen"])
     return f"{found['note']} ({kept}, the best on validation items){unseen}"
 
 
@@ -92,7 +92,7 @@ def metric_table(summary: dict[str, Any], split: str) -> Sheet:
         row = {"test items": stage}
         if full:
             row |= {f"{n}\nfull": f"{full[stage][n]:.4f}" if stage in full else "-" for n in names}
-        row[f"{last} is better\n{learned['metric']}, 95 %"] = gain(gains.get(stage))
+        row[f"gain of {last}\n{learned['metric']}, 95 %"] = gain(gains.get(stage))
         rows.append(row | {f"{n}\n{sampled}": f"{values[n]:.4f}" for n in names})
     title = f"{summary['method']} on {summary['data']}"
     users = summary["full_ranking"]["users"]
@@ -100,7 +100,7 @@ def metric_table(summary: dict[str, Any], split: str) -> Sheet:
         title if split == "main" else f"{title}: {split}",
         rows,
         words=["test items"],
-        caption="the lower part needs no learning, or pools everybody's data (central)"
+        caption="lower part: baselines without training; central: trained on pooled data"
         + (f"; full ranking on {count(users, 'user')}" if full else ""),
         rules=[len(stages) - 1],
         bold=[at for at, stage in enumerate(stages) if stage == last],
@@ -146,7 +146,7 @@ def group_table(summary: dict[str, Any]) -> Sheet:
         f"repeats and new items, best round {summary['sessions']['best_round']}",
         rows,
         words=["targets"],
-        caption=f"targets the user had had: {counts['seen']}; it had not: {counts['new']}; among sampled negatives",
+        caption=f"repeat targets: {counts['seen']}; new targets: {counts['new']}; ranked among sampled negatives",
         rules=[0],
         bold=[0],
     )
@@ -179,21 +179,21 @@ def bundle_table(rows: Sequence[dict[str, Any]]) -> Sheet:
             "MB": short(row["files_mb"]),
             "RAM MB to\nrecommend": f"{row['memory_mb']:.0f}",
             "ms": "-" if row["latency_ms"] is None else short(row["latency_ms"]),
-            "kept of\ntop 10": "-" if row["overlap"] is None else f"{row['overlap']:.3f}",
-            "kept of\nHR@10": "-" if row["hr_kept"] is None else f"{row['hr_kept']:.3f}",
+            "top-10\noverlap": "-" if row["overlap"] is None else f"{row['overlap']:.3f}",
+            "HR@10\nkept": "-" if row["hr_kept"] is None else f"{row['hr_kept']:.3f}",
             "fits": "yes" if row["fits"] else "NO",
             "users": f"{row['parity_users']}",
             "largest\nscore error": "-" if row["max_score_error"] is None else f"{row['max_score_error']:.1e}",
-            "same\ntop 10": "-" if row["top10_equal"] is None else f"{row['top10_equal']:.1%}",
+            "identical\ntop 10": "-" if row["top10_equal"] is None else f"{row['top10_equal']:.1%}",
         }
         for row in rows
     ]
     caption = "\n".join(
         [
-            "RAM: needed to recommend, computed of the runtime's figure and the files' sizes; ms: derived from the "
-            "class's figures, for one recommendation and the reading of one new text",
-            "kept: beside the model in fp32, on validation items; with an encoder as if it had to read every item",
-            "score error and same top 10: the bundle without torch against the simulated model, on its users",
+            "RAM: needed to recommend, computed from the runtime's figure and file sizes; ms: derived from the "
+            "class's figures, for one recommendation and the encoding of one new text",
+            "overlap and HR@10 kept: against the fp32 model, on validation items; with an encoder, all items encoded",
+            "score error and identical top 10: the bundle without torch against the simulated model, on its users",
             *_passed_over(rows),
         ]
     )
@@ -231,11 +231,9 @@ def warnings(summary: Mapping[str, Any]) -> list[str]:
     out = [] if clip is None else [f"warning: {clip}"]
     dropped, fleet = summary["engine"]["dropped_updates"], summary["fleet"]
     if dropped:
-        out.append(
-            f"warning: {count(dropped, 'client update')} held NaN or infinite values and did not count; lower model.lr"
-        )
+        out.append(f"warning: {count(dropped, 'client update')} dropped for NaN or infinite values; lower model.lr")
     if fleet.get("rounds") and not fleet["contributed"]:
-        out.append("warning: no client ever contributed, so nothing was learned together; see the fleet's failures")
+        out.append("warning: no client contributed, so no federated training took place; see the fleet's failures")
     if summary.get("no_bundles"):
         out.append(f"warning: no bundles were written: {summary['no_bundles']}")
     if summary.get("only_recommends"):

@@ -44,7 +44,7 @@ def ranked(metric: str, how: str) -> str:
     return f"{metric} ({how})"
 
 
-NOT_YET = "nothing has been learned yet"
+NOT_YET = "the model has not been trained yet"
 BETTER, WORSE, UNCLEAR, FEW = "better", "WORSE", "no clear difference", "too few users"
 YES, NO, UNKNOWN, NOTHING = "yes", "no", "unknown", "nothing"
 
@@ -175,7 +175,7 @@ class Verdict:
         assert best.low is not None
         assert best.high is not None
         below = f"{-best.difference:.4f} [{-best.high:.4f}, {-best.low:.4f}]"
-        return f"on pooled data {best.name} reaches {best.value:.4f}; the model is below by {below}"
+        return f"{best.name} reaches {best.value:.4f} on pooled data; the model is lower by {below}"
 
     @property
     def disagreement(self) -> str | None:
@@ -191,8 +191,8 @@ class Verdict:
             return None
         first, second = max(contrary or other, key=lambda pair: pair[0].value)
         more = ("better", "not better") if second.beaten else ("not better", "better")
-        among = f"among sampled candidates {more[0]} than {first.said} ({second.difference:+.4f})"
-        return f"{among}, by full ranking {more[1]} ({first.difference:+.4f}); full ranking counts"
+        among = f"{more[0]} than {first.said} on sampled candidates ({second.difference:+.4f})"
+        return f"{among}, {more[1]} in full ranking ({first.difference:+.4f}); full ranking decides"
 
     def advice(self, summary: Mapping[str, Any]) -> str | None:
         """Say what to change where the model is below what needs no learning, or below a ceiling; None elsewhere."""
@@ -200,15 +200,15 @@ class Verdict:
         if not self.learned or "central" in summary or not (worse or self.ceiling):
             return None
         tuned = not summary["protocol"].startswith(UNTUNED)
-        ways = ["search the method's settings by edgefr tune"] if tuned else []
+        ways = ["tune the method with edgefr tune"] if tuned else []
         if self.worth is Worth.HURT:
             ways += ["lower the learning rate", *(["keep the best round (evaluation.keep=best)"] if tuned else [])]
         elif any(name.startswith(("TF-IDF mean", "text mean", "hybrid")) for name in worse):
-            ways += ["do more rounds", "take a method that reads texts (transfr)"]
+            ways += ["run more rounds", "use a method that reads texts (transfr)"]
         elif worse:
-            ways += ["do more rounds", "take another method (fedmf, fcf)"]
+            ways += ["run more rounds", "try another method (fedmf, fcf)"]
         else:
-            ways += ["do more rounds"]
+            ways += ["run more rounds"]
         return ", or ".join(ways)
 
     @property
@@ -256,9 +256,9 @@ class Verdict:
         rows = {words: [row.name for row in self.rows if row.words == words] for words in (WORSE, UNCLEAR)}
         return {
             Worth.HURT: "learning HURT",
-            Worth.BEATEN: f"learning is NOT worth it: {_quoted(rows[WORSE])}, which learns nothing, is better",
+            Worth.BEATEN: f"learning is NOT worth it: the baseline {_quoted(rows[WORSE])} is better",
             Worth.UNCLEAR: self._unclear(rows[UNCLEAR]),
-            Worth.UNKNOWN: "whether learning helped cannot be said of so few users",
+            Worth.UNKNOWN: "too few users to say whether learning helped",
             Worth.NOT_YET: NOT_YET,
             Worth.HELPED: "learning helped",
         }[self.worth]
@@ -266,23 +266,23 @@ class Verdict:
     def _unclear(self, names: Sequence[str]) -> str:
         """Say what is not beaten: the model itself as it was not learned, or else the best of the references."""
         if self.unlearned is None or self.unlearned.words == BETTER:
-            return f"learning did NOT clearly beat {_quoted(names)}, which learns nothing"
+            return f"learning did NOT clearly beat the baseline {_quoted(names)}"
         same = (self.unlearned.difference, self.unlearned.low, self.unlearned.high) == (0, 0, 0)
         return "NOTHING was learned" if same else "learning did NOT clearly help"
 
     @property
     def model(self) -> str:
         """Return what a table calls the model."""
-        return f"{self.stage}, learned" if self.learned else f"{self.stage}, as it begins"
+        return f"{self.stage}, trained" if self.learned else f"{self.stage}, before training"
 
     @property
     def figures(self) -> str:
         """Return the learned model's value and that of the model not learned, or of the best reference."""
         if not self.learned:
-            return f"{self.metric} {self.value:.4f} as it begins"
+            return f"{self.metric} {self.value:.4f} before training"
         beside = self.unlearned or self.rows[0]
-        name = "not learned" if self.unlearned else f"by {beside.name}"
-        return f"{self.metric} {self.value:.4f} learned, {beside.value:.4f} {name}"
+        name = "untrained" if self.unlearned else f"by {beside.name}"
+        return f"{self.metric} {self.value:.4f} trained, {beside.value:.4f} {name}"
 
     def __str__(self) -> str:
         what = f"{self.metric} {self.value:.4f} ({RANKINGS[self.ranking]}, {self.users:,} users)"
@@ -291,11 +291,11 @@ class Verdict:
     def _beside(self) -> str:
         """Say what is not beaten, and whether the model is better than before any round; or the best that is beaten."""
         if not self.learned:
-            return " is that of the model as it begins"
+            return " is the value before training"
         if not self.known:
             return ""
         if self.helped:
-            return f", {self.known[0]} over {self.known[0].said}, the best without learning"
+            return f", {self.known[0]} over {self.known[0].said}, the best baseline"
         lines = [f"{row} against {row.said}" for row in self.against if not row.beaten]
         own = [f"{row} over {row.said}" for row in self.against if row.beaten and row.name in UNTRAINED]
         return f" is {', '.join(lines)}{''.join(f', but {line}' for line in own)}"
@@ -314,7 +314,7 @@ def every_verdict(summary: Mapping[str, Any]) -> list[Verdict]:
     return sorted(found, key=lambda one: (one.split, one.stage) != last)
 
 
-UNTESTED = "whether learning helped cannot be said: nobody was tested"
+UNTESTED = "no user was tested, so nobody can say whether learning helped"
 
 
 def headline(found: list[Verdict]) -> str:
@@ -333,12 +333,12 @@ def over_seeds(found: Sequence[Verdict]) -> str:
         return UNTESTED
     words = Counter(one.words for one in sorted(found, key=lambda one: one.worth))
     beside = [one.unlearned or one.rows[0] for one in found]
-    name = "not learned" if found[0].unlearned else f"by {beside[0].name}"
+    name = "untrained" if found[0].unlearned else f"by {beside[0].name}"
     means = [sum(values) / len(found) for values in ([one.value for one in found], [row.value for row in beside])]
     if not found[0].learned:
-        return f"{NOT_YET} (mean {found[0].metric} {means[0]:.4f} as it begins)"
+        return f"{NOT_YET} (mean {found[0].metric} {means[0]:.4f} before training)"
     parts = words if len(words) == 1 else [f"{line} in {times}" for line, times in words.items()]
-    return f"{'; '.join(parts)} (mean {found[0].metric} {means[0]:.4f} learned, {means[1]:.4f} {name})"
+    return f"{'; '.join(parts)} (mean {found[0].metric} {means[0]:.4f} trained, {means[1]:.4f} {name})"
 
 
 def _quoted(names: Sequence[str]) -> str:

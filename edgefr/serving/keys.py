@@ -253,4 +253,4 @@ def _held(path: Path, wait_s: float) -> int:
     except BlockingIOError as error:
         raise InputError(f"{path} is held by another process; try again") from error
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}; mend that and try again") from error
+        raise InputError(f"cannot write {path}: {error.strerror or error}; fix that and try again") from error

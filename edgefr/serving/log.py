@@ -96,7 +96,7 @@ def without(path: Path, user: str) -> None:
     except BlockingIOError as error:
         raise InputError(f"{path} is held by another process; try again") from error
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}; mend that and try again") from error
+        raise InputError(f"cannot read {path}: {error.strerror or error}; fix that and try again") from error
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def _spent(run: Run, lineage: Lineage) -> dict[str, Any]:
     """Return the worst client's epsilon in the run and all served rounds."""
     served = lineage.ledger()
     if served is None:
-        return {"epsilon": "nothing is promised" if lineage.begun else "nothing was served"}
+        return {"epsilon": "no guarantee" if lineage.begun else "nothing was served"}
     whole = run.read_ledger({"delta": served.delta, "adjacency": served.adjacency}) or served
     report = ledger_report(whole, lineage.seen)
     return {"epsilon of the worst client": report["eps_guaranteed"], "budget": report["budget"]}

@@ -53,7 +53,7 @@ def retrain(
         check_last(run, place)
         new = Successor.without(run, leaving)
         if not run.experiment.total_rounds and not served_with(run, leaving):
-            raise InputError("no round had data of who leaves, so nothing was learned of them: drop --unlearn")
+            raise InputError("no round had data of who leaves, so the model has not learned from them: drop --unlearn")
         if (place / "experiment.yaml").exists():
             found = Successor.of(Run(place))
             if found is None or found.users != new.users:

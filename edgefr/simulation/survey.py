@@ -64,7 +64,7 @@ def _fit(entry: Protocol, dataset: Dataset) -> ProtocolFit:
         tested = _tested(_experiment(entry, values), dataset)
     except InputError as error:
         return ProtocolFit(entry.name, 0, str(error), {})
-    return ProtocolFit(entry.name, tested, "" if tested else "nobody can be tested", values)
+    return ProtocolFit(entry.name, tested, "" if tested else "no user can be tested", values)
 
 
 def _values(entry: Protocol, dataset: Dataset) -> dict[str, Any]:

@@ -142,7 +142,7 @@ def test_the_command(bare: Run) -> None:
     assert rows["gradient-matching"]["auc"] is None
     assert (rows["game"]["claimed"], rows["game"]["exceeds"]) == ("inf", False)
     assert report["eps_lb95"] == max(rows[name]["eps_corrected"] or 0.0 for name in games) == read_bound(bare.path)
-    assert report["verdict"].startswith("nothing is promised")
+    assert report["verdict"].startswith("this run's updates have no guarantee")
     shown = commands.edgefr("audit", bare.path, *few, "--attacks", "sign-split,gradient-matching", cache=bare.path)
     assert "gradient-matching: not made: a table of items leaves the device" in shown.stdout
     assert json.loads((bare.path / FILE).read_text())["attacks"] == report["attacks"], "nothing is forgotten"
@@ -195,7 +195,7 @@ def test_clients_without_items_are_not_attacked() -> None:
     target.model = replace(target.model, own=Ragged.empty(16))
     for attack in (matching, membership):
         found = attack(target, Effort(USERS, 100), quiet)
-        assert found.note == "no client has anything that could be told apart"
+        assert found.note == "no client has items that an attack could distinguish"
         assert found.row()["auc"] is None
 
 

@@ -58,8 +58,8 @@ def test_the_verdict_says_the_worst_first() -> None:
     kept = strongest([], [row("game", STRONG, claimed=2.0)], DELTA)
     report = {"checks": [fine], "attacks": [], "promised": True, "eps_lb95": 1.234}
     assert verdict(report) == "no fault found by 1 checks; epsilon is at least 1.23"
-    assert verdict({**report, "promised": False}).startswith("nothing is promised")
-    assert verdict({**report, "attacks": kept}).startswith("VIOLATED: more leaks than is guaranteed: game 3.7 > 2")
+    assert verdict({**report, "promised": False}).startswith("this run's updates have no guarantee")
+    assert verdict({**report, "attacks": kept}).startswith("VIOLATED: leakage exceeds the guarantee: game 3.7 > 2")
     broken = {"check": "clip", "way": "bytes", "ok": False, "worst": "tables alone"}
     assert verdict({**report, "attacks": kept, "checks": [fine, broken]}) == "VIOLATED: clip of bytes: tables alone"
 

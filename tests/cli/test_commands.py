@@ -168,7 +168,7 @@ def test_ctrl_c(place: Path, cache: Path, transfr: Made, tmp_path: Path) -> None
     assert said == [
         f"go on with edgefr simulate --resume {out} (from its beginning: without --checkpoint-every nothing of its "
         "rounds is kept)",
-        "interrupted: what was finished is kept, nothing is half written",
+        "interrupted: finished work is kept, and no file is half written",
     ]
     assert {p.name for p in out.iterdir()} <= {"experiment.yaml", "devices.yaml", "resolved.json", "events.jsonl"}
 

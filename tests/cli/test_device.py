@@ -175,7 +175,7 @@ NEW = "this device has no history"
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("pfedrec", f"for a new device: the model's order for nobody in particular, since {NEW}"),
+        ("pfedrec", f"for a new device: the model's default order for a new user, since {NEW}"),
         ("fedmf", f"for a new device: no ranking yet, since {NEW}"),
     ],
 )

@@ -100,11 +100,11 @@ def test_refusals(run: edgefr.Run, users: list[str], tmp_path: Path, cli: Cli) -
         (("--user", "nobody"), "unknown user 'nobody'"),
         (("--user", one, "--items", "nothing"), "unknown item 'nothing'"),
         (drawn, "--out DIR"),
-        ((*drawn, *out, "--user", one), "leave --user, --items, -k away"),
+        ((*drawn, *out, "--user", one), "omit --user, --items and -k"),
         (("--map", one, "nobody", *out), "unknown user 'nobody'"),
         (("--map", one, one, *out), "name users to draw, each once"),
-        ((*drawn, *out, "-k", "5"), "leave --user, --items, -k away"),
-        (("--user", one, "--items", "x", "-k", "5"), "leave it away where --items names them"),
+        ((*drawn, *out, "-k", "5"), "omit --user, --items and -k"),
+        (("--user", one, "--items", "x", "-k", "5"), "omit it where --items names them"),
         (("--user", one, "--items", " , "), "--items names none"),
     ):
         assert words in cli.refused("explain", run.path, *arguments)

@@ -70,7 +70,7 @@ def test_without_a_mechanism_prototypes_and_their_readers_are_named(cli: Cli, tm
         0,
         {"it is about sets of items, and sasrec reads sessions"},
     )
-    assert report["verdict"].startswith("nothing is promised")
+    assert report["verdict"].startswith("this run's updates have no guarantee")
     text = " ".join(cli("privacy", tmp_path / "run")[1].replace("│", " ").split())
     assert "a prototype of 8 values as it is" in text
 
@@ -141,7 +141,7 @@ def simulated(out: Path, *changes: str) -> Run:
         ([*NOISE, "privacy.mechanism=privunit"], "privacy.mechanism"),
         (
             ["method=fcucr", "model={}", "protocol.name=sessions", "model.prototypes=trained", "privacy.at_least=2"],
-            "the server sees every prototype, so a sealed sum hides nobody",
+            "the server sees every prototype, so secure aggregation gives no anonymity",
         ),
         (
             [*NOISE, "privacy.mechanism=discrete-laplace", "privacy.sampler=opendp"],

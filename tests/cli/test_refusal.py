@@ -43,7 +43,7 @@ def test_what_a_disk_refuses_is_one_line_wherever_it_happens(
 
     monkeypatch.setattr(app, "app", command)
     assert app._run() == 2
-    said = f"error: cannot use runs/x: {os.strerror(code)}; mend that, and do the same again\n"
+    said = f"error: cannot use runs/x: {os.strerror(code)}; fix that and repeat the command\n"
     assert capsys.readouterr() == ("", said)
 
 

@@ -71,7 +71,7 @@ def test_a_run_and_its_copy_do_not_differ(runs: dict[str, Path], tmp_path: Path)
     assert (frame["p"] == 1).all()
     assert (frame["above"] == "").all()
     assert found.differs == {}
-    assert "not told apart" in str(found)
+    assert "no significant difference" in str(found)
 
 
 def test_a_difference_is_found_and_has_a_direction(runs: dict[str, Path], tmp_path: Path):

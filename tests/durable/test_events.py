@@ -71,7 +71,7 @@ def test_a_full_disk_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.Mon
     log = EventLog(tmp_path / "events.jsonl")
     log.append(EVENTS)
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(InputError, match=r"cannot write .*events.jsonl: No space left on device; mend that first"):
+    with pytest.raises(InputError, match=r"cannot write .*events.jsonl: No space left on device; fix that first"):
         log.flush()
     with pytest.raises(InputError, match="cannot write /dev/full: No space left on device"):
         EventLog(Path("/dev/full")).append(EVENTS)

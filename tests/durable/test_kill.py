@@ -71,7 +71,7 @@ def test_a_resumed_run_ends_well_or_says_that_nothing_had_begun(name: str, repor
         assert set(before) <= {2, -signal.SIGKILL}, run
         if 2 in before:
             (line,) = said(run)
-            assert "holds no run to go on with (no experiment.yaml); start it with" in line
+            assert "holds no run to continue (no experiment.yaml); start it with" in line
             anew += 1
         else:
             assert said(run) == [], run

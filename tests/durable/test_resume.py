@@ -46,7 +46,7 @@ def test_a_broken_run_goes_on_and_keeps_its_checkpoints(broken: Path, whole: Pat
     assert saved(broken) == saved(whole) == ["round-00000003", "round-00000004"]
     before = tree(broken)
     line = refused(*cli("simulate", "--resume", broken))
-    assert line == f"error: the run in {broken} is finished; nothing is left to be done"
+    assert line == f"error: the run in {broken} is finished; nothing is left to do"
     assert tree(broken) == before
 
 
@@ -71,7 +71,7 @@ def test_what_is_no_run_is_refused(cli: Cli, tmp_path: Path) -> None:
         ("file", "another --out"),
     ):
         line = refused(*cli("simulate", "--resume", tmp_path / name))
-        assert line.endswith(f"{name} holds no run to go on with (no experiment.yaml); start it with {start}")
+        assert line.endswith(f"{name} holds no run to continue (no experiment.yaml); start it with {start}")
     assert tree(tmp_path) == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "file", "notes"]
 
@@ -172,7 +172,7 @@ def test_ctrl_c_can_be_resumed(place: Path, cache: Path, cli: Cli, whole: Path, 
     assert (done.returncode, done.stdout) == (130, "")
     assert without_progress(done.stderr).splitlines() == [
         f"go on with edgefr simulate --resume {out} --no-bundles",
-        "interrupted: what was finished is kept, nothing is half written",
+        "interrupted: finished work is kept, and no file is half written",
     ]
     assert saved(out) == ["round-00000001", "round-00000002"]
     assert not (out / "summary.json").exists()

@@ -62,7 +62,7 @@ def test_the_first_key_is_remembered_and_no_other_taken(zipped: bool, bundle: Pa
 def test_nobodys_bundle_is_refused_unless_the_policy_allows_it(zipped: bool, bundle: Path, tmp_path: Path) -> None:
     (bundle / "manifest.sig.json").unlink()
     given, state = pack(bundle, tmp_path / "laptop.zip") if zipped else bundle, tmp_path / "state"
-    with pytest.raises(InputError, match=r"is not signed, so nobody can tell who made it; .*`signed: false` in"):
+    with pytest.raises(InputError, match=r"is not signed, so its publisher is unknown; .*`signed: false` in"):
         Device(given, state)
     assert not (state / STATE).exists()
     state.mkdir(exist_ok=True)

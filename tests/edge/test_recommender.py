@@ -216,7 +216,7 @@ def shown(
             StartList("mean", np.array([3, 0, 5])),
             "mean",
             ["i3", "i0"],
-            f"the model's order for nobody in particular, since {NEW}",
+            f"the model's default order for a new user, since {NEW}",
         ),
     ],
 )

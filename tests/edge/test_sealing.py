@@ -189,7 +189,7 @@ def test_the_protocols_example_of_a_mask_is_right() -> None:
     [("central", 2, True), ("central", 3, False), (None, 2, True), (None, 3, False), ("local", 2, False)],
 )
 def test_a_device_opens_no_sum_of_fewer_than_its_policy_asks_for(trust: str | None, others: int, refused: bool) -> None:
-    """Where nothing is promised the sum is all that hides an update."""
+    """Without a guarantee the sum is all that hides an update."""
     manifest = SimpleNamespace(privacy=None if trust is None else SimpleNamespace(trust=trust))
     device: Any = SimpleNamespace(
         bundle=SimpleNamespace(manifest=manifest), policy=OPEN.model_copy(update={"least_cohort": 4})

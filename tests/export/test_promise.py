@@ -78,7 +78,7 @@ def test_card_and_inspection_say_what_the_manifest_promises(trust: str, tmp_path
 def test_a_card_says_that_nothing_is_promised(tmp_path: Path) -> None:
     folder = bundle(tmp_path, None)
     assert open_bundle(folder).manifest.privacy is None
-    assert "Nothing is promised of a client's data" in (folder / "MODEL_CARD.md").read_text()
+    assert "There is no guarantee for a client's data" in (folder / "MODEL_CARD.md").read_text()
 
 
 @pytest.mark.parametrize(

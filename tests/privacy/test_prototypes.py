@@ -176,7 +176,7 @@ def test_the_papers_noise_prints_the_papers_epsilon_and_guarantees_nothing(std, 
 def test_noise_on_what_is_received_protects_nothing_that_was_sent():
     found = reported(Prototypes(50, 10, received_noise=0.1), mechanism="none")
     assert [found[name] for name in ("eps_nominal", "eps_guaranteed", "eps_hypothetical")] == ["inf"] * 3
-    words = "what was sent, by noise on received prototypes: that protects nothing of it"
+    words = "sent prototypes: noise on received prototypes does not protect them"
     assert words in found["not_covered"]
     assert "std 0.1 on received ones protects nobody" in dict(render(found))["Prototypes"]
 

@@ -109,7 +109,7 @@ def test_everything_a_reader_needs_is_there_and_is_json():
     }
     rows = dict(render(out))
     assert rows["Clip"] == (
-        "L2 C=1; shortened 63 % of the updates, to 80 % of their length on average (told with noise: ± 2.0 %)"
+        "L2 C=1; shortened 63 % of the updates, to 80 % of their length on average (measured with noise: ± 2.0 %)"
     )
     assert rows["Noise / sampler"].startswith("discrete-gaussian sigma=7.592 on each upload")
     assert all(name and value for name, value in render(out))

@@ -133,7 +133,7 @@ def test_a_server_is_looked_at_while_it_works_and_after_it(tmp_path: Path) -> No
         take_part(twins, url, tmp_path / "states", users)
         future.result(60)
     after = status(run)
-    assert (after["state"], after["rounds over"], after["epsilon"]) == ("stopped", 1, "nothing is promised")
+    assert (after["state"], after["rounds over"], after["epsilon"]) == ("stopped", 1, "no guarantee")
     assert "url" not in after
     assert not (run.path / SERVING).exists()
     done = edgefr("serve", run.path, cache=tmp_path)

@@ -231,8 +231,8 @@ def test_an_epsilon_of_the_sum_is_stated_for_sealed_sums_or_a_server_that_was_na
         "the server sees uploads",
     ]
     assert [one["adversary"].partition(":")[0] for one in spent] == [
-        "whoever sees the broadcasts; the server, which adds the noise, sees each round's exact total",
-        "whoever sees the broadcasts; the server of the tests is trusted with single uploads",
+        "observers of the broadcasts; the server, which adds the noise, sees each round's exact total",
+        "observers of the broadcasts; the server of the tests is trusted with single uploads",
         "nobody",
     ]
     found = json.loads(edgefr("privacy", twins.begun.path, "--json", cache=tmp_path).stdout)

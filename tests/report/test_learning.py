@@ -36,7 +36,7 @@ def test_it_helped_where_it_beats_everything():
     found = said(before_any_round=0.3, popularity=0.4, chance=0.0)
     assert found.helped
     assert str(found).startswith("model: learning helped: NDCG@5 1.0")
-    assert str(found).endswith("over popularity, the best without learning")
+    assert str(found).endswith("over popularity, the best baseline")
     of_popularity = found.record()["against"]["popularity"]
     assert of_popularity["difference"] == pytest.approx(0.1, abs=0.005)
     assert 0.09 < of_popularity["low"] < of_popularity["difference"] < of_popularity["high"] < 0.11
@@ -64,7 +64,7 @@ def test_of_few_users_and_beside_nothing_it_is_not_said():
         found.users[name, "main", "full"] = users[:9], {metric: values[:9] for metric, values in metrics.items()}
     few = learning(found, "model", ["chance"], ["main"])
     assert not few.helped
-    assert "cannot be said of so few" in str(few)
+    assert "too few users to say" in str(few)
     assert "nan" not in str(few)
     assert learning(found, "model", [], ["main"]) is None
     assert few.record()["against"]["chance"]["low"] is None
@@ -139,14 +139,14 @@ def test_without_a_round_nothing_is_said_of_learning(tmp_path):
     (record,) = run.summary["learning"]["main"].values()
     assert (record["learned"], record["helped"]) == (False, False)
     (line,) = run.summary["verdicts"]["main"]
-    assert line.startswith("federated: nothing has been learned yet: NDCG@5")
+    assert line.startswith("federated: the model has not been trained yet: NDCG@5")
     said, answer = first_lines(run)
-    assert f"nothing has been learned yet (NDCG@5 {record['value']:.4f} as it begins)" in said
-    assert "federated, as it begins" in said
+    assert f"the model has not been trained yet (NDCG@5 {record['value']:.4f} before training)" in said
+    assert "federated, before training" in said
     assert "learned 0." not in said
-    assert (answer.words, answer.tone) == ("Nothing has been learned yet", "neutral")
+    assert (answer.words, answer.tone) == ("The model has not been trained yet", "neutral")
     page = (run.path / "report.html").read_text()
-    assert "How does it learn?" not in page, "a curve through one point"
+    assert "Learning curves" not in page, "a curve through one point"
     assert "Does learning help?" in page
     assert not (run.path / "figures" / "learning-curve.png").exists()
 
@@ -158,7 +158,7 @@ def test_local_training_without_rounds_is_learning(epochs, tmp_path):
     run = edgefr.simulate(small, out=tmp_path / "r", bundles=False)
     learned = {stage: record["learned"] for stage, record in run.summary["learning"]["main"].items()}
     assert learned == {"finetune": False, "localtrain": epochs > 0}
-    assert ("nothing has been learned yet" in first_lines(run)[0]) == (epochs == 0)
+    assert ("the model has not been trained yet" in first_lines(run)[0]) == (epochs == 0)
 
 
 def test_a_central_reference_learns_without_rounds(tmp_path):
@@ -166,7 +166,7 @@ def test_a_central_reference_learns_without_rounds(tmp_path):
     run = edgefr.simulate(small, out=tmp_path / "r", bundles=False)
     assert run.summary["rounds"] == 0
     assert all(record["learned"] for record in run.summary["learning"]["main"].values())
-    assert "nothing has been learned yet" not in first_lines(run)[0]
+    assert "the model has not been trained yet" not in first_lines(run)[0]
 
 
 def test_of_many_users_a_sample_is_kept():
@@ -206,9 +206,9 @@ def test_a_central_ceiling_decides_nothing_and_is_said_where_the_model_is_below_
     assert [row.name for row in one.ceilings] == list(CEILINGS)
     assert one.beside[0].name == EASE
     reached = f"{one.value + 0.4:.4f}"
-    assert one.ceiling == f"on pooled data {EASE} reaches {reached}; the model is below by 0.4000 [0.4000, 0.4000]"
-    assert one.advice(LEFT_OUT) == "search the method's settings by edgefr tune, or do more rounds"
-    assert one.advice({"protocol": "blocks by clock time"}) == "do more rounds"
+    assert one.ceiling == f"{EASE} reaches {reached} on pooled data; the model is lower by 0.4000 [0.4000, 0.4000]"
+    assert one.advice(LEFT_OUT) == "tune the method with edgefr tune, or run more rounds"
+    assert one.advice({"protocol": "blocks by clock time"}) == "run more rounds"
     again = Verdict.of("main", "model", one.record())
     assert again == one
     old = {part: values for part, values in one.record().items() if part not in ("ceilings", "sampled")}
@@ -227,11 +227,10 @@ def test_where_the_rankings_disagree_about_the_verdict_that_is_said(full, sample
     assert (one.ranking, one.helped) == ("full", full < sampled)
     first, second = ("better", "not better") if full > sampled else ("not better", "better")
     assert re.fullmatch(
-        rf"among sampled candidates {first} than popularity \(.+\), by full ranking {second} \(.+\); full ranking "
-        "counts",
+        rf"{first} than popularity on sampled candidates \(.+\), {second} in full ranking \(.+\); full ranking decides",
         one.disagreement,
     )
-    assert "rankings   among sampled" in "\n".join(map(str, _beside(one, LEFT_OUT, 100)))
+    assert f"rankings   {first} than popularity" in "\n".join(map(str, _beside(one, LEFT_OUT, 100)))
     found.users["popularity", "main", "sampled"] = found.users["popularity", "main", "full"]
     assert learning(found, "model", ["popularity", "chance"], ["main"]).disagreement is None
 

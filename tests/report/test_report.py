@@ -145,9 +145,9 @@ def test_warnings_are_for_what_must_not_be_overlooked() -> None:
     assert warnings(summary()) == []
     engine = summary()["engine"] | {"dropped_updates": 1}
     (line,) = warnings(summary(engine=engine))
-    assert line.startswith("warning: 1 client update held NaN or infinite values")
+    assert line.startswith("warning: 1 client update dropped for NaN or infinite values")
     (line,) = warnings(summary(fleet=fleet() | {"contributed": 0}))
-    assert "no client ever contributed" in line
+    assert "no client contributed" in line
     (line,) = warnings(summary(no_bundles="a bundle has no history_bonus"))
     assert line == "warning: no bundles were written: a bundle has no history_bonus"
     (line,) = warnings(summary(bundles=[{"class": "watch", "lacks": "needs 97 MB"}, {"class": "tv", "lacks": None}]))
@@ -204,11 +204,11 @@ def test_the_caption_tells_mode_and_disagreement():
     steps = {"a": {"ratio": 0.25}, "b": {"ratio": 1.5}}
     told = fleet_table(EMPTY_FLEET | {"cost": {"mode": "host-ratio", "host": None, "steps": steps}}).caption
     assert told.endswith(
-        "step times: host-ratio; a measured host, scaled, says 0.25 to 1.5 times the analytic model's step"
+        "step times: host-ratio; scaled host measurements give 0.25 to 1.5 times the analytic step time"
     )
     same = {"a": {"ratio": 0.3281}, "b": {"ratio": 0.3279}}
     told = fleet_table(EMPTY_FLEET | {"cost": {"mode": "analytic", "host": None, "steps": same}}).caption
-    assert told.endswith("step times: analytic; a measured host, scaled, says 0.33 times the analytic model's step")
+    assert told.endswith("step times: analytic; scaled host measurements give 0.33 times the analytic step time")
     for cost in ({}, {"cost": {"mode": "analytic", "host": None, "steps": {}}}):
         assert "step times" not in fleet_table(EMPTY_FLEET | cost).caption
 

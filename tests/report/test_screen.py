@@ -30,7 +30,7 @@ def record(**against: tuple[float, Any, Any]) -> dict[str, Any]:
 PRIVACY = {
     **{"eps_guaranteed": "inf", "eps_nominal": 6.85, "eps_hypothetical": 68.6, "eps_lb95": None, "delta": 1e-5},
     **{"label": "no meaningful guarantee", "method": "no noise", "adjacency": "zero-out", "sat_out": None},
-    **{"adversary": "whoever sees the broadcasts", "not_covered": ["everything: no noise was added"]},
+    **{"adversary": "observers of the broadcasts", "not_covered": ["everything: no noise was added"]},
 }
 
 
@@ -54,17 +54,21 @@ def said(of: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("against", "worth", "words"),
     [
-        ({"before_any_round": BETTER, "popularity": BETTER}, Worth.HELPED, "learning helped (NDCG@10 0.5000 learned"),
+        ({"before_any_round": BETTER, "popularity": BETTER}, Worth.HELPED, "learning helped (NDCG@10 0.5000 trained"),
         (
             {"before_any_round": WORSE, "popularity": BETTER},
             Worth.HURT,
-            "learning HURT (NDCG@10 0.5000 learned, 0.6250",
+            "learning HURT (NDCG@10 0.5000 trained, 0.6250",
         ),
-        ({"before_any_round": BETTER, "popularity": WORSE}, Worth.BEATEN, "NOT worth it: 'popularity', which learns"),
-        ({"before_any_round": BETTER, "popularity": UNCLEAR}, Worth.UNCLEAR, "did NOT clearly beat 'popularity'"),
+        ({"before_any_round": BETTER, "popularity": WORSE}, Worth.BEATEN, "NOT worth it: the baseline 'popularity' is"),
+        (
+            {"before_any_round": BETTER, "popularity": UNCLEAR},
+            Worth.UNCLEAR,
+            "did NOT clearly beat the baseline 'popularity'",
+        ),
         ({"before_any_round": UNCLEAR, "popularity": BETTER}, Worth.UNCLEAR, "learning did NOT clearly help"),
         ({"before_any_round": SAME, "popularity": UNCLEAR}, Worth.UNCLEAR, "NOTHING was learned"),
-        ({"before_any_round": NOBODY, "popularity": NOBODY}, Worth.UNKNOWN, "cannot be said of so few users"),
+        ({"before_any_round": NOBODY, "popularity": NOBODY}, Worth.UNKNOWN, "too few users to say"),
         ({"popularity": BETTER, "chance": BETTER}, Worth.HELPED, "0.3750 by popularity"),
     ],
 )
@@ -80,7 +84,7 @@ def test_a_split_on_which_learning_hurts_is_said_first() -> None:
     lines = shown(summary(learning=None, **{"split": "target"}) | {"learning": found})
     assert lines[0].startswith("fedmf on demo: on source learning HURT")
     assert "on target learning helped" in " ".join(lines[:2])
-    assert any(line.startswith("localtrain, learned") for line in lines), "the table is that of the last split"
+    assert any(line.startswith("localtrain, trained") for line in lines), "the table is that of the last split"
     assert sum("before any round" in line for line in lines) == 1
     assert any("+0.1250 [+0.0625, +0.1875]  better" in line for line in lines)
 
@@ -116,9 +120,9 @@ def test_what_is_downloaded_once_is_told_from_what_a_round_moves() -> None:
 def test_who_is_left_out_is_said_with_the_reason() -> None:
     never = {name: device(4, 0, {"memory": 3, "unavailable": 1}) for name in ("watch", "speaker", "toy", "lamp", "pot")}
     words = said(summary(fleet=fleet(phone=device(), **never), privacy={**PRIVACY, "sat_out": {"clients": 7}}))
-    assert "2 of 5 invitations came to nothing (deadline 2)" in words
+    assert "2 of 5 client invitations failed (deadline 2)" in words
     assert "watch, speaker, toy and 2 more never contributed: training does not fit in what the device gives" in words
-    assert "7 clients sat out, their privacy budget spent" in words
+    assert "7 clients sat out with a spent privacy budget" in words
     assert "left out nobody" in said(summary(fleet=fleet() | {"contributed": 5}))
 
 
@@ -126,7 +130,7 @@ def test_who_is_left_out_is_said_with_the_reason() -> None:
 def test_a_class_is_served_least_where_that_is_more_than_chance(unequal: float) -> None:
     ends = {"worst": {"class": "watch", "mean": 0.1}, "best": {"class": "phone", "mean": 0.3}}
     words = said(summary(fleet=fleet() | {"fairness": {"NDCG@5": {**ends, "p_equal": unequal}}}))
-    assert ("served least: watch, best: phone" in words) == (unequal < 0.05)
+    assert ("least served: watch, best served: phone" in words) == (unequal < 0.05)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +139,7 @@ def test_a_class_is_served_least_where_that_is_more_than_chance(unequal: float) 
         ({}, "privacy nothing is guaranteed: no noise was added."),
         (
             {"eps_guaranteed": 3.214, "label": ""},
-            "each client has epsilon 3.21 guaranteed at delta 1e-05, against whoever sees the broadcasts (zero-out).",
+            "each client has epsilon 3.21 guaranteed at delta 1e-05, against observers of the broadcasts (zero-out).",
         ),
         ({"eps_guaranteed": 12.0, "label": "weak"}, "epsilon 12 guaranteed at delta 1e-05, which is weak, against"),
         (
@@ -227,8 +231,8 @@ def test_seeds_are_counted_and_averaged() -> None:
     helped, hurt = summary(record(popularity=BETTER)), summary(record(popularity=WORSE))
     lines = [line.plain for line in seeds_screen([helped, hurt, helped], PLACE)]
     first = " ".join(lines[: lines.index("")])
-    assert "3 seeds: learning is NOT worth it: 'popularity', which learns nothing, is better in 1" in first
-    assert "learning helped in 2 (mean NDCG@10 0.5000 learned, 0.4583 by popularity)" in first
+    assert "3 seeds: learning is NOT worth it: the baseline 'popularity' is better in 1" in first
+    assert "learning helped in 2 (mean NDCG@10 0.5000 trained, 0.4583 by popularity)" in first
     assert any(line.startswith("popularity") and "0.4583 ± 0.1443  +0.0417 ± 0.1443" in line for line in lines)
     assert lines[-1] == "runs: runs/demo"
     assert len(lines) <= LINES

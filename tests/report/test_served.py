@@ -35,7 +35,7 @@ def test_the_page_of_a_served_run_says_what_all_rounds_spent(whole: Twins, tmp_p
     assert f"epsilon {spent:.3g} per person" in said
     assert "simulated and served rounds together" in said
     assert "2 served rounds" in said
-    for wrong in ("epsilon 0 per person", "at most 50 % sure", "Nobody was invited", "Nothing was spent"):
+    for wrong in ("epsilon 0 per person", "at most 50 % sure", "No client was invited", "Nothing was spent"):
         assert wrong not in said, wrong
 
 

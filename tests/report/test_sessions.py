@@ -75,9 +75,7 @@ def test_a_group_of_nobody_has_a_number_and_no_metric(nobody: str):
             for name in ("HR@10", "NDCG@10")
         }
     ]
-    assert sheet.caption.startswith(
-        {"seen": "targets the user had had: 0;", "new": "targets the user had had: 20;"}[nobody]
-    )
+    assert sheet.caption.startswith({"seen": "repeat targets: 0;", "new": "repeat targets: 20;"}[nobody])
 
 
 def test_both_groups_have_their_own_metrics():
@@ -92,4 +90,4 @@ def test_of_a_few_users_a_group_says_so_and_nothing_else():
 
     found = summary(True, True, few=1)
     assert found["sessions"]["groups"]["federated"] == {"seen": {"users": FEW}, "new": {"users": FEW}}
-    assert group_table(found).caption.startswith("targets the user had had: fewer than 10 users; it had not: ")
+    assert group_table(found).caption.startswith("repeat targets: fewer than 10 users; new targets: ")

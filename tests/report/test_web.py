@@ -78,7 +78,7 @@ def test_what_the_page_says_first_is_what_the_summary_says(made: Made) -> None:
     assert "Does learning help? No" in said or "Does learning help? Yes" in said
     assert ("Does learning help? Yes" in said) == record["helped"]
     assert f"{best['difference']:+.4f} [{best['low']:+.4f}, {best['high']:+.4f}]" in said
-    assert "At this privacy? epsilon 8 per person" in said
+    assert "At which privacy? epsilon 8 per person" in said
     assert "A device with the default policy releases nothing: set privacy.trust=local, or trust: central" in said
     assert f"{run.summary['fleet']['invited']:,} invitations" in said
     assert f"{run.summary['fleet']['seconds']['p50']:.3g} s" in said
@@ -88,7 +88,7 @@ def test_every_metric_says_its_ranking(made: Made) -> None:
     said = words((made("plain") / "report.html").read_text())
     sampled = "NDCG@10 (1 + 99 sampled)"
     assert re.search(r"Does learning help\? (Yes|No) NDCG@10 \(full ranking\) 0\.\d{4}", said)
-    fair = said.split("Is it fair to every device class?")[-1]
+    fair = said.split("Does the model serve every device class?")[-1]
     assert f"{sampled} is 0." in fair or "none is called the best" in fair
     assert f"{sampled}, mean ± standard error" in fair
     panels = said.split("One device class:")[1].split("Is it fair")[0]
@@ -106,7 +106,7 @@ def curve_note(folder: Path, **changed: Any) -> str:
         if row["round"] is not None and row["which"] == "valid":
             row |= {"value": changed["values"][min(row["round"], 3)], "users": changed["users"]}
     facts.__dict__["rows"] = rows
-    said = words(run_page(facts)).split("How does it learn?")[-1]
+    said = words(run_page(facts)).split("Learning curves")[-1]
     return said.split("The numbers of this figure")[1].split("Other metrics and items")[0]
 
 
@@ -126,7 +126,9 @@ def test_the_first_download_is_told_from_further_rounds_and_the_straggler_is_nam
     facts = facts_of(made("plain"))
     travel, classes = facts.summary["fleet"]["travel"], facts.summary["fleet"]["classes"]
     assert travel["once"] == 0.0 < travel["down"]
-    assert "downloads" not in words(run_page(facts)).split("What does it cost the devices?")[-1].split("One device")[0]
+    assert (
+        "downloads" not in words(run_page(facts)).split("What do rounds cost the devices?")[-1].split("One device")[0]
+    )
     travel |= {"once": 2.5e6, "fetched_once": 40}
     classes["laptop_x86"]["seconds"] |= {"p50": 1e-9, "p90": 1e6}
     said = words(run_page(facts))
@@ -187,42 +189,43 @@ def test_four_epsilons_stand_apart_and_an_audit_adds_its_own(made: Made, tmp_pat
     assert "audited not audited" in other
     bound = json.loads((made("private") / "audit.json").read_text())["eps_lb95"]
     assert f"audited ≥ {bound:.3g}" in said
-    assert re.search(r"guaranteed 8 What holds.*nominal [\d.]+ What papers print.*hypothetical not measured", said)
+    pattern = r"guaranteed 8 The guarantee:.*nominal [\d.]+ The formula for one round.*hypothetical not measured"
+    assert re.search(pattern, said)
     assert "game whether a person took part" in said
 
 
 def test_privacy_is_said_in_words() -> None:
     assert "at most 73 % sure" in in_words(1.0, 1e-5, 2e-4)[0]
-    assert "a chance of 1 in 5,000," in in_words(1.0, 1e-5, 2e-4)[1]
+    assert "probability 1 in 5,000," in in_words(1.0, 1e-5, 2e-4)[1]
     assert "100,000" not in " ".join(in_words(1.0, 1e-5, 2e-4)), "delta is no chance of a larger loss"
-    assert "chance" not in " ".join(in_words(1.0, 1e-5, None)), "where it is not known, no chance is said"
-    assert not any("Rare outcomes" in line or "chance" in line for line in in_words(1.0, 1e-5, 0.0))
+    assert "probability" not in " ".join(in_words(1.0, 1e-5, None)), "where it is not known, none is said"
+    assert not any("Rare outcomes" in line or "probability" in line for line in in_words(1.0, 1e-5, 0.0))
     assert "more than 99.99 %" in in_words(20.0, 1e-5, None)[0]
-    assert "No limit" in in_words(float("inf"), 0.0, None)[0]
+    assert "no guarantee" in in_words(float("inf"), 0.0, None)[0]
 
 
-@pytest.mark.parametrize(("epsilon", "word"), [(0.9, ""), (7.18, ""), (12.0, "weak"), (60.0, "nothing that means")])
+@pytest.mark.parametrize(("epsilon", "word"), [(0.9, ""), (7.18, ""), (12.0, "weak"), (60.0, "too large to protect")])
 def test_one_scale_of_words_is_on_a_page(epsilon: float, word: str, made: Made) -> None:
     """7.18 was "a moderate guarantee" at the head of a page, and "hardly a limit" below."""
     facts = facts_of(made("private"))
     report = {**facts.summary["privacy"], "eps_guaranteed": epsilon, "label": label(epsilon)}
     said = words(run_page(Facts(facts.path, {**facts.summary, "privacy": report})))
-    found = set(re.findall(r"\b(strong|moderate|reasonable|hardly|weak|nothing that means)\b", said))
+    found = set(re.findall(r"\b(strong|moderate|reasonable|hardly|weak|too large to protect)\b", said))
     assert found == ({word} if word else set())
 
 
 def test_a_page_without_noise_speaks_of_no_noise_and_of_nobody_trusted(made: Made) -> None:
     said = words((made("plain") / "report.html").read_text())
-    for wrong in ("noise is drawn", "secret of its own", "secure bits", "is trusted", "adds the noise"):
+    for wrong in ("noise is drawn", "separate secret", "secure bits", "is trusted", "adds the noise"):
         assert wrong not in said
-    assert "No limit is put on what uploads tell" in said
+    assert "There is no guarantee: an observer" in said
 
 
 @pytest.mark.parametrize(("trust", "server"), [("central", False), ("local", True)])
 def test_the_server_is_named_among_those_who_are_kept_out_only_where_it_is(trust: str, server: bool) -> None:
     found = {who: protected for who, protected, _ in watchers(True, {"trust": trust})}
     assert found["The server that adds up the uploads"] is server
-    assert found["Other devices, and whoever gets the model"]
+    assert found["Other devices and recipients of the model"]
     assert not any(protected for _, protected, _ in watchers(False, {"trust": trust}))
 
 

@@ -77,7 +77,7 @@ def test_the_front_is_marked_for_each_kind_of_epsilon(found):
     assert page.notes[-2:] == [
         "demo, leave-one-out, front by guaranteed epsilon: privacy.epsilon 8, method a (8, 0.3000); "
         "privacy.epsilon inf, method a (inf, 0.4000)",
-        "demo, leave-one-out, front by hypothetical epsilon: nobody: no run knows it",
+        "demo, leave-one-out, front by hypothetical epsilon: none: no run has it",
     ]
 
 
@@ -94,9 +94,9 @@ def test_terminal_files_picture_and_page_call_the_same_points_usable(won: bool):
     assert said["usable"] == said["front"]["guaranteed"] == ["privacy.epsilon 8"] * won
     assert [chart.about.endswith("; no usable point") for chart in charts(compared[0])] == [not won] * 2
     assert ("at which learning helped in every run is 8" in usable(compared)) == won
-    nowhere = "front by guaranteed epsilon: no usable point: nowhere did learning help in the run of every seed"
+    nowhere = "front by guaranteed epsilon: no usable point: learning did not help with every seed at any point"
     assert (f"demo, leave-one-out, {nowhere}" in page.notes) == (not won)
-    rule = "a point is usable where learning helped in the run of every seed, by NDCG@10 (full ranking)"
+    rule = "a point is usable if learning helped with every seed, by NDCG@10 (full ranking)"
     assert rule in page.notes
     assert rule in table(results(made)).sheets[0].caption
 
@@ -108,7 +108,11 @@ def test_every_metric_of_a_sweep_says_its_ranking_and_has_the_best_without_learn
     row = table(found).sheets[0].rows[0]
     assert row["best without\nlearning\nNDCG@10\n1 + 99 sampled"] == "0.2800 hybrid"
     (group,) = comparables(found)
-    assert tradeoff([group]).sheets[0].caption.startswith("* on the Pareto front; NDCG@10 (1 + 99 sampled) of what")
+    assert (
+        tradeoff([group])
+        .sheets[0]
+        .caption.startswith("* on the Pareto front; NDCG@10 (1 + 99 sampled) of the baselines")
+    )
     assert charts(group)[0].y_title == "NDCG@10 (1 + 99 sampled)"
     blocks = summary(0.3, 8.0, protocol="blocks: 3") | {"continual": {}, "references": {"popularity": {"unmasked": {}}}}
     assert comparables(results([entry({"a": 1}, 0, blocks)]))[0].ranking == "full ranking"

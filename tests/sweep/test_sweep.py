@@ -94,7 +94,7 @@ def test_stopped_half_way_it_goes_on_to_the_same_results(
         assert process.returncode == -signal.SIGKILL
     else:
         assert process.returncode == 130
-        assert f"go on with the same command and --resume {out}" in err.splitlines()
+        assert f"continue with the same command and --resume {out}" in err.splitlines()
     done = {path: path.stat().st_mtime_ns for path in out.rglob("summary.json")}
     assert 1 <= len(done) <= 3
     assert not (out / "sweep.csv").exists()
@@ -200,7 +200,7 @@ REFUSED = [
         "unknown validation metric",
     ),
     (("--grid", "rounds=[1]", "--metric", "NDCG@20"), "unknown metric 'NDCG@20'"),
-    (("--grid", "rounds=[1]", "--resume", "nowhere"), "nowhere holds no sweep to go on with"),
+    (("--grid", "rounds=[1]", "--resume", "nowhere"), "nowhere holds no sweep to continue"),
     (("--grid", "rounds=[1]", "--devices", "none.yaml"), "cannot read none.yaml"),
     (("--grid", "engine.device=[gpu]"), "engine.device"),
     (("--grid", "rounds=[1]", "--workers", "0"), "--workers"),

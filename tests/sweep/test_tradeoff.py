@@ -118,14 +118,20 @@ def test_one_run_of_every_point_was_attacked(made: Path):
 def test_the_page_answers_first_and_is_made_again(made: Path, tmp_path: Path):
     page = (made / "report.html").read_text()
     parts = [
-        *("What does privacy cost?", "What does an epsilon mean, and what did attackers reach?"),
-        *("What was promised to whom?", "What would it cost to run, and to tune?", "How was this made"),
+        *("What does privacy cost?", "What does epsilon mean, and what did attackers achieve?"),
+        *("What does the guarantee cover?", "What would it cost to run, and to tune?", "How to reproduce this run"),
     ]
     places = [page.index(f">{part}") for part in parts]
     assert places == sorted(places)
     for words in (
         *("At epsilon 8, fedmf keeps", "user level", "at most 73 % sure", "is trusted to add the noise to the sum"),
-        *("would have cost epsilon", "as given", "edgefr sweep", "--privacy --trials 2", "Who is protected from whom"),
+        *(
+            "would have cost epsilon",
+            "as given",
+            "edgefr sweep",
+            "--privacy --trials 2",
+            "Who is protected against whom",
+        ),
     ):
         assert words in page, words
     assert "http://" not in page
@@ -158,7 +164,7 @@ def test_what_was_killed_goes_on_and_nothing_is_made_twice(done: Path, tiny: Pat
     [
         ({"grid": ["rounds=[1,2]"]}, "--privacy plans and searches by itself: leave --grid away"),
         ({"search": 3}, "leave --search away"),
-        ({"overrides": ["privacy.epsilon=8"]}, r"plans its own privacy\.epsilon; leave it away"),
+        ({"overrides": ["privacy.epsilon=8"]}, r"plans its own privacy\.epsilon; omit it"),
         ({"overrides": ["privacy.clipp=8"]}, "clipp"),
         ({"tradeoff": False, "grid": ["rounds=[1,2]"], "trials": 3}, "--trials are those of --privacy"),
     ],

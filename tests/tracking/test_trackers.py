@@ -75,7 +75,7 @@ def test_a_tracker_that_fails_stops_no_run(tmp_path: Path) -> None:
     with TRACKERS.having(Keeping(fails=True)) as keeping, pytest.warns(UserWarning, match="keeping failed.*no network"):
         run = ran(tmp_path / "run", "keeping")
     assert run.summary["metrics"]
-    assert len(keeping.log.told) == 1, "it is told nothing more"
+    assert len(keeping.log.told) == 1, "it gets no further reports"
 
 
 def test_a_run_that_breaks_off_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

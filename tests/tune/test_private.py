@@ -93,7 +93,7 @@ def test_what_is_set_by_hand_is_held():
     found = private_space(base("rounds=9", "privacy.clip=2"), SPACE, at_epsilon({"epsilon": 8, "clip": 2}))
     assert [r.field for r in found.ranges] == [RATE, "model.dim", "model.init_scale"]
     by_hand = [f"{field}=1" for field in ("rounds", CLIP, RATE, "model.dim", "model.init_scale")]
-    with pytest.raises(InputError, match="set by hand; leave some of it away"):
+    with pytest.raises(InputError, match="set by hand; omit some of it"):
         private_space(base(*by_hand), SPACE, at_epsilon({"epsilon": 8}))
 
 

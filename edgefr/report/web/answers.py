@@ -40,14 +40,14 @@ def helps(summary: dict[str, Any]) -> Answer:
     """Say whether learning helped, and beside what."""
     question, found = "Does learning help?", every_verdict(summary)
     if not found:
-        return Answer(question, "Not compared", "The run measured nothing that it could be compared with.")
+        return Answer(question, "Not compared", "The run measured no baseline.")
     first = found[0]
     if first.answer == NOTHING:
-        return Answer(question, capitals(NOT_LEARNED), f"{first.reached} is that of the model as it begins.")
+        return Answer(question, capitals(NOT_LEARNED), f"{first.reached} is the value before training.")
     if first.answer == UNKNOWN:
-        return Answer(question, "Cannot be said", f"Too few users were tested ({first.measure}).")
+        return Answer(question, "Unknown", f"Too few users were tested ({first.measure}).")
     best, value = first.known[0], first.reached
-    beside = f"{best} against {best.said} ({best.value:.4f}), the best without learning"
+    beside = f"{best} against {best.said} ({best.value:.4f}), the best baseline"
     after = "".join(
         f" {capitals(said)}." for said in (first.disagreement, first.ceiling, first.advice(summary)) if said
     )
@@ -56,24 +56,24 @@ def helps(summary: dict[str, Any]) -> Answer:
     assert first.answer == NO
     before = next((row for row in first.known if row.name == UNLEARNED), None)
     if before is not None and before.beaten:
-        value += f" is more than before any round ({before}), but not more than without learning"
+        value += f" is above the model before any round ({before}), but not above the baselines"
     others = [row.said for row in first.known if not row.beaten and row is not best]
-    told = _listed(others) if 0 < len(others) < 3 else f"{len(others)} of the others"
-    more = f"; nor is it better than {told}" if others else ""
+    told = _listed(others) if 0 < len(others) < 3 else f"{len(others)} other baselines"
+    more = f"; it is not better than {told} either" if others else ""
     return Answer(question, "No", f"{value}: {beside}{more}.{after}", BAD)
 
 
 def devices(summary: dict[str, Any]) -> Answer:
     """Say who took part, and which classes never did."""
-    fleet, question = summary["fleet"], "On these devices?"
+    fleet, question = summary["fleet"], "On which devices?"
     served = summary["privacy"].get("served", 0)
     if not fleet["invited"]:
         if served:
             return Answer(question, f"Real ones, in {count(served, 'served round')}", "No rounds were simulated.")
-        return Answer(question, "Nobody was invited", "The run had no rounds.")
-    words = f"{fleet['contributed'] / fleet['invited']:.0%} of invitations ended in an update"
+        return Answer(question, "No client was invited", "The run had no rounds.")
+    words = f"{fleet['contributed'] / fleet['invited']:.0%} of client invitations gave an update"
     out = [one["label"] for one in fleet["classes"].values() if one["invited"] and not one["contributed"]]
-    left = f" Left out altogether: {_listed(out)}." if out else " Every class that was invited contributed."
+    left = f" Never contributed: {_listed(out)}." if out else " Every class that was invited contributed."
     who = f"{count(fleet['clients'], 'client')} on {len(fleet['classes'])} device classes"
     beside = f" Real devices did {count(served, 'round')} more." if served else ""
     why = f"{who}, {count(fleet['invited'], 'invitation')} in {count(fleet['rounds'], 'round')} (simulated).{left}"
@@ -82,19 +82,19 @@ def devices(summary: dict[str, Any]) -> Answer:
 
 def privacy(report: dict[str, Any]) -> Answer:
     """Say what is guaranteed to a client, and against whom."""
-    question, examples = "At this privacy?", report.get("examples")
+    question, examples = "At which privacy?", report.get("examples")
     if nothing_yet(report):
         return Answer(question, capitals(NOT_YET), f"{capitals(would_cost(report))}.")
     epsilon = number(report["eps_guaranteed"])
     if not math.isfinite(epsilon):
         if examples and math.isfinite(number(examples["eps_guaranteed"])):
             worth = number(examples["eps_guaranteed"])
-            why = f"An interaction is protected with epsilon {short(worth)}; a person, who has many, is not."
+            why = f"Each interaction has epsilon {short(worth)}; a person with many interactions has no guarantee."
             return Answer(question, "Single interactions only", why)
-        return Answer(question, "No guarantee", "Nothing limits what uploads tell about a person.", BAD)
+        return Answer(question, "No guarantee", "Uploads may reveal anything about a person.", BAD)
     words = f"epsilon {short(epsilon)} per person"
     if epsilon > MEANINGLESS:
-        return Answer(question, words, "So large an epsilon guarantees nothing that means anything.", BAD)
+        return Answer(question, words, "This epsilon is too large to protect anybody.", BAD)
     who = report["adversary"].split(";")[0]
     whole = f", {TOGETHER}" if report.get("served") else ""
     told = "A weak guarantee" if label(epsilon) else "Guaranteed"
@@ -106,17 +106,17 @@ def cost(fleet: dict[str, Any], served: int = 0) -> Answer:
     question = "At what cost?"
     spent = [f"{short(value)} {unit}" for value, unit in typical(fleet)]
     if not spent and served:
-        return Answer(question, "Not simulated", "What served rounds cost is known to the devices that did them.")
+        return Answer(question, "Not simulated", "Only the devices know what served rounds cost.")
     if not spent:
-        return Answer(question, "Nothing was spent", "No device started to work.")
+        return Answer(question, "No cost", "No device started a round.")
     tenth = (
         ""
         if (slow := slowest(fleet)) is None
         else f" Slowest tenth: {slow[1]['label']}, {short(slow[1]['seconds']['p90'])} s or more."
     )
-    first = f", first downloads ({short(once(fleet))} MB, once) among them" if once(fleet) else ""
+    first = f", including first downloads ({short(once(fleet))} MB, once)" if once(fleet) else ""
     took = f"{count(fleet['rounds'], 'round')} took {virtual(fleet['virtual_hours'])}"
-    why = f"Of a typical device in one round, simulated{first}.{tenth} {took}."
+    why = f"Simulated cost of one round for a typical device{first}.{tenth} {took}."
     return Answer(question, " · ".join(spent), why)
 
 

@@ -18,8 +18,8 @@ from edgefr.report.web.section import Drawn, ReportTable, Section, SectionPart, 
 from edgefr.report.web.section import facts as told
 
 MEANINGS = {
-    "measured": "on such a device, by us or in a source that is named",
-    "proxy": "on something like it, such as this machine",
+    "measured": "on such a device, by us or in a named source",
+    "proxy": "on a similar device, such as this machine",
     "derived": "from measured figures, by a formula",
     "estimate": "an informed guess",
 }
@@ -32,17 +32,17 @@ FAILURES = {
     "client": "lost while training",
     "upload": "lost while uploading",
     "deadline": "late",
-    "not_needed": "not needed any more",
+    "not_needed": "no longer needed",
     "battery": "battery",
-    "void": "round thrown away",
+    "void": "round discarded",
     "stale": "too old",
 }
 DRAWN = {"seconds": ("s", "c0"), "energy_j": ("J", "c1")}
 """Quantities that are drawn: unit and colour."""
-SPENT = "What a round costs a device is <strong>simulated</strong>: the median, and as a bar from the 10th to the 90th"
+SPENT = "Costs per round are <strong>simulated</strong>: the number is the median, the bar the 10th to 90th"
 KNOWN = (
-    "“Took part” is the share of invitations that ended in an update that counted. A quantity is no better known than "
-    "the weakest figure it is made of: {}. Bytes are counted, not modelled.{}"
+    "“Took part” is the share of invitations that gave a counted update. Each quantity has the evidence grade of "
+    "its weakest input: {}. Bytes are counted, not modelled.{}"
 )
 
 
@@ -65,7 +65,7 @@ def section(facts: Facts) -> Section | None:
         *([heading("The whole run, all devices together"), told(totals)] if totals else []),
         SectionPart("panels", panels),
     ]
-    return Section.of("costs", "What does it cost the devices?", parts)
+    return Section.of("costs", "What do rounds cost the devices?", parts)
 
 
 def _table(fleet: dict[str, Any]) -> SectionPart | None:
@@ -85,9 +85,9 @@ def _table(fleet: dict[str, Any]) -> SectionPart | None:
             cells[words] = _median(row, quantity)
             if quantity in axes:
                 cells[f"{words}, drawn"] = _drawn(row, quantity, axes[quantity])
-        cells["known from"] = graded(_grade(row))
+        cells["evidence"] = graded(_grade(row))
         rows.append({name: cell for name, cell in cells.items() if name not in left})
-    title, left_aligned = "What a round costs, by device class", ("device class", "known from")
+    title, left_aligned = "Cost of a round by device class", ("device class", "evidence")
     return ReportTable(title, rows, left_aligned, classes=list(classes), look="strips").part
 
 
@@ -102,7 +102,7 @@ def _same(fleet: dict[str, Any]) -> dict[str, str]:
     grades = {_grade(row) for row in rows}
     if len(grades) == 1:
         grade = grades.pop()
-        out["known from"] = f"the weakest figure is of grade “{grade}”" if grade else ""
+        out["evidence"] = f"evidence “{grade}”" if grade else ""
     return out
 
 
@@ -119,7 +119,7 @@ def _panel(row: dict[str, Any], bundle: dict[str, Any], how: str) -> list[Sectio
     facts = [(name, f"{row[name]:,}") for name in ("clients", "invited")]
     facts.append(("contributed", f"{row['contributed']:,} ({share(row)})"))
     facts += [(FAILURES.get(kind, kind), f"{number:,}") for kind, number in row["failures"].items()]
-    facts += [("what a round took", FEW)] if row.get("few_clients") else []
+    facts += [("cost of a round", FEW)] if row.get("few_clients") else []
     facts += [*_worth(row, how), *_shipped(bundle)]
     rows = []
     for quantity, words in QUANTITIES.items():
@@ -182,7 +182,7 @@ def _worth(row: dict[str, Any], how: str) -> list[tuple[str, str]]:
     return [
         (
             ranked(name, how),
-            f"{cell['mean']:.4f}, {cell['difference']:+.4f} to everybody's mean ({count(cell['users'], 'user')})",
+            f"{cell['mean']:.4f}, {cell['difference']:+.4f} from the overall mean ({count(cell['users'], 'user')})",
         )
         for name, cell in cells.items()
     ]

@@ -12,7 +12,7 @@ from edgefr.report.web.facts import Facts, metrics_of
 from edgefr.report.web.section import Section, chart, folded, text
 
 Row = dict[str, Any]
-BLOCKS = " Every block starts from what the one before left; its own validation items are asked for."
+BLOCKS = " Every block starts from the model of the one before and is measured on its own validation items."
 
 
 def points_of(facts: Facts) -> list[Row]:
@@ -55,7 +55,7 @@ def section(facts: Facts) -> Section | None:
     kept = _kept(facts, metrics_of(rows, metric=metric_of(facts, rows)), unit)
     kept += BLOCKS if "continual" in facts.summary else ""
     fold = folded(f"Other metrics and items ({len(others)})", map(chart, others)) if others else None
-    return Section.of("curve", "How does it learn?", [chart(first), text(kept, "note"), fold])
+    return Section.of("curve", "Learning curves", [chart(first), text(kept, "note"), fold])
 
 
 def _kept(facts: Facts, points: Sequence[Row], unit: str) -> str:
@@ -66,9 +66,9 @@ def _kept(facts: Facts, points: Sequence[Row], unit: str) -> str:
     """
     s = facts.summary
     if "central" in s or "best_round" in s["blocks"][0]:
-        said = f"Validation items decide which {unit} is kept; test items, of which the verdict speaks, are others."
-        return said if "central" in s else f"{said} No noise hides this choice, and no epsilon counts it."
-    said = f"The last {unit} is kept; test items, of which the verdict speaks, are others than these."
+        said = f"Validation items decide which {unit} is kept; the verdict uses separate test items."
+        return said if "central" in s else f"{said} This choice has no noise and no part in epsilon."
+    said = f"The last {unit} is kept; the verdict uses separate test items."
     last = points[-1]
     best = max(metrics_of(points, on=last["on"], stage=last["stage"]), key=lambda row: float(row["value"]))
     error = math.sqrt(best["value"] * (1 - best["value"]) / best["users"])

@@ -36,7 +36,7 @@ def blocks(facts: Facts) -> Section | None:
     names = [block["name"] for block in summary["blocks"]]
     matrices = [_matrix(mask, summary["continual"][mask], names) for mask in MASKS]
     parts = [sheet(block_table(summary), "untitled"), SectionPart("matrices", matrices)]
-    return Section.of("blocks", "What is kept over time?", parts)
+    return Section.of("blocks", "What does the model retain over time?", parts)
 
 
 def _matrix(mask: str, kept: dict[str, Any], names: list[str]) -> Matrix:
@@ -54,7 +54,7 @@ def _matrix(mask: str, kept: dict[str, Any], names: list[str]) -> Matrix:
 def attack(facts: Facts) -> Section | None:
     """Return what hostile clients came to; None for a run without."""
     said = attacked(facts.summary)
-    return None if said is None else Section.of("attack", "What did attackers come to?", [text(f"{said}.")])
+    return None if said is None else Section.of("attack", "What did attackers achieve?", [text(f"{said}.")])
 
 
 def sessions(facts: Facts) -> Section | None:
@@ -81,7 +81,7 @@ def bundles(facts: Facts) -> Section | None:
     parts = [text(f"No bundles were written: {summary['no_bundles']}.")] if summary.get("no_bundles") else []
     if rows:
         fit = f"{sum(row['fits'] for row in rows)} of {len(rows)} device classes have a bundle that fits them"
-        what = "the model of this run as ONNX graphs and weights, which needs no torch"
+        what = "the model of this run as ONNX graphs and weights, without torch"
         parts += [text(f"{fit}: {what}."), sheet(bundle_table(rows), "untitled")]
     if not parts:
         return None

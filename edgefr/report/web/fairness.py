@@ -35,7 +35,7 @@ def section(facts: Facts) -> Section | None:
         told(_also(overall)),
         folded("All metrics by device class", [sheet(all_metrics, "untitled")]) if all_metrics else None,
     ]
-    return Section.of("fairness", "Is it fair to every device class?", parts)
+    return Section.of("fairness", "Fairness across device classes", parts)
 
 
 def _ends(cell: dict[str, Any]) -> tuple[float, float]:
@@ -63,7 +63,7 @@ def _row(row: dict[str, Any], cell: dict[str, Any] | None, worth: str, axis: Axi
 def _sentence(metric: str, overall: dict[str, Any], classes: dict[str, Any]) -> str:
     """Say how far the classes are apart, and whether that is more than chance."""
     if overall["worst"] is None:
-        return f"No class has {FEWEST} tested users, so none is called the best or the worst."
+        return f"No class has {FEWEST} tested users, so no best or worst class is named."
     worst, best = overall["worst"], overall["best"]
     apart = (
         f"{metric} is {best['mean']:.4f} on the best class, {classes[best['class']]['label']}, and "
@@ -73,8 +73,12 @@ def _sentence(metric: str, overall: dict[str, Any], classes: dict[str, Any]) -> 
     if p is None:
         return apart
     if p < 0.05:
-        return f"{apart} So much would rarely be chance (one-way ANOVA over classes that are told of, p = {p:.2g})."
-    return f"{apart} So much may well be chance (one-way ANOVA over classes that are told of, p = {p:.2g})."
+        return (
+            f"{apart} The difference is statistically significant (one-way ANOVA over the classes shown, p = {p:.2g})."
+        )
+    return (
+        f"{apart} The difference is not statistically significant (one-way ANOVA over the classes shown, p = {p:.2g})."
+    )
 
 
 def _also(overall: dict[str, Any]) -> list[tuple[str, str]]:

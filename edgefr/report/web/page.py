@@ -35,7 +35,7 @@ SECTIONS: tuple[Callable[[Facts], Section | None], ...] = (
     provenance.section,
 )
 """The sections of a run's page, in their order."""
-LEAD = "Does learning on people's own devices help, on these devices, at this privacy, and at what cost?"
+LEAD = "Does on-device learning help, on which devices, at which privacy, and at what cost?"
 CENTRAL = "What everybody's data in one place would give: a reference beside which learning on devices is measured."
 
 

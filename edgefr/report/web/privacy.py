@@ -34,11 +34,11 @@ from privacy.sentence import NOT_YET, TOGETHER, nothing_yet, would_cost
 from privacy.trust import TRUSTS
 
 KINDS = {
-    "guaranteed": "What holds: all rounds together, for the person who took part most often.",
-    "nominal": "What papers print: the formula for one round. It is no guarantee.",
-    "hypothetical": "What the same noise would have guaranteed, had updates been cut at a length that nine in ten "
-    "keep. It is no guarantee.",
-    "audited": "What attacks proved: the true epsilon is at least this, with 95 % confidence.",
+    "guaranteed": "The guarantee: all rounds together, for the person who took part most often.",
+    "nominal": "The formula for one round, as papers print it. Not a guarantee.",
+    "hypothetical": "The value for the same noise with a clip at the length that 90 % of updates stay "
+    "within. Not a guarantee.",
+    "audited": "The lower bound from attacks: the true epsilon is at least this, with 95 % confidence.",
 }
 """The four columns of epsilon, which are never compared with each other."""
 ATTACKS = {
@@ -53,18 +53,18 @@ ATTACKS = {
 }
 """What an attacker tries to find out, by attack."""
 SCORES = Axis(0.0, 1.0, ((0.0, "0"), (0.5, "guessing"), (1.0, "certain")))
-WORDS = ("attack", "tries to tell", "better than luck?")
+WORDS = ("attack", "tries to infer", "better than guessing?")
 COIN = (
-    "A score of 0.5 is a coin; the bar ends where luck alone ends in 95 of 100 cases. “Proves” stands beside what is "
-    "guaranteed for as many releases."
+    "A score of 0.5 is guessing; the bar ends where guessing ends in 95 of 100 cases. “Proves” stands beside the "
+    "guarantee for the same number of releases."
 )
 NOT_AUDITED = Markup(
-    "This run was not audited. <code>edgefr audit {}</code> attacks what leaves its devices, and this page then shows "
-    "what that reached beside guessing."
+    "This run was not audited. <code>edgefr audit {}</code> attacks what leaves its devices; this page then shows "
+    "the result next to guessing."
 )
 OTHERS = Markup(
-    "Utility at other levels of privacy takes a sweep of this experiment, which writes a page of its own. In the "
-    "folder that holds <code>{}</code>:"
+    "To measure utility at other privacy levels, sweep this experiment; the sweep writes its own page. In the "
+    "folder that contains <code>{}</code>:"
 )
 
 
@@ -84,21 +84,21 @@ def section(facts: Facts) -> Section | None:
     parts = [
         text(first, "big"),
         *map(text, others),
-        heading("Who is protected from whom"),
-        ReportTable("Who is protected from whom", rows, ("from", "protected?", "why")).part,
-        heading("Epsilon, of four kinds that are never compared with each other"),
+        heading("Who is protected against whom"),
+        ReportTable("Who is protected against whom", rows, ("from", "protected?", "why")).part,
+        heading("Four different epsilons"),
         SectionPart("epsilons", _epsilons(report, audit)),
-        heading("What attacks reached"),
+        heading("Attack results"),
         *_attacks(facts),
-        heading("What is not covered"),
+        heading("What the guarantee does not cover"),
         listed(report["not_covered"]),
         *(() if facts.summary["data"] == GIVEN else (text(OTHERS.format(facts.name), "note"), command(sweep(facts)))),
         folded(
-            "For experts: everything that the guarantee depends on",
+            "For experts: all assumptions and parameters",
             [told([*render(report), *render_examples(report.get("examples"))])],
         ),
     ]
-    return Section.of("privacy", "What is the privacy worth?", parts)
+    return Section.of("privacy", "What does the guarantee mean?", parts)
 
 
 def _attacks(facts: Facts) -> list[SectionPart | None]:
@@ -108,8 +108,8 @@ def _attacks(facts: Facts) -> list[SectionPart | None]:
     if audit is None or not made:
         return [text(NOT_AUDITED.format(facts.name))]
     verdict = f"{capitals(audit['verdict'])}. The attacker is {audit['attacker']}."
-    left = "".join(f" {row['attack']} was not made: {row['note']}." for row in audit["attacks"] if row.get("note"))
-    table = ReportTable("Attacks beside guessing", [_attack(row) for row in made], WORDS, look="strips").part
+    left = "".join(f" {row['attack']} was not run: {row['note']}." for row in audit["attacks"] if row.get("note"))
+    table = ReportTable("Attacks compared with guessing", [_attack(row) for row in made], WORDS, look="strips").part
     return [text(verdict), table, text(COIN + left, "note")]
 
 
@@ -143,20 +143,22 @@ def in_words(epsilon: float, delta: float, above: float | None) -> list[str]:
     """Say what an epsilon means to somebody who never heard of one. `above`: the chance of a larger privacy loss.
 
     >>> in_words(math.log(3), 1e-5, 2e-5)[0]
-    'Somebody who is 50 % sure of something about a person can become at most 75 % sure by what was released.'
+    'An observer who is 50 % sure of a fact about a person can become at most 75 % sure from the releases.'
     """
     if not math.isfinite(epsilon):
         return [
-            "No limit is put on what uploads tell about a person: somebody who sees them may become certain.",
-            "Data stay on the device, but that alone is no protection: updates are made of the data.",
+            "There is no guarantee: an observer of the uploads can infer a person's data.",
+            "Raw data stay on the device, but updates are computed from them and can reveal them.",
         ]
-    what = "Somebody who is 50 % sure of something about a person can become at most"
-    lines = [f"{what} {sure(epsilon)} sure by what was released."]
+    what = "An observer who is 50 % sure of a fact about a person can become at most"
+    lines = [f"{what} {sure(epsilon)} sure from the releases."]
     if above is None:
-        lines.append(f"Rare outcomes may tell more; delta, {delta:g}, limits by how much.")
+        lines.append(f"Rare outcomes may reveal more; delta ({delta:g}) limits how much.")
     elif above:
-        lines.append(f"This holds but for a chance of 1 in {1 / above:,.0f}, computed from what releases can come to.")
-    lines.append("That is the worst case: an attacker who knows less learns less.")
+        lines.append(
+            f"This can fail with probability 1 in {1 / above:,.0f}, computed from the distribution of the releases."
+        )
+    lines.append("This is the worst case; an attacker with less knowledge learns less.")
     return lines
 
 
@@ -174,32 +176,32 @@ def sure(epsilon: float) -> str:
 
 def watchers(guaranteed: bool, report: dict[str, Any]) -> list[tuple[str, bool, str]]:
     """Return who may want to know, whether people are protected from them, and why."""
-    everybody = "Other devices, and whoever gets the model"
+    everybody = "Other devices and recipients of the model"
     server = "The server that adds up the uploads"
     if not guaranteed:
-        why = "nothing limits what an upload tells"
-        return [(server, False, why), (everybody, False, "nothing limits what the model tells")]
-    noise = "simulated noise can be drawn again with the key; real devices draw noise of their own"
-    rows = [(everybody, True, "they see sums that carry noise")]
+        why = "an upload may reveal anything"
+        return [(server, False, why), (everybody, False, "the model may reveal anything")]
+    noise = "the key reproduces simulated noise; real devices draw their own noise"
+    rows = [(everybody, True, "they see only noised sums")]
     if TRUSTS[report["trust"]].sees_uploads:
-        rows.append((server, True, "every upload carries noise before it leaves the device"))
+        rows.append((server, True, "each device noises its upload before sending it"))
     else:
         assumed = (
-            "it adds the noise, so it knows each sum without it; masks (serve --secure-sum) hide single uploads only"
+            "it adds the noise, so it sees each sum without noise; masks (serve --secure-sum) hide single uploads only"
         )
         rows.append((server, False, assumed))
     return [
         *rows,
-        ("Whoever holds this run's noise key", False, noise),
-        ("Whoever holds the device", False, "the data lie on it"),
+        ("A holder of this run's noise key", False, noise),
+        ("A holder of the device", False, "the device stores the data"),
     ]
 
 
 def unit(adjacency: str) -> str:
     """Say what an attacker cannot tell apart."""
     told = {
-        "zero-out": "Protected is whether a person's updates were in the sums at all, with all that this person did.",
-        "replace-one": "Protected is all that a person did: it could be exchanged for anybody else's.",
+        "zero-out": "The guarantee hides whether a person's updates, with all their data, were in the sums.",
+        "replace-one": "The guarantee hides all data of a person: they could be replaced by anybody else's.",
     }
     return told.get(adjacency, adjacency)
 
@@ -220,7 +222,7 @@ def _examples(examples: dict[str, Any] | None) -> str | None:
     if examples is None:
         return None
     value = _shown(examples["eps_guaranteed"], "unknown")
-    each = f"epsilon {value} at delta {examples['delta']:g} for each single interaction, not for a person's many"
+    each = f"epsilon {value} at delta {examples['delta']:g} for each single interaction, not for all of a person's"
     return f"Apart from that, DP-SGD on the device guarantees {each}."
 
 
@@ -230,14 +232,16 @@ def _attack(row: dict[str, Any]) -> dict[str, Any]:
     strip, reached, better = None, "–", False
     if auc is not None and null is not None:
         better = auc > null
-        reached = f"{auc:.3f} (by luck up to {null:.3f})"
-        strip = SCORES.strip(auc, 0.5, null, f"{row['attack']}: right in {auc:.1%} of pairs; luck reaches {null:.1%}")
+        reached = f"{auc:.3f} (guessing up to {null:.3f})"
+        strip = SCORES.strip(
+            auc, 0.5, null, f"{row['attack']}: right in {auc:.1%} of pairs; guessing reaches {null:.1%}"
+        )
     return {
         "attack": row["attack"],
-        "tries to tell": ATTACKS.get(row["attack"], row["unit"]),
+        "tries to infer": ATTACKS.get(row["attack"], row["unit"]),
         "right answers, drawn": Drawn(SCORES, strip, "bad" if better else "good"),
         "right, of pairs": reached,
-        "better than luck?": "yes" if better else "no",
+        "better than guessing?": "yes" if better else "no",
         "proves epsilon": "–"
         if row["eps_lb95"] is None
         else f"≥ {row['eps_lb95']:.3g} of {_shown(row['claimed'], 'unknown')}",
@@ -251,7 +255,7 @@ def _sat_out(report: dict[str, Any]) -> str | None:
         return None
     return (
         f"{found['clients']:,} of {report['clients']:,} people sat out {found['times']:,} times, "
-        f"since nobody may spend more than epsilon {short(float(budget))}."
+        f"because each person's budget is epsilon {short(float(budget))}."
     )
 
 

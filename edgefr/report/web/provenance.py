@@ -14,18 +14,18 @@ from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Section, SectionPart, heading, text
 
 IN_PYTHON = Markup(
-    "The data set was handed over in Python, so the run is made again there: <code>edgefr.simulate("
+    "The data set was passed in from Python, so repeat the run there: <code>edgefr.simulate("
     'edgefr.load_experiment("{0}/experiment.yaml"), "{0}/devices.yaml", data=...)</code>'
 )
 WITH_DATA = Markup(
-    ", with the data set's archive or file where it was (<code>--data-dir</code> names the folder of archives)"
+    ", with the data set's archive or file in its old place (<code>--data-dir</code> names the folder of archives)"
 )
 UNLEARNED = (
-    "This run stands in for one with users who have left since: the data set's own file has them, so the experiment on "
-    "that file is another run. edgefr forget --unlearn made this one of it."
+    "This run excludes users who left later. The data set's file still has them, so repeating the experiment on "
+    "that file gives another run. edgefr forget --unlearn made this one."
 )
 KEYED = (
-    "The key of the simulated noise lies in the run's private part and is not in this page: without it the run has "
+    "The key of the simulated noise is in the run's private folder, not in this page. Without the key, the run draws "
     "other noise."
 )
 
@@ -53,7 +53,7 @@ def section(facts: Facts) -> Section:
         parts.digests(facts.digests()),
         parts.folded("The whole experiment, with every default", [SectionPart("command", facts.experiment, "plain")]),
     ]
-    return Section.of("again", "How was this made, and how to make it again?", found)
+    return Section.of("again", "How to reproduce this run", found)
 
 
 def _again(facts: Facts, generated: bool) -> list[SectionPart]:
@@ -61,7 +61,7 @@ def _again(facts: Facts, generated: bool) -> list[SectionPart]:
         return [text(IN_PYTHON.format(facts.name))]
     if (facts.path / "private" / "population.json").exists():
         return [text(UNLEARNED)]
-    where = Markup("In the folder that holds <code>{}</code>{}:").format(facts.name, "" if generated else WITH_DATA)
+    where = Markup("In the folder that contains <code>{}</code>{}:").format(facts.name, "" if generated else WITH_DATA)
     return [text(where), parts.command(command(facts))]
 
 

@@ -17,7 +17,7 @@ from edgefr.report.web.section import facts as told
 
 STAGES = {"downloaded": "had downloaded", "trained": "had trained", "uploaded": "had uploaded", "lost": "were lost"}
 HALF = (
-    "Seconds after which half of a class's devices that got so far had downloaded, trained and uploaded. The class "
+    "Median seconds at which the devices of a class had downloaded, trained and uploaded. The class "
     "that is chosen above is marked."
 )
 

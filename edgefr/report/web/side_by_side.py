@@ -42,17 +42,16 @@ from edgefr.report.web.section import (
 from edgefr.report.web.section import facts as told
 from privacy.sentence import NOT_YET, nothing_yet
 
-LEAD = "Several runs beside each other: which of them learns, on which devices, at which privacy, and at what cost."
+LEAD = "Several runs side by side: does learning help, on which devices, at which privacy, and at what cost?"
 SETTINGS = "What do they differ in?"
-OWN = "Every interval is of one run against its own references, over users."
+OWN = "Each interval compares one run with its own baselines, over users."
 TESTED = Markup(
-    "Whether one run is better than another is another question, which this tests in the folder that holds the runs: "
-    "<code>{}</code>"
+    "To test whether one run is better than another, run this in the folder that contains the runs: <code>{}</code>"
 )
 NOT_TESTED = "These runs have no seed in common, so they are not tested against each other."
 UNLIKE = (
-    "These runs differ in data, protocol or metric: their figures cannot be compared with each other, only each with "
-    "its own references."
+    "These runs differ in data, protocol or metric: their figures cannot be compared with each other, only with "
+    "their own baselines."
 )
 
 
@@ -74,7 +73,12 @@ def _answers(every: Sequence[Facts]) -> list[Answer]:
     words = f"In {sum(helped)} of {count(len(every), 'run')}"
     tone = GOOD if all(helped) else NEUTRAL if any(helped) else BAD
     out = [
-        Answer("Does learning help?", words, "Each is beside its own references, with an interval over users.", tone)
+        Answer(
+            "Does learning help?",
+            words,
+            "Each run is compared with its own baselines, with an interval over users.",
+            tone,
+        )
     ]
     federated = [f.summary for f in every if f.federated]
     if not federated:
@@ -82,10 +86,10 @@ def _answers(every: Sequence[Facts]) -> list[Answer]:
     epsilons = sorted(number(s["privacy"]["eps_guaranteed"]) for s in federated if not nothing_yet(s["privacy"]))
     ends = list(dict.fromkeys("∞" if math.isinf(e) else short(e) for e in (*epsilons[:1], *epsilons[-1:])))
     words = f"epsilon {' to '.join(ends)}" if ends else capitals(NOT_YET)
-    out.append(Answer("At which privacy?", words, "Guaranteed to a person; ∞ is no guarantee."))
+    out.append(Answer("At which privacy?", words, "The guarantee for a person; ∞ means no guarantee."))
     spent = [value for s in federated for value, unit in typical(s["fleet"]) if unit == "s"]
     if spent:
-        out.append(Answer("At what cost?", f"{from_to(spent)} s", "Of a typical device in one round, simulated."))
+        out.append(Answer("At what cost?", f"{from_to(spent)} s", "Simulated cost of one round for a typical device."))
     return out
 
 
@@ -152,9 +156,9 @@ def _learned(facts: Facts, name: str, found: Verdict | None, axis: Axis) -> dict
         "run": run,
         "learning helped?": Markup('<span class="{}">{}</span>').format(style, answers(facts.summary)[0].words),
         "reaches": "–" if found is None else found.reached,
-        "best without learning": "–" if best is None else f"{best.said} {best.value:.4f}",
+        "best baseline": "–" if best is None else f"{best.said} {best.value:.4f}",
         "difference, drawn": Drawn(axis, strip, "good" if answer == YES else "bad"),
-        "is better by [interval]": "–" if best is None else f"{best}",
+        "gain [interval]": "–" if best is None else f"{best}",
     }
 
 
@@ -201,7 +205,7 @@ def _curves(every: Sequence[Facts], names: Sequence[str]) -> Section | None:
     left = len(every) - len(shown)
     drawn = chart(Chart(about, "round", ranked(metric, how), x, y, lines))
     note = text(f"Runs without such a curve are left out ({left}).", "note") if left else None
-    return Section.of("curves", "How do they learn?", [drawn, note])
+    return Section.of("curves", "Learning curves", [drawn, note])
 
 
 def _curve(facts: Facts) -> tuple[str, str, str, list[dict[str, Any]]] | None:
@@ -237,8 +241,8 @@ def _costs(every: Sequence[Facts], names: Sequence[str]) -> Section | None:
                 row[f"{words} of a round, {name}"] = "–" if found is None else short(found["p50"])
         rows.append(row)
     table = ReportTable("Medians by device class and run", rows, ("device class",)).part
-    note = text("Simulated; how well each figure is known stands in the page of each run.", "note")
-    return Section.of("classes", "What do they cost the devices?", [table, note])
+    note = text("Simulated; the page of each run has the evidence grade of each figure.", "note")
+    return Section.of("classes", "What do rounds cost the devices?", [table, note])
 
 
 def _settings(every: Sequence[Facts], names: Sequence[str]) -> Section:
@@ -271,7 +275,7 @@ def _verdicts(every: Sequence[Facts], names: Sequence[str]) -> Section | None:
         if found:
             several = len({one.split for one in found}) > 1
             shown.append(folded(f"{name}: {found[0].words}", verdict.beside(found[0], several)))
-    return Section.of("verdicts", "Each beside what needs no learning", shown) if shown else None
+    return Section.of("verdicts", "Each run compared with its baselines", shown) if shown else None
 
 
 def _again(every: Sequence[Facts], names: Sequence[str]) -> Section:
@@ -281,4 +285,4 @@ def _again(every: Sequence[Facts], names: Sequence[str]) -> Section:
         found += [heading(name), command(again.command(facts)), text(facts.summary["protocol"], "note")]
         found.append(folded("Digests (sha256)", [digests(facts.digests())]))
     found += [heading("Versions"), told(every[0].summary["versions"].items())]
-    return Section.of("commands", "How were they made?", found)
+    return Section.of("commands", "How to reproduce these runs", found)

@@ -12,14 +12,14 @@ from edgefr.report.web.section import ROOMY, Drawn, ReportTable, Section, Sectio
 from privacy.sentence import clip_warning
 
 WHEN = (
-    "Learning helped where the model is better than the same model before any round, than chance and than every "
-    "reference, by a paired bootstrap over users: the whole interval lies right of zero. Intervals speak of users, not "
-    "of other seeds or other data."
+    "Learning helped if the final model beats the same model before any round, chance and every other "
+    "baseline: the whole interval of a paired bootstrap over users lies right of zero. Intervals cover users, not "
+    "other seeds or other data."
 )
 
 CENTRAL = (
-    "What is called central pools everybody's training items in one place, which no federation may do: it says how "
-    "much more there is to learn, and the verdict is not decided by it."
+    "Central references train on everybody's data in one place, which no federation may do. They show how "
+    "much more could be learned; the verdict does not depend on them."
 )
 
 
@@ -41,7 +41,7 @@ def section(facts: Facts) -> Section | None:
 def beside(one: Verdict, several: bool) -> list[SectionPart | None]:
     """Return one model beside what needs no learning: differences on one axis, zero among them."""
     where = f", on {one.split}" if several else ""
-    says = Markup("<strong>The model after {}{}: {}.</strong> {}: {:.4f}")
+    says = Markup("<strong>Model after {}{}: {}.</strong> {}: {:.4f}")
     axis = Axis.over([end for row in one.beside for end in (row.low, row.high) if end is not None], most=4)
     rows = [
         {
@@ -52,13 +52,13 @@ def beside(one: Verdict, several: bool) -> list[SectionPart | None]:
                 axis.strip(row.difference, row.low, row.high, f"against {row.said}: {row}"),
                 "good" if row.beaten else "bad",
             ),
-            f"model is better by [{100 * one.level:.0f} % interval]": f"{row}",
+            f"gain [{100 * one.level:.0f} % interval]": f"{row}",
             "better?": yes_no(row.beaten),
         }
         for row in one.beside
         if row.words != FEW
     ]
-    table = ReportTable(f"{one.stage} beside what needs no learning", rows, ("compared with", "better?"), look=ROOMY)
+    table = ReportTable(f"{one.stage} compared with baselines", rows, ("compared with", "better?"), look=ROOMY)
     notes = [f"{capitals(said)}." for said in (one.disagreement, one.ceiling) if said]
     notes += [CENTRAL] if one.ceilings else []
     says_so = text(says.format(one.stage, where, one.words, one.measure, one.value), "says")

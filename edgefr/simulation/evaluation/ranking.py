@@ -103,7 +103,7 @@ def evaluate(
     asked = everyone if users is None else np.asarray(users, dtype=np.int64)
     rows = np.minimum(np.searchsorted(everyone, asked), max(len(everyone) - 1, 0))
     if not len(asked) or not len(everyone):
-        raise InputError(f"there is nobody to evaluate: no user asked for has a {which} item")
+        raise InputError(f"there is no user to evaluate: no user asked for has a {which} item")
     if (everyone[rows] != asked).any():
         raise InputError(f"user number {asked[everyone[rows] != asked][0]} has no {which} item to be ranked")
     candidates = split.valid_candidates if which == "valid" else split.test_candidates

@@ -171,7 +171,7 @@ class OverBlocks(RunProtocol):
         empty = [block.name for block in blocks if not (len(block.users("valid")) and len(block.users("test")))]
         if empty:
             raise InputError(
-                f"nobody in block {empty[0]} has enough items to be tested; ask for fewer protocol.increments, "
+                f"no user in block {empty[0]} has enough items to be tested; ask for fewer protocol.increments, "
                 "a smaller protocol.base or more data"
             )
         return Prepared(dataset, {}, protocol.describe(dataset), blocks=blocks)

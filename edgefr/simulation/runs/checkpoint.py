@@ -60,7 +60,7 @@ def write(folder: Path, rounds: int, state: dict[str, Any], belongs_to: str) -> 
     except OSError as error:
         shutil.rmtree(beside, ignore_errors=True)
         raise InputError(
-            f"cannot write checkpoint {final}: {error.strerror or error}; mend that and go on with --resume"
+            f"cannot write checkpoint {final}: {error.strerror or error}; fix that and continue with --resume"
         ) from error
     # Rounds beyond this one were damaged, or the run would have gone on from them: they may not crowd out whole ones.
     numbers = _saved(folder)

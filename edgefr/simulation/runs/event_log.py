@@ -56,4 +56,4 @@ class EventLog:
         try:
             yield
         except OSError as error:
-            raise InputError(f"cannot write {self.path}: {error.strerror or error}; mend that first") from error
+            raise InputError(f"cannot write {self.path}: {error.strerror or error}; fix that first") from error

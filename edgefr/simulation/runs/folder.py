@@ -104,9 +104,9 @@ class RunFolder(Brief):
         if not (run.path / "experiment.yaml").is_file():
             taken = run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir()))
             other = "another --out" if taken else f"--out {path}"
-            raise InputError(f"{path} holds no run to go on with (no experiment.yaml); start it with {other}")
+            raise InputError(f"{path} holds no run to continue (no experiment.yaml); start it with {other}")
         if (run.path / "summary.json").is_file():
-            raise InputError(f"the run in {path} is finished; nothing is left to be done")
+            raise InputError(f"the run in {path} is finished; nothing is left to do")
         return run
 
     @classmethod
@@ -126,7 +126,7 @@ class RunFolder(Brief):
                 f"another process is at work in {self.path}; wait for it, or choose another --out (nothing was changed)"
             ) from None
         except OSError as error:
-            raise InputError(f"cannot write {self.path / LOCK}: {error.strerror or error}; mend that first") from error
+            raise InputError(f"cannot write {self.path / LOCK}: {error.strerror or error}; fix that first") from error
         try:
             yield
         finally:

@@ -331,7 +331,7 @@ class Journal:
             with suppress(OSError):  # not every file system can
                 flush_folder(self.path.parent)
         except OSError as error:
-            raise InputError(f"cannot write {self.path}: {error.strerror or error}; mend that first") from error
+            raise InputError(f"cannot write {self.path}: {error.strerror or error}; fix that first") from error
         self.lineage.add(line)
         self._remember()
         self.heard(record)

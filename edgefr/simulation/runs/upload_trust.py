@@ -53,9 +53,9 @@ class Collecting:
         if trust.sees_uploads:
             return "the server, which sees sums of noised uploads" if self.sealed else trust.adversary
         if self.sealed:
-            return "whoever sees the broadcasts; the server, which adds the noise, sees each round's exact total"
+            return "observers of the broadcasts; the server, which adds the noise, sees each round's exact total"
         if self.trusted is not None:
-            return f"whoever sees the broadcasts; {self.trusted} is trusted with single uploads"
+            return f"observers of the broadcasts; {self.trusted} is trusted with single uploads"
         return "nobody: the server sees uploads without noise, and nobody was named who is trusted with them"
 
 

@@ -191,7 +191,7 @@ def _privacy(sim: Running) -> dict[str, Any]:
 
 
 def _clipped(sim: Running, norms: dict[str, float]) -> ClipFacts | None:
-    """Return what the clip did: as rounds told it, or exactly where nothing is promised."""
+    """Return what the clip did: as rounds told it, or exactly without a guarantee."""
     server, found = sim.federation, None
     if server.plan.told is not None:
         found = server.counters.clip_told.facts(*server.plan.told)

@@ -102,7 +102,7 @@ class TrackerCallback:
             tell()
         except Exception as error:
             self._works = False
-            warnings.warn(f"tracker {self._name} failed and is told nothing more: {error}", stacklevel=2)
+            warnings.warn(f"tracker {self._name} failed and gets no further reports: {error}", stacklevel=2)
 
 
 def of_round(training: Running) -> dict[str, float]:

@@ -123,7 +123,7 @@ def _finding(
 ) -> Finding:
     apart = leak(groups, keyed.generator(target.experiment.seed, purposes.null(purpose)))
     if math.isnan(apart.auc):
-        return Finding(attack, unit, note="no client has anything that could be told apart")
+        return Finding(attack, unit, note="no client has items that an attack could distinguish")
     if not both:  # one group of all clients: its sign is the attacker's own
         return Finding.of_leak(attack, unit, apart, of=len(groups[0][0]))
     best = {"best_auc": apart.best_auc, "best_auc_null": apart.best_auc_null}

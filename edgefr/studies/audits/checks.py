@@ -94,7 +94,7 @@ def asked(asks: str, of: tuple[type[Channel], ...], unit: str, needs_noise: bool
     return kept
 
 
-@asked("is the noise as large as the accounting takes it for?", (SumChannel,), "of the claimed")
+@asked("is the noise as large as the accounting assumes?", (SumChannel,), "of the claimed")
 def claim(played: CanaryRounds) -> list[MeasuredChance]:
     """Compare scales: a client moves what leaves by one clip (its update or zeros), or by two (anybody else's)."""
     assert isinstance(played.channel, SumChannel)
@@ -123,15 +123,13 @@ def _alike(what: str, one: Floats, other: Floats) -> MeasuredChance:
     return MeasuredChance(what, *likeness_chance(one.ravel(), other.ravel()))
 
 
-@asked("does the noise have the law it is named by?", (Channel,), "distance")
+@asked("does the noise have its named distribution?", (Channel,), "distance")
 def law(played: CanaryRounds) -> list[MeasuredChance]:
     """Measure how far what was drawn is from the law's distribution."""
     return [MeasuredChance(name, *shape_chance(values.ravel(), played.law)) for name, values in played.parts()]
 
 
-@asked(
-    "does the noise follow from a key, and not from what is public?", (SumChannel, StepChannel, MessageChannel), ALIKE
-)
+@asked("is the noise derived from a secret key only?", (SumChannel, StepChannel, MessageChannel), ALIKE)
 def secret(played: CanaryRounds) -> list[MeasuredChance]:
     """Compare the noise of two keys, where all that is public is the same."""
     channel = played.channel
@@ -143,14 +141,14 @@ def secret(played: CanaryRounds) -> list[MeasuredChance]:
     return [_alike("two keys", *drawn)]
 
 
-@asked("has every round noise of its own?", (Channel,), ALIKE)
+@asked("does every round have independent noise?", (Channel,), ALIKE)
 def rounds(played: CanaryRounds) -> list[MeasuredChance]:
     """Compare all pairs of rounds."""
     drawn = np.concatenate(list(played.noise.values()), axis=1)
     return [_alike(f"rounds {a + 1} and {b + 1}", drawn[a], drawn[b]) for b in range(len(drawn)) for a in range(b)]
 
 
-@asked("has every client noise of its own?", (Channel,), f"{STD}, or {ALIKE}")
+@asked("does every client have independent noise?", (Channel,), f"{STD}, or {ALIKE}")
 def clients(played: CanaryRounds) -> list[MeasuredChance]:
     """Measure a cohort's noise in its sum; of single uploads, how alike those of two clients are."""
     channel, nothing = played.channel, Canary()
@@ -164,7 +162,7 @@ def clients(played: CanaryRounds) -> list[MeasuredChance]:
     return [_alike(f"clients {a} and {b}", each[a], each[b]) for b in range(COHORT) for a in range(b)]
 
 
-@asked("have tensors, rows and values noise of their own?", (Channel,), ALIKE)
+@asked("do tensors, rows and values have independent noise?", (Channel,), ALIKE)
 def tensors(played: CanaryRounds) -> list[MeasuredChance]:
     """Compare pairs of tensors, and of each its rows and its neighbouring values."""
     drawn, names = played.noise, list(played.noise)
@@ -181,7 +179,7 @@ def tensors(played: CanaryRounds) -> list[MeasuredChance]:
     return out
 
 
-@asked("have steps of DP-SGD noise of their own?", (StepChannel,), ALIKE)
+@asked("do DP-SGD steps have independent noise?", (StepChannel,), ALIKE)
 def steps(played: CanaryRounds) -> list[MeasuredChance]:
     """Compare the noise of a first step with what a second one adds to it."""
     channel = played.channel
@@ -191,7 +189,7 @@ def steps(played: CanaryRounds) -> list[MeasuredChance]:
     return [_alike("first and second step", one, two - one)]
 
 
-@asked("is what leaves whole steps of the grid, of an old update too?", (SumChannel,), "off it")
+@asked("are released values on the grid, also for old updates?", (SumChannel,), "off it")
 def whole(played: CanaryRounds) -> list[MeasuredChance]:
     """Count values off the grid: noise of whole steps hides whole steps alone, and says everything of what is between.
 
@@ -211,7 +209,7 @@ def whole(played: CanaryRounds) -> list[MeasuredChance]:
     return out
 
 
-@asked("is all that leaves clipped together?", (Channel,), "of the clip", False)
+@asked("is the whole release clipped jointly?", (Channel,), "of the clip", False)
 def clip(played: CanaryRounds) -> list[MeasuredChance]:
     """Measure the norm of what leaves without noise; with noise, how far it goes along what was sent."""
     channel = played.channel
@@ -242,7 +240,7 @@ def _beyond(what: str, played: CanaryRounds, huge: Canary, bound: float, law: La
     return MeasuredChance(f"{what}, with noise", float(np.mean(far)) / bound, math.exp(-(excess**2) / 4.0))
 
 
-@asked("does a diverged update leave as noise alone?", (Channel,), STD, False)
+@asked("is a diverged update released as noise only?", (Channel,), STD, False)
 def diverged(played: CanaryRounds) -> list[MeasuredChance]:
     """Measure what leaves: as much as noise where there is noise, and nothing where there is none."""
     channel, out = played.channel, []
@@ -263,7 +261,7 @@ def diverged(played: CanaryRounds) -> list[MeasuredChance]:
     return out
 
 
-@asked("has an upload the same length and header whatever the data?", (UploadChannel,), "kinds", False)
+@asked("do uploads have the same length and header for all data?", (UploadChannel,), "kinds", False)
 def bytes_(played: CanaryRounds) -> list[MeasuredChance]:
     """Compare uploads of clients with little and with much to learn from, clipped, and diverged."""
     channel = played.channel
@@ -285,7 +283,7 @@ def bytes_(played: CanaryRounds) -> list[MeasuredChance]:
     ]
 
 
-@asked("is a client that releases again charged again?", (SumChannel,), "off, or of the least")
+@asked("is every further release of a client charged?", (SumChannel,), "off, or of the least")
 def counted(played: CanaryRounds) -> list[MeasuredChance]:
     """Keep a ledger in which clients release three times, once and never."""
     assert isinstance(played.channel, SumChannel)

@@ -130,10 +130,10 @@ def verdict(report: Mapping[str, Any]) -> str:
         return f"VIOLATED: {named}"
     if over:
         named = "; ".join(f"{row['attack']} {row['eps_corrected']:.3g} > {row['claimed']:.3g}" for row in over)
-        return f"VIOLATED: more leaks than is guaranteed: {named}: mechanism or accounting is at fault"
+        return f"VIOLATED: leakage exceeds the guarantee: {named}: the mechanism or the accounting is wrong"
     if not report["promised"]:
-        return "nothing is promised of this run's updates, and what attackers find stands below"
+        return "this run's updates have no guarantee; attack results are below"
     if not report["checks"]:
-        return "nothing was checked, since the law of this noise is not written down here; attacks found no fault"
+        return "nothing was checked: the distribution of this noise is not known here; attacks found no fault"
     found = "" if report["eps_lb95"] is None else f"; epsilon is at least {report['eps_lb95']:.3g}"
     return f"no fault found by {len(report['checks'])} checks{found}"

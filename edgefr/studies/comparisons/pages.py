@@ -82,7 +82,7 @@ def _reached(rows: Sequence[RunMetrics], ranking: str) -> Sheet:
         seeds = str(max(value.number for value in row.values.values()))
         shown.append({"run": f"{sign[row.name]}: {row.name}", **cells, "seeds": seeds})
     some = any(names for row in rows for names in row.above.values())
-    caption = "> a: above run a, by both tests" if some else "no run is told apart from another"
+    caption = "> a: above run a, by both tests" if some else "no significant difference between any two runs"
     return Sheet(f"test items, {RANKINGS[ranking]}", shown, ["run"], caption)
 
 
@@ -91,7 +91,7 @@ def _apart(pairs: Sequence[Pair]) -> Sheet:
         {
             "pair": f"{pair.one} - {pair.other}",
             "metric": pair.metric,
-            "verdict": "not told apart" if pair.above is None else f"{pair.above} is above",
+            "verdict": "no significant difference" if pair.above is None else f"{pair.above} is above",
             "difference [95 %]": f"{pair.users.mean:+.4f} [{pair.users.low:+.4f}, {pair.users.high:+.4f}]",
             "p": number(pair.users.p, ".3g"),
             "p\nHolm": number(pair.users.p_holm, ".3g"),
@@ -172,5 +172,7 @@ def _figure(pairs: Sequence[Pair], ranking: str) -> Figure:
         axis.set_ylim(len(names) - 0.5, -0.5)
         axis.locator_params(axis="x", nbins=5)
         axis.grid(alpha=0.3, axis="x")
-    figure.suptitle(f"{RANKINGS[ranking]}; 95 % over users; blue diamonds: told apart (Holm)", fontsize="medium")
+    figure.suptitle(
+        f"{RANKINGS[ranking]}; 95 % over users; blue diamonds: significant difference (Holm)", fontsize="medium"
+    )
     return figure

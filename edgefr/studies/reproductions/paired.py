@@ -77,8 +77,8 @@ def beside(stands: Mapping[str, Against], title: str, base: str) -> Column:
 
 
 def sides(stands: Mapping[str, Against]) -> dict[str, list[str]]:
-    """Return the names of what the base is above, below, and not told apart from, each where there is some."""
-    words = {-1: "above", 0: "not told apart from", 1: "below"}
+    """Return the names that the base is above, below, and not significantly different from, where there are any."""
+    words = {-1: "above", 0: "not significantly different from", 1: "below"}
     found = {words[side]: [name for name, one in stands.items() if one.users.side == side] for side in words}
     return {word: names for word, names in found.items() if names}
 

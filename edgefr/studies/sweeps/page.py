@@ -35,10 +35,10 @@ from edgefr.studies.sweeps.results import EPSILONS, RUNS, FinishedSweep, PointRe
 from edgefr.studies.sweeps.tradeoff import Comparable, charts, comparables, epsilon_said
 from privacy.files import write_atomic, write_json
 
-LEAD = "One experiment at many settings: where does learning on people's own devices help, and what does privacy cost?"
+LEAD = "One experiment at many settings: where does on-device learning help, and what does privacy cost?"
 ORDER = ("guaranteed", "nominal", "hypothetical")
 USABLE = (
-    "A point is usable where learning helped in the run of every seed: better than the same model before any round and "
+    "A point is usable if learning helped with every seed: the model beats the same model before any round and "
     "than every reference, by an interval over users{}."
 )
 
@@ -85,9 +85,9 @@ def usable(compared: Sequence[Comparable]) -> str:
     """Say from which guaranteed epsilon on learning helped in every run of a point."""
     worth = [result.epsilon("guaranteed") for group in compared for result in group.usable]
     if not worth:
-        return "There is no usable point: nowhere did learning help in every run."
+        return "There is no usable point: learning did not help in every run at any point."
     if math.isinf(min(worth)):
-        return "There is no usable point with a guarantee: learning helped only where nothing is guaranteed."
+        return "There is no usable point with a guarantee: learning helped only without a guarantee."
     return f"The smallest guaranteed epsilon at which learning helped in every run is {short(min(worth))}."
 
 
@@ -95,7 +95,7 @@ def _answers(compared: Sequence[Comparable], sweep: FinishedSweep) -> list[Answe
     points = [result for group in compared for result in group.results]
     good = sum(result.usable for result in points)
     tone = BAD if not good else GOOD if good == len(points) else NEUTRAL
-    why = f"Points at which it helped in the run of every seed{judged_by(compared)}, each beside its own references."
+    why = f"Points at which it helped with every seed{judged_by(compared)}, each compared with its own baselines."
     out = [Answer("Does learning help?", f"At {good} of {count(len(points), 'point')}", why, tone)]
     if is_private(sweep.record["grid"]):
         said = usable(compared)
@@ -114,7 +114,7 @@ def _points(compared: Sequence[Comparable], private: bool) -> Section:
         axis, best = Axis.over([*group.ends(group.results), *group.references().values()], most=4), group.best_reference
         utility, dashed = f"{group.metric}, {group.ranking}", ""
         if best is not None:
-            dashed = f"The dashed line is {best[0]}, {best[1]:.4f}, the best without learning. "
+            dashed = f"The dashed line is {best[0]}, {best[1]:.4f}, the best baseline. "
         rows = [_row(group, result, axis, utility, private) for result in group.results]
         judged = f" in {' or '.join(group.judged)}" if group.judged else ""
         says = Markup("<strong>{}</strong>: {} of test items ({}), mean ± standard deviation over seeds")
@@ -138,7 +138,7 @@ def _row(group: Comparable, result: PointResult, axis: Axis, utility: str, priva
         "point": name,
         **{f"epsilon {kind}": epsilon_said(result.epsilon(kind)) for kind in kinds},
         utility: str(worth),
-        "best without learning": best_beside(result, group),
+        "best baseline": best_beside(result, group),
         f"{group.metric}, drawn": Drawn(axis, strip, "good" if result.usable else "bad", at),
         "helped in runs": f"{result.helped} of {len(result.entries)}{failed}",
         "usable?": yes_no(result.usable),
@@ -168,7 +168,7 @@ def _made(sweep: FinishedSweep) -> Section:
         heading("How the numbers were made"),
         listed(about(sweep)),
     ]
-    return Section.of("made", "How was this made, and how to make it again?", parts)
+    return Section.of("made", "How to reproduce this run", parts)
 
 
 def command(record: Mapping[str, Any]) -> str:

@@ -110,14 +110,14 @@ class SweepPlan:
         """Make the folder of a new sweep. Raises `InputError` where there is one already."""
         if occupied(folder):
             there = (folder / RECORD.name).is_file()
-            what = f"a sweep; go on with it by --resume {folder}" if there else "other files"
+            what = f"a sweep; continue it with --resume {folder}" if there else "other files"
             raise InputError(f"{folder} already holds {what}, or choose another --out (nothing was changed)")
         write_json(folder / RECORD.name, self.record())
 
     def recognise(self, folder: Path) -> None:
         """Check that `folder` holds a sweep of the same command. Raises `InputError`, saying what differs."""
         if not (folder / RECORD.name).is_file():
-            raise InputError(f"{folder} holds no sweep to go on with (no {RECORD.name}); start it with --out {folder}")
+            raise InputError(f"{folder} holds no sweep to continue (no {RECORD.name}); start it with --out {folder}")
         other = RECORD.difference(folder, self.record(), COMPARED)
         if other is not None:
             raise InputError(

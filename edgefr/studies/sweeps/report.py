@@ -27,7 +27,7 @@ from edgefr.studies.sweeps.results import (
 from edgefr.studies.sweeps.tradeoff import NOTHING, Comparable, charts, comparables
 
 HELPED, BEST = "helped\nin runs", "best without\nlearning"
-RULE = "a point is usable where learning helped in the run of every seed"
+RULE = "a point is usable if learning helped with every seed"
 KINDS = (
     "the kinds of epsilon are never compared with each other: nominal is the papers' formula for one round and no "
     "guarantee; guaranteed composes all rounds of the client that took part most; hypothetical is what the same noise "
@@ -82,7 +82,7 @@ def table(found: Sequence[PointResult], metric: str | None = None) -> Page:
         rows.append(row)
     caption = "mean ± standard deviation over seeds, test items"
     if of:
-        caption = f"{caption}; {RULE}{judged_by(compared)}; each beside the best that needs no learning"
+        caption = f"{caption}; {RULE}{judged_by(compared)}; each compared with the best baseline"
     sheet = Sheet("Points of the grid", rows, _words(found), caption)
     return Page("sweep", "Sweep", [sheet], [point_record(result, metrics) for result in found])
 
@@ -140,7 +140,7 @@ def tradeoff(compared: Sequence[Comparable], drawn: bool = True) -> Page:
             record |= {"utility": group.metric, "ranking": group.ranking, "data": first["data"]}
             records.append(record | {f"front_{kind}": there for kind, there in on.items()})
         levels = ", ".join(f"{name} {value:.4f}" for name, value in group.references().items())
-        caption = f"* on the Pareto front; {ranked(group.metric, group.ranking)} of what needs no learning: {levels}"
+        caption = f"* on the Pareto front; {ranked(group.metric, group.ranking)} of the baselines: {levels}"
         sheets.append(Sheet(group.title, rows, _words(group.results), caption))
     fronts_in_words = [_front_note(group, kind) for group in compared for kind in EPSILONS]
     notes = [*KINDS, f"{RULE}{judged_by(compared)}", *fronts_in_words]
@@ -154,10 +154,10 @@ def _front_note(group: Comparable, kind: str) -> str:
         f"{result.point.title()} ({number(result.epsilon(kind), '.4g')}, {group.worth(result).mean:.4f})"
         for result in group.front(kind)
     ]
-    nobody = "nobody: no run knows it"
+    nobody = "none: no run has it"
     if any(not math.isnan(result.epsilon(kind)) for result in group.results):
-        nobody = f"{NOTHING}: nowhere did learning help in the run of every seed"
-        nobody = "nobody: no usable point knows it" if group.usable else nobody
+        nobody = f"{NOTHING}: learning did not help with every seed at any point"
+        nobody = "none: no usable point has it" if group.usable else nobody
     return f"{group.title}, front by {kind} epsilon: {'; '.join(found) or nobody}"
 
 

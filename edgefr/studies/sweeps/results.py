@@ -119,7 +119,7 @@ class FinishedSweep:
     def read(cls, folder: Path) -> FinishedSweep:
         """Read what a sweep left in its folder. Raises `InputError` where something is missing or damaged."""
         if not (folder / RUNS).is_file():
-            raise InputError(f"the sweep in {folder} did not end (no {RUNS}); go on with it by --resume {folder}")
+            raise InputError(f"the sweep in {folder} did not end (no {RUNS}); continue it with --resume {folder}")
         record = RECORD.read(folder)
         try:
             with open(folder / RUNS, newline="", encoding="utf-8") as file:

@@ -82,7 +82,7 @@ def sweep(
         plan = SweepPlan(axes, search=_search(search, space, objective, bool(axes)), **changed)
         plan.check_metric(metric)
     if resume is not None and out not in (None, resume):
-        raise InputError("--resume names the sweep's folder already; leave --out away")
+        raise InputError("--resume names the sweep's folder already; omit --out")
     folder = Path(resume or out or free_folder(Path("runs") / f"{plan.name}-sweep"))
     plan.begin(folder) if resume is None else plan.recognise(folder)
     key = _noise_of(plan, folder, noise_key)
@@ -93,7 +93,7 @@ def sweep(
     return write_files(Sweep(plan, folder, options, where, watching).run(), metric)
 
 
-def _alone(why: str = "--privacy plans and searches by itself: leave {} away", **options: Any) -> None:
+def _alone(why: str = "--privacy plans and searches by itself: omit {}", **options: Any) -> None:
     """Refuse an option that another one leaves nothing to do."""
     for name, given in options.items():
         if given:

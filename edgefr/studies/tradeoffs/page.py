@@ -27,10 +27,10 @@ from edgefr.studies.tradeoffs.points import ITEMS, Tradeoff, TradeoffPoint, trad
 from edgefr.studies.tradeoffs.run import TradeoffSweep
 from privacy.files import write_atomic
 
-LEAD = "What does privacy cost here, what does it promise to whom, and what did attackers reach?"
+LEAD = "What does privacy cost here, what does the guarantee cover, and what did attackers achieve?"
 PROTECTS = {
-    USER: "a person's whole part in the rounds, with all that this person did",
-    INTERACTION: "one interaction of a person, not all of them together",
+    USER: "all updates of a person in all rounds",
+    INTERACTION: "one interaction of a person, not all of them",
 }
 TUNED = (
     "Settings were searched at every epsilon with the same number of trials, on validation items alone. Few trials "
@@ -91,9 +91,9 @@ def usable(found: Tradeoff) -> str:
     """Say from which guaranteed epsilon on learning helped in every run of a tuned point."""
     worth = [point.guaranteed for point in found.points if point.result.usable]
     if not worth:
-        return f"There is {NOTHING}, after tuning: nowhere did learning help in the run of every seed."
+        return f"There is {NOTHING}, after tuning: learning did not help with every seed at any point."
     if math.isinf(min(worth)):
-        return f"There is {NOTHING} with a guarantee, after tuning: learning helped only where nothing is promised."
+        return f"There is {NOTHING} with a guarantee, after tuning: learning helped only without a guarantee."
     return f"The smallest guaranteed epsilon at which learning helped in every run is {short(min(worth))}."
 
 
@@ -102,8 +102,8 @@ def _tables(found: Tradeoff, sweep: FinishedSweep) -> Page:
     level, search = sweep.record["privacy"], sweep.record["search"]
     sheets = [
         Sheet(f"{found.group.title}: utility at {level}", _utility(found), WORDS),
-        Sheet("What attackers reached, of what is promised", _attacks(found), WORDS),
-        Sheet("What was chosen, and what epsilon choosing would cost", _chosen(found), WORDS),
+        Sheet("Attack results against the guarantee", _attacks(found), WORDS),
+        Sheet("Chosen settings, and the epsilon that choosing them would cost", _chosen(found), WORDS),
     ]
     notes = [
         headline(found),
@@ -237,7 +237,7 @@ def _answers(found: Tradeoff, sweep: FinishedSweep) -> list[Answer]:
         Answer(
             "What does privacy cost?", f"{found.kept(point):.0%} kept at epsilon {point.name}", headline(found), tone
         ),
-        Answer("To whom is it promised?", capitals(level), f"Protected is {PROTECTS[level]}."),
+        Answer("What is protected?", capitals(level), f"Protected: {PROTECTS[level]}."),
         Answer("What did attackers prove?", reached, f"{capitals(proved)}.", BAD if over else GOOD),
     ]
 
@@ -250,9 +250,9 @@ def _costs(found: Tradeoff) -> Section:
 
 
 def _attacked(found: Tradeoff) -> Section:
-    table = parts.sheet(Sheet("Attacks beside what is promised", _attacks(found), WORDS), "")
+    table = parts.sheet(Sheet("Attack results against the guarantee", _attacks(found), WORDS), "")
     made = [parts.listed(map(capitals, _meanings(found))), table, parts.text(f"{capitals(RIGHT)}.", "note")]
-    return Section.of("meaning", "What does an epsilon mean, and what did attackers reach?", made)
+    return Section.of("meaning", "What does epsilon mean, and what did attackers achieve?", made)
 
 
 def _promised(found: Tradeoff, sweep: FinishedSweep) -> list[Section]:
@@ -269,9 +269,14 @@ def _promised(found: Tradeoff, sweep: FinishedSweep) -> list[Section]:
     rows += [("adjacency", f"{told['adjacency']}. {same}"), ("delta", f"{told['delta']:g}")]
     watching = watchers(True, told) if person else []
     who = [{"from": name, "protected?": parts.yes_no(safe), "why": why} for name, safe, why in watching]
-    table = ReportTable("Who is protected from whom", who, ("from", "protected?", "why")).part
-    made = [parts.facts(rows), table, parts.heading("What is not covered"), parts.listed(told["not_covered"])]
-    return [Section.of("promise", "What was promised to whom?", made)]
+    table = ReportTable("Who is protected against whom", who, ("from", "protected?", "why")).part
+    made = [
+        parts.facts(rows),
+        table,
+        parts.heading("What the guarantee does not cover"),
+        parts.listed(told["not_covered"]),
+    ]
+    return [Section.of("promise", "What does the guarantee cover?", made)]
 
 
 def _work(found: Tradeoff) -> Section:
@@ -289,4 +294,4 @@ def _made(sweep: FinishedSweep) -> Section:
     how = parts.folded("How the numbers were made", [parts.listed(about(sweep))])
     again = parts.text("With the experiment file, the fleet and the data where they were.", "note")
     made = [parts.command(command(sweep.record)), again, *failed, how]
-    return Section.of("made", "How was this made, and how to make it again?", made)
+    return Section.of("made", "How to reproduce this run", made)

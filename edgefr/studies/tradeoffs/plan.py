@@ -49,7 +49,7 @@ class TradeoffPlan(SweepPlan):
         self.level = level_of(section)
         self.epsilon = f"{LEVELS[self.level]}.epsilon"
         if taken := [one.source for one in parsed if one.field == self.epsilon]:
-            raise InputError(f"{taken[0]}: --privacy plans its own {self.epsilon}; leave it away")
+            raise InputError(f"{taken[0]}: --privacy plans its own {self.epsilon}; omit it")
         self.rules = Rules(trials or TRIALS)
         self._clipped = Base(base, tuple(every), self.rules.laid, data)
         clipped = [one.field.split(".")[0] == "privacy" or one.value == "auto" for one in parsed]  # needs a clip

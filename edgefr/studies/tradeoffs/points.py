@@ -138,7 +138,7 @@ def tradeoff_of(sweep: FinishedSweep) -> Tradeoff | None:
     try:
         prices = dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"cannot read {path}: {error}; go on with the sweep by --resume {sweep.folder}") from None
+        raise InputError(f"cannot read {path}: {error}; continue the sweep with --resume {sweep.folder}") from None
     level = sweep.record["privacy"]
     found = comparables(results([_in_full(run, level) for run in sweep.speaking]), METRICS[0])
     beside = [

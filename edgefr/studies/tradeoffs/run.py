@@ -59,7 +59,9 @@ class TradeoffSweep(Sweep):
                 paid = price(tuning.base, one.space, one.records, tuning.rules.seeds, one.experiment)
                 prices[one.space.name] = paid and {"more": paid.more, "said": str(paid)}
                 if one.best is None:
-                    raise InputError(f"{one.space.name}: no trial came to a number; look at the settings that are held")
+                    raise InputError(
+                        f"{one.space.name}: no trial gave a finite value; look at the settings that are held"
+                    )
                 chosen[one.space.name] = Trial(one.best.trial.number, fields(one.best.trial.values))
         write_json(self.folder / PRICES, prices)
         self._tell("")

@@ -109,7 +109,7 @@ def private_space(base: Base, space: Space, section: Mapping[str, Any]) -> Space
     free = [r for r in (*ours, *own) if r.field not in held]
     ranges = tuple(r for r in free if _taken(base, replace(space, ranges=(r,))))
     if not ranges:
-        raise InputError(f"{space.name}: all that a search under noise chooses is set by hand; leave some of it away")
+        raise InputError(f"{space.name}: all that a search under noise chooses is set by hand; omit some of it")
     begun = FIRST if section else FIRST_PLAIN
     first = tuple({r.field: _beginning(r, values) for r in ranges} for values in (_as_it_comes(plain, ranges), *begun))
     return replace(space, ranges=ranges, why=WHY, first=first)
@@ -165,7 +165,7 @@ class Price:
 def price(
     base: Base, space: Space, records: Sequence[Mapping[str, Any]], seeds: Sequence[int], chosen: Experiment | None
 ) -> Price | None:
-    """Compose every trial as a release of its own, of a client in all its rounds; None where nothing is promised.
+    """Compose every trial as a release of its own, of a client in all its rounds; None without a guarantee.
 
     A trial that failed counts with all its rounds. `chosen`: the experiment that the search came to.
     """
@@ -186,7 +186,7 @@ def price(
 def releases(experiment: Experiment, rounds: int) -> list[tuple[Event, int]]:
     """Return what a client releases in so many of an experiment's rounds, with the noise that was meant for all.
 
-    Of an interaction, where nothing is promised of a client: its noise grows with how often a round uses it, so what
+    Of an interaction, where a client has no guarantee: its noise grows with how often a round uses it, so what
     its releases compose to does not depend on that. Nothing without clip and noise.
     """
     settings, all_rounds = experiment.privacy, max(experiment.total_rounds, 1)

@@ -107,7 +107,7 @@ class Base:
         for change in map(Change.parse, self.changes):
             if change.field in {*(r.field for r in space.ranges), *self.laid}:
                 whose = "the rules say" if change.field in self.laid else f"{space.source} searches"
-                raise InputError(f"{change.source}: {whose} {change.field}, which would be overwritten; leave it away")
+                raise InputError(f"{change.source}: {whose} {change.field}, which would be overwritten; omit it")
 
     @property
     def digest(self) -> str:

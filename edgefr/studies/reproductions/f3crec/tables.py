@@ -147,7 +147,7 @@ def _caption(found: FinishedRuns, cells: Cells, metric: str) -> str:
     pairs = {name: len(own.keys() & other.keys()) for name, other in values.items()}
     told = []
     for name, p in holm({name: p_value(own, other) for name, other in values.items() if pairs[name]}).items():
-        tested = f"p = {number(p, '.3f')} of {pairs[name]} pairs" if pairs[name] > 1 else "no p of one seed"
+        tested = f"p = {number(p, '.3f')} of {pairs[name]} pairs" if pairs[name] > 1 else "p needs two or more seeds"
         told.append(f"{LABELS[name]} {number(change(own, values[name]), '+.2f')} % ({tested})")
     parts = [f"F3CRec against each baseline (p by Holm's correction over them): {', '.join(told)}"] if told else []
     popularity = at("references", "popularity, all blocks", MASKS[0], metric)
