@@ -34,6 +34,7 @@ HOMES: dict[str, tuple[str, tuple[str, ...]]] = {
     "audit": ("privacy", ("cloud",)),
     "compare": ("compare", ("cloud",)),
     "cost": ("cost", ()),
+    "methods": ("methods", ("cloud",)),
     "devices": ("devices", ()),
     "reproduce": ("reproduce", ("cloud",)),
     "bundle": ("bundle", ()),

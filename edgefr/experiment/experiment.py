@@ -113,13 +113,8 @@ class Experiment(ExperimentFields):
 
     def _check_reads(self) -> None:
         """Refuse a local program that the protocol gives nothing to read, and another program's encoder in it."""
-        reads, pools = self.row.reads, self.protocol.entry.pools
-        if self.row.central is not None and not pools:
-            mend = " or ".join(name for name, row in PROTOCOLS.items() if row.pools)
-            raise fault(f"{self.row.name} is a central reference: set protocol.name={mend}", "protocol")
-        if reads not in self.protocol.entry.reads:
-            mend = " or ".join(name for name, row in PROTOCOLS.items() if reads in row.reads)
-            raise fault(f"{self.row.name} learns from {reads}: set protocol.name={mend}", "protocol")
+        if (why := self.protocol.entry.refuses(self.row)) is not None:
+            raise fault(why, "protocol")
         if "encoder" in self.model and "backbone" not in self.row.defaults:
             encoder, what = self.model["encoder"], "method" if self.backbone is None else "backbone"
             if encoder != self.row.name:

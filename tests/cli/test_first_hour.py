@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 import edgefr
+from edgefr.cli.methods import protocols_of
+from edgefr.data.protocol import PROTOCOLS
+from edgefr.experiment.method import METHODS
 from tests.cli.conftest import Cli
 
 
@@ -82,3 +85,49 @@ def test_what_cannot_be_is_one_line(arguments: list[str], parts: list[str], cli:
     line = cli.refused("simulate", *arguments, "--out", tmp_path / "run")
     assert [part for part in parts if part not in line] == [], line
     assert list(tmp_path.iterdir()) == []
+
+
+def listed(out: str) -> dict[str, list[str]]:
+    """The lines of `edgefr methods` by method, cut into their columns."""
+    return {cells[0]: cells for cells in (line.split("  ") for line in out.splitlines()[1:-1])}
+
+
+def test_every_method_has_a_line_of_what_it_needs_and_ships(cli: Cli) -> None:
+    found = {
+        name: [cell.strip() for cell in cells if cell.strip()] for name, cells in listed(cli.done("methods")).items()
+    }
+    assert list(found) == list(METHODS)
+    assert found["fedmf"][1:4] == ["items", "bundle", "leave-one-out cross-domain blocks sessions holdout"]
+    assert found["transfr"][1:3] == ["texts", "bundle"]
+    assert found["fcucr"][1:4] == ["sessions", "bundle", "sessions"]
+    assert found["fedcar"][1:4] == ["sequence", "bundle", "leave-one-out cross-domain blocks holdout"]
+    assert found["fedrap"][1:3] == ["items", "-"]
+    assert found["ease"][1:3] == ["items", "-"]
+    assert found["emcdr"][1:4] == ["2 domains", "-", "cross-domain"]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_runs_over_the_protocols_of_its_line_and_over_no_other(name: str) -> None:
+    told = list(protocols_of(METHODS[name]))
+    for protocol in PROTOCOLS:
+        asked = [f"method={name}", f"protocol.name={protocol}"]
+        if protocol == "cross-domain":
+            asked += ["protocol.source=books", "protocol.target=films"]
+        if protocol in told:
+            edgefr.load_experiment(overrides=asked)
+        else:
+            with pytest.raises(edgefr.InputError, match=r"protocol|strategy"):
+                edgefr.load_experiment(overrides=asked)
+    assert told[0] == (
+        METHODS["emcdr"].protocol if METHODS[name].across else edgefr.load_experiment(method=name).protocol.name
+    )
+
+
+def test_a_method_of_ones_own_is_listed(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "mine_too.py").write_text(
+        "from dataclasses import replace\nimport edgefr\nfrom edgefr.experiment.method import METHODS\n"
+        "edgefr.register(replace(METHODS['fedmf'], name='mine-too', paper='Mine'))\n"
+    )
+    out = cli.done("methods", "--plugin", tmp_path / "mine_too.py")
+    METHODS.unregister("mine-too")
+    assert any(line.startswith("mine-too ") and line.endswith("  Mine") for line in out.splitlines())
