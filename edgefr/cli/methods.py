@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from edgefr.cli.output import show_lines
 
 if TYPE_CHECKING:
     from edgefr.experiment.method import Method
@@ -23,13 +23,7 @@ def methods() -> None:
     """
     from edgefr.experiment.method import METHODS
 
-    rows = [HEAD, *((row.name, *facts(row)) for row in METHODS.values())]
-    wide = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
-    console = Console(soft_wrap=True, highlight=False)
-    for row in rows:
-        line = "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row[:-1], wide, strict=True)), row[-1]])
-        console.print(line[: console.width] if console.is_terminal else line, markup=False)
-    console.print(LEGEND, style="dim")
+    show_lines([HEAD, *((row.name, *facts(row)) for row in METHODS.values())], LEGEND)
 
 
 def facts(row: Method) -> tuple[str, str, str, str]:

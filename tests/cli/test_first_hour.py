@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 import edgefr
 from edgefr.cli.methods import protocols_of
+from edgefr.data.datasets import GIVEN, READERS
 from edgefr.data.protocol import PROTOCOLS
 from edgefr.experiment.method import METHODS
 from tests.cli.conftest import Cli
@@ -131,3 +134,26 @@ def test_a_method_of_ones_own_is_listed(cli: Cli, tmp_path: Path) -> None:
     out = cli.done("methods", "--plugin", tmp_path / "mine_too.py")
     METHODS.unregister("mine-too")
     assert any(line.startswith("mine-too ") and line.endswith("  Mine") for line in out.splitlines())
+
+
+def test_data_sets_are_listed_with_those_that_are_found(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "ml-100k").mkdir()
+    for name in ("hetrec2011-lastfm-2k.zip", "xing-sessions.parquet", "amazon-video.zip", "Gowalla_totalCheckins.txt"):
+        (tmp_path / name).touch()
+    out = cli.done("data", "--data-dir", tmp_path)
+    found = {name: there for name, there, *_ in map(str.split, out.replace("data set", "name", 1).splitlines()[1:])}
+    assert {name for name, there in found.items() if there == "yes"} == {
+        *("ml-100k", "lastfm-2k", "xing", "amazon-video", "gowalla")
+    }
+    assert (found["demo"], found["ml-1m"]) == ("made", "-")
+    assert {name for name in READERS if name != GIVEN} <= set(found)
+    assert "--set is for a data set" in cli.refused("data", "--set", "data_options.positive=4")
+
+
+def test_lists_import_no_torch_and_no_pandas() -> None:
+    """What a newcomer asks first answers at once."""
+    code = "import sys; from edgefr.cli.app import app; app(['{0}'], standalone_mode=False); "
+    code += "print([m for m in ('torch', 'pandas', 'pyarrow', 'scipy', 'numba', 'matplotlib') if m in sys.modules])"
+    for command in ("data", "methods"):
+        made = subprocess.run([sys.executable, "-c", code.format(command)], capture_output=True, text=True, check=True)
+        assert made.stdout.splitlines()[-1] == "[]", command
