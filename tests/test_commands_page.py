@@ -73,7 +73,7 @@ def test_the_lines_on_bundles_and_devices_run_in_the_pages_order(tmp_path: Path)
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("edgefr simulate --rounds 3", "No such option"),
+        ("edgefr simulate --round 3", "No such option"),
         ("edgefr sweep --grid", "requires an argument"),
         ("edgefr devices ad my_phone", "no command ad"),
         ("edgefr reproduce transfr --table 7", "less than or equal to 6"),

@@ -15,34 +15,48 @@ from typer.main import get_command, get_group
 
 from privacy.extras import check_extras
 
-HOMES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "simulate": ("simulate", ("cloud",)),
-    "data": ("data", ("cloud",)),
-    "export": ("export", ("cloud",)),
-    "recommend": ("recommend", ()),
-    "explain": ("recommend", ()),
-    "distill": ("encoder", ("cloud",)),
-    "pretrain": ("encoder", ("cloud",)),
-    "serve": ("serve", ("cloud", "serve")),
-    "enrol": ("serve", ("cloud",)),
-    "forget": ("forget", ("cloud",)),
-    "calibrate": ("cost", ()),
-    "privacy": ("privacy", ("cloud",)),
-    "report": ("compare", ("cloud",)),
-    "sweep": ("sweep", ("cloud",)),
-    "tune": ("sweep", ("cloud",)),
-    "audit": ("privacy", ("cloud",)),
-    "compare": ("compare", ("cloud",)),
-    "cost": ("cost", ()),
-    "devices": ("devices", ()),
-    "reproduce": ("reproduce", ("cloud",)),
-    "bundle": ("bundle", ()),
-    "device": ("join", ()),
+PANELS: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
+    "First": {
+        "data": ("data", ("cloud",)),
+        "simulate": ("simulate", ("cloud",)),
+        "compare": ("compare", ("cloud",)),
+        "report": ("compare", ("cloud",)),
+        "export": ("export", ("cloud",)),
+    },
+    "Research": {
+        "methods": ("methods", ("cloud",)),
+        "sweep": ("sweep", ("cloud",)),
+        "tune": ("sweep", ("cloud",)),
+        "reproduce": ("reproduce", ("cloud",)),
+        "distill": ("encoder", ("cloud",)),
+        "pretrain": ("encoder", ("cloud",)),
+    },
+    "Privacy": {
+        "privacy": ("privacy", ("cloud",)),
+        "audit": ("privacy", ("cloud",)),
+        "forget": ("forget", ("cloud",)),
+    },
+    "Devices and bundles": {
+        "devices": ("devices", ()),
+        "cost": ("cost", ()),
+        "calibrate": ("cost", ()),
+        "bundle": ("bundle", ()),
+        "recommend": ("recommend", ()),
+        "explain": ("recommend", ()),
+    },
+    "Rounds with real devices": {
+        "serve": ("serve", ("cloud", "serve")),
+        "enrol": ("serve", ("cloud",)),
+        "device": ("join", ()),
+    },
 }
-"""Every command in the order of the help: the module in `edgefr.cli` that has an object of its name, and its extras.
+"""The panels of the help in their order, and the commands of each: the module in `edgefr.cli` that has an object of its
+name, and its extras.
 
 A command that needs an extra for some of its input only has none here: what it imports says so itself.
 """
+HOMES = {name: home for panel in PANELS.values() for name, home in panel.items()}
+"""Every command in the order of the help, as its panel has it."""
 
 
 SAYS_SO = re.compile(r"default|none[:;]", re.IGNORECASE)
@@ -96,6 +110,7 @@ class Commands(Group):
         for name in (cmd_name,) if cmd_name in HOMES else HOMES:
             if name not in self.commands:
                 self.commands[name] = made(name)
+                self.commands[name].rich_help_panel = next(title for title, own in PANELS.items() if name in own)
         return super().get_command(ctx, cmd_name)
 
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from rich.console import Console
 from typer import Argument, Option
 
-from edgefr.cli.options import DataDir, check_data, data_names
-from edgefr.cli.output import say
+from edgefr.cli.options import DataDir, check_data, data_names, refuse_given
+from edgefr.cli.output import say, show_lines
 from edgefr.config.progress import shown
 from privacy.errors import InputError
 
@@ -30,29 +30,51 @@ def data(
 ) -> None:
     """Say what a data set or your own file holds, over which protocols it can be run, and settings to start from.
 
+    With no name it lists the data sets with one, and which of them are found in --data-dir.
+
     Example: `edgefr data`
 
     Example: `edgefr data demo`
     """
     check_data(name)
-    from edgefr.report.survey import print_names, print_survey, settings_of
+    if name is None:
+        refuse_given("is for a data set, and none is named", set=bool(set_), out=out is not None)
+        _list(data_dir)
+        return
+    from edgefr.report.survey import print_survey, settings_of
     from edgefr.simulation.survey import survey
     from privacy.files import write_atomic
 
-    console = Console()
-    if name is None:
-        if out is not None:
-            raise InputError("--out is for the settings of a data set, and none is named")
-        print_names(console)
-        return
     if out is not None and out.exists():
         raise InputError(f"{out} is there already; choose another --out (nothing was changed)")
     options = _options(set_ or [])
     with shown() as progress:
         found = survey(name, options, data_dir, progress)
-    print_survey(found, console)
+    print_survey(found, Console())
     if out is not None:
         say(f"wrote {write_atomic(out, settings_of(found))}")
+
+
+def _list(data_dir: Path | None) -> None:
+    """Print the data sets that have a name, whether they are found, and which files of one's own are read."""
+    from edgefr.data.datasets import READERS, names
+    from edgefr.data.files.formats import ends
+
+    rows = [("data set", "found", "holds", "from", "licence")]
+    for name in names():
+        known, public = READERS[name], READERS[name].public
+        if public is None:
+            rows.append((name, "made", known.holds, "this program", "none needed"))
+        else:
+            there = data_dir is not None and known.is_in(data_dir)
+            rows.append((name, "yes" if there else "-", known.holds, public.url, public.licence))
+    where = "no folder is named: --data-dir or EDGEFR_DATA" if data_dir is None else f"by name in {data_dir}"
+    show_lines(
+        rows,
+        f"found: {where}. edgefr data NAME says where to get a set, and its licence.",
+        "Any other category of Amazon: amazon-CATEGORY, as amazon-digital-music.",
+        f"Your own: a file that ends with {', '.join(ends())} (and .gz, .zst, .bz2, .zip), or a folder of such files.",
+    )
 
 
 def _options(changes: list[str]) -> dict[str, Any]:

@@ -24,6 +24,13 @@ def data_names() -> list[str]:
     return names()
 
 
+def methods() -> list[str]:
+    """Return the names of methods, for shell completion."""
+    from edgefr.experiment.method import METHODS
+
+    return list(METHODS)
+
+
 def check_data(name: str | None) -> None:
     """Refuse a name that is no data set and no file at once, before anything heavy is imported. None: not asked."""
     if name is not None:
@@ -50,6 +57,23 @@ FleetFile = Annotated[Path, Option(help="Fleet file: device classes, their share
 DataSet = Annotated[
     str | None, Option(help="Data set: demo, ml-100k, ... Default: the experiment's.", autocompletion=data_names)
 ]
+MethodName = Annotated[
+    str | None,
+    Option(help="Method: fedmf, ...; edgefr methods lists them. Default: the experiment's.", autocompletion=methods),
+]
+Rounds = Annotated[int | None, Option(min=0, help="Federated rounds. Default: the experiment's, or the method's.")]
+ClientsPerRound = Annotated[
+    float | None,
+    Option(help="Clients of a round: a share up to 1, or a number. Default: the experiment's, or the method's."),
+]
+Epsilon = Annotated[
+    float | None,
+    Option(
+        help="Epsilon of all rounds, for a client's whole data; inf: clip, no noise. Default: the experiment's. Where "
+        "that has no mechanism: gaussian, clip 1 and aggregation.server_lr=auto."
+    ),
+]
+Clip = Annotated[float | None, Option(help="Longest update of a client, L2 norm. Default: the experiment's.")]
 DataDir = Annotated[Path | None, Option(envvar="EDGEFR_DATA", help="Folder with the public archives.")]
 Chip = Annotated[str, Option(help="auto, cpu or cuda.")]
 ChosenChip = Annotated[
@@ -112,6 +136,21 @@ def refuse_given(why: str, **given: object) -> None:
     for name, value in given.items():
         if value:
             raise InputError(f"--{name.replace('_', '-')} {why}")
+
+
+def refuse_twice(changes: list[str], **given: object) -> None:
+    """Raise `InputError` where `--set` names a field that one of these options sets too."""
+    from edgefr.experiment.experiment import Change
+    from edgefr.experiment.short_names import field_of
+
+    for change in map(Change.parse, changes if any(value is not None for value in given.values()) else ()):
+        for name, value in given.items():
+            field = field_of(name)
+            inside = field.removeprefix(f"{change.field}.")
+            told = field == change.field or (isinstance(change.value, dict) and inside in change.value)
+            if value is not None and told:
+                option = f"--{name.replace('_', '-')} {value}"
+                raise InputError(f"{option} and {change.source} set the same field, {field}; keep one of them")
 
 
 def split(text: str) -> list[str]:

@@ -35,6 +35,18 @@ def show(*parts: Any) -> None:
         console.print(part)
 
 
+def show_lines(rows: Sequence[Sequence[str]], *notes: str) -> None:
+    """Print rows of words, the first as their heading, in columns: a line each, cut where a terminal ends."""
+    console = Console(soft_wrap=True, highlight=False)
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for number, row in enumerate(rows):
+        line = "  ".join(f"{cell:<{width}}" for cell, width in zip(row, wide, strict=True)).rstrip()
+        line = line[: console.width] if console.is_terminal else line
+        console.print(line, style=None if number else "bold", markup=False)
+    for note in notes:
+        console.print(note, style="dim", markup=False)
+
+
 def show_facts(title: str, facts: Iterable[tuple[str, str]], words: Sequence[str] = ("what", "value")) -> None:
     """Print a table of two columns: what, and its value."""
     from edgefr.config.sheet import Sheet

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,12 +15,18 @@ from typer import Option
 from edgefr.cli.options import (
     DEVICES,
     ChosenChip,
+    ClientsPerRound,
+    Clip,
     DataDir,
+    Epsilon,
     ExperimentFile,
     FleetFile,
+    MethodName,
+    Rounds,
     check_data,
     data_names,
     refuse_given,
+    refuse_twice,
 )
 from edgefr.cli.output import warn
 from edgefr.cli.run_output import Ending
@@ -40,12 +47,17 @@ def simulate(
         ),
     ] = None,
     data_dir: DataDir = None,
+    method: MethodName = None,
+    rounds: Rounds = None,
+    clients_per_round: ClientsPerRound = None,
+    epsilon: Epsilon = None,
+    clip: Clip = None,
     seed: Annotated[
         int | None, Option(help="All random numbers of the run derive from it. Default: the experiment's.")
     ] = None,
     seeds: Annotated[int, Option(min=1, help="Repeat with this many seeds and print mean and sd.")] = 1,
     set_: Annotated[
-        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change one field, e.g. privacy.clip=1.0.")
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change any field, e.g. local_epochs=2.")
     ] = None,
     executor: Annotated[
         str | None,
@@ -95,18 +107,19 @@ def simulate(
 
     Example: `edgefr simulate --devices devices.yaml`
 
-    Example: `edgefr simulate --set method=fedmf --set rounds=2 --no-bundles`
+    Example: `edgefr simulate --method fedmf --rounds 20 --epsilon 8`
     """
     ending = Ending.chosen(full=full, json=as_json, quiet=quiet)
     common = {"data_dir": data_dir, "bundles": bundles, "checkpoint_every": checkpoint_every, "track": track or []}
+    fields: dict[str, Any] = {"data": data, "seed": seed, "method": method, "rounds": rounds}
+    fields |= {"clients_per_round": clients_per_round, "epsilon": epsilon, "clip": clip}
     workers_of = {"executor": executor, "workers": workers, "ray_address": ray_address}
     if resume is not None:
         refuse_given(
             "cannot change a run that is resumed; start another one with --out",
             devices=devices != DEVICES,
             experiment=experiment is not None,
-            data=data is not None,
-            seed=seed is not None,
+            **{name: value is not None for name, value in fields.items()},
             seeds=seeds != 1,
             set=bool(set_),
             device=device is not None,
@@ -116,27 +129,37 @@ def simulate(
         _resume(resume, {**common, **workers_of}, ending)
         return
     check_data(data)
+    refuse_twice(set_ or [], **fields)
     from edgefr.experiment.experiment import load_experiment
     from edgefr.simulation.runs.folder import free_folder
 
     engine = {f"engine.{name}": value for name, value in (workers_of | {"device": device}).items()}
-    chosen = load_experiment(experiment, set_ or [], data=data, seed=seed, **engine)
+    chosen = load_experiment(experiment, set_ or [], **fields, **engine)
     check_data(chosen.data)
     place = out if out is not None else free_folder(Path("runs") / chosen.name)
-    _simulate(chosen, devices, place, seeds, ending, {**common, "noise_key": noise_key})
+    lines = [] if epsilon is None else [noise_line(chosen)]
+    _simulate(chosen, devices, place, seeds, ending, {**common, "noise_key": noise_key}, lines)
 
 
 def _simulate(
-    chosen: Experiment, devices: Path, place: Path, seeds: int, ending: Ending, options: dict[str, Any]
+    chosen: Experiment,
+    devices: Path,
+    place: Path,
+    seeds: int,
+    ending: Ending,
+    options: dict[str, Any],
+    lines: list[str],
 ) -> None:
-    """Run the experiment with one seed or several, and print what came out."""
+    """Run the experiment with one seed or several, and print what came out; `lines` are said before."""
     from edgefr.simulation.seeds import simulate_seeds
     from edgefr.simulation.simulate import simulate
 
     bundles = options["bundles"]
     with _going_on(place, bundles), ending.progress() as progress:
-        if progress is not None and bundles is not False and chosen.row.central is None:
-            progress = _after_saying(_ships(chosen, seeds), progress)
+        if bundles is not False and chosen.row.central is None:
+            lines = [*lines, *_ships(chosen, seeds)]
+        if progress is not None:
+            progress = _after_saying(lines, progress)
         if seeds == 1:
             runs = [simulate(chosen, devices, out=place, progress=progress, **options)]
         else:
@@ -158,23 +181,34 @@ def _going_on(place: Path, bundles: bool | None) -> Iterator[None]:
         raise
 
 
-def _ships(chosen: Experiment, seeds: int) -> str | None:
-    """Return what is to be said of bundles before a run, if anything."""
+def noise_line(chosen: Experiment) -> str:
+    """Say by what noise an experiment keeps its epsilon."""
+    asked = chosen.privacy.model_dump()
+    noise = "no noise" if asked["epsilon"] == math.inf else f"{asked['mechanism']} noise"
+    rate = f"aggregation.server_lr={chosen.aggregation.server_lr}"
+    return (
+        f"epsilon {asked['epsilon']:g} for each client: {noise}, {asked['trust']} trust, clip {asked['clip']:g}, {rate}"
+    )
+
+
+def _ships(chosen: Experiment, seeds: int) -> Iterator[str]:
+    """Yield what is to be said of bundles before a run, if anything."""
     from edgefr.simulation.bundle_checks import told
 
     line = told(chosen)
     if line is None and seeds > 1:
         line = f"each of {seeds} seeds ends with a bundle per device class, written and measured"
-    return None if line is None else f"{line}; --no-bundles leaves them out"
+    if line is not None:
+        yield f"{line}; --no-bundles leaves them out"
 
 
-def _after_saying(line: str | None, progress: Progress) -> Progress:
-    """Return a progress that says a line once work begins: what is refused before says its own line alone."""
-    left = [] if line is None else [line]
+def _after_saying(lines: list[str], progress: Progress) -> Progress:
+    """Return a progress that says lines once work begins: what is refused before says its own line alone."""
+    left = list(lines)
 
     def report(stage: str, done: int, total: int, note: str) -> None:
         while left:
-            typer.echo(left.pop(), err=True)
+            typer.echo(left.pop(0), err=True)
         progress(stage, done, total, note)
 
     return report

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,13 @@ class Reader:
     public: Public | None
     read: Callable[[Path, Any, int, Progress | None], Dataset]
     holds: str = ""
+
+    def is_in(self, folder: Path) -> bool:
+        """Say whether a folder of data has what this is read from, by its name; nothing is opened."""
+        if self.public is None:
+            return self.name != GIVEN
+        called = self.public.called or (self.name,)
+        return any((folder / f"{name}{end}").exists() for name in called for end in ("", ".zip"))
 
 
 def _category(name: str) -> Reader:
@@ -133,7 +140,8 @@ for _reader in (
     READERS.register(_reader)
 
 for _set in public_files.SETS:
-    READERS.register(Reader(_set.name, files.FileOptions, _set.public, partial(public_files.read, _set), _set.holds))
+    _public = replace(_set.public, called=(*_set.folders, *_set.files))
+    READERS.register(Reader(_set.name, files.FileOptions, _public, partial(public_files.read, _set), _set.holds))
 
 
 ARCHIVES = {

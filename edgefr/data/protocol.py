@@ -38,6 +38,16 @@ class Protocol:
     pools: bool = False
     several: bool = False
 
+    def refuses(self, row: Any) -> str | None:
+        """Say why a row of the methods cannot be run over this protocol, and what to set; None where it can."""
+        if row.central is not None and not self.pools:
+            mend = " or ".join(name for name, other in PROTOCOLS.items() if other.pools)
+            return f"{row.name} is a central reference: set protocol.name={mend}"
+        if row.reads not in self.reads:
+            mend = " or ".join(name for name, other in PROTOCOLS.items() if row.reads in other.reads)
+            return f"{row.name} learns from {row.reads}: set protocol.name={mend}"
+        return None
+
     def check(self, experiment: Any) -> None:
         """Refuse, by `edgefr.config.validation.fault`, an experiment that this protocol cannot run."""
 

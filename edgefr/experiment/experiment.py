@@ -28,6 +28,7 @@ from edgefr.experiment.method import METHODS, Method, method
 from edgefr.experiment.paths import found_from
 from edgefr.experiment.schema import KINDS, ExperimentFields
 from edgefr.experiment.sections import EncoderSection
+from edgefr.experiment.short_names import field_of, noise_for
 from edgefr.experiment.unread_settings import first_refused, read_values
 from privacy.errors import InputError
 from privacy.setting_scope import unread_values
@@ -112,13 +113,8 @@ class Experiment(ExperimentFields):
 
     def _check_reads(self) -> None:
         """Refuse a local program that the protocol gives nothing to read, and another program's encoder in it."""
-        reads, pools = self.row.reads, self.protocol.entry.pools
-        if self.row.central is not None and not pools:
-            mend = " or ".join(name for name, row in PROTOCOLS.items() if row.pools)
-            raise fault(f"{self.row.name} is a central reference: set protocol.name={mend}", "protocol")
-        if reads not in self.protocol.entry.reads:
-            mend = " or ".join(name for name, row in PROTOCOLS.items() if reads in row.reads)
-            raise fault(f"{self.row.name} learns from {reads}: set protocol.name={mend}", "protocol")
+        if (why := self.protocol.entry.refuses(self.row)) is not None:
+            raise fault(why, "protocol")
         if "encoder" in self.model and "backbone" not in self.row.defaults:
             encoder, what = self.model["encoder"], "method" if self.backbone is None else "backbone"
             if encoder != self.row.name:
@@ -217,8 +213,8 @@ def load_experiment(
 ) -> Experiment:
     """Read an experiment file, apply `key=value` overrides and named values (None is ignored), validate it whole.
 
-    An experiment in place of a file is taken as it is, to be changed; another method starts from its own `model`.
-    Raises `InputError` naming file, line and field.
+    An experiment in place of a file is taken as it is, to be changed; another method starts from its own `model`. Named
+    values may be `epsilon` and `clip` too, of `privacy`. Raises `InputError` naming file, line and field.
 
     >>> load_experiment(overrides=["rounds=3", "model.user_encoder=mean"]).rounds
     3
@@ -230,8 +226,8 @@ def load_experiment(
         if path is not None:
             found_from(Path(path).parent, document.values)
     changes = [Change.parse(change) if isinstance(change, str) else change for change in overrides]
-    named = {key: value for key, value in values.items() if value is not None}
-    sources = {change.field: change.source for change in changes}
+    named = {field_of(key): value for key, value in values.items() if value is not None}
+    sources = {c.field: c.source for c in changes} | {k: f"--{k.split('.')[-1].replace('_', '-')}" for k in named}
     asked = {change.field: change.value for change in changes} | named
     if isinstance(path, Experiment) and asked.get("method", path.method) != path.method:
         document.values.pop("model", None)
@@ -246,8 +242,8 @@ def load_experiment(
             document.values.pop(parts[0], None)
         _fill(document.values, parts[:-1] if parts[-1] == "name" else parts)
         document.put(change.field, copy.deepcopy(change.value), source=change.source)
-    for key, value in named.items():
-        document.put(key, value, source=f"--{key.split('.')[-1].replace('_', '-')}")
+    for key, value in (noise_for(named, document.values, asked) | named).items():
+        document.put(key, value, source=sources.get(key, "--epsilon"))
     _drop_unread(document.values)
     return document.validate(Experiment)
 
@@ -324,9 +320,8 @@ def _drop_unread(values: dict[str, Any]) -> None:
 
 
 def _protocol(changes: Mapping[str, Any], values: Mapping[str, Any], row: Method) -> str:
-    asked = _in_section(changes, values, "protocol", "name")
-    own = asked or row.defaults.get("protocol", {}).get("name") or ProtocolSettings.model_fields["name"].default
-    return str(own)
+    own = _in_section(changes, values, "protocol", "name") or row.defaults.get("protocol", {}).get("name")
+    return str(own or ProtocolSettings.model_fields["name"].default)
 
 
 def _in_section(changes: Mapping[str, Any], values: Mapping[str, Any], section: str, field: str) -> Any:

@@ -110,6 +110,17 @@ class Method:
         """Say whether what a client had last counts when a held-out item is asked for."""
         return self.ordered or self.reads == "sequence"
 
+    @property
+    def across(self) -> bool:
+        """Say whether it is a reference across domains, which has a model more with what users have in the target."""
+        return self.central is not None and self.stages[1] is not None
+
+    @property
+    def protocol(self) -> str:
+        """Return the protocol that is run where nobody names one."""
+        default = "cross-domain" if self.across else "leave-one-out"
+        return str(self.defaults.get("protocol", {}).get("name", default))
+
     def released_values(self, protocol: str) -> list[Mapping[str, Any]]:
         return [values for values in (self.released_over.get(protocol, {}), self.released) if values]
 

@@ -12,9 +12,6 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
-from edgefr.config.sheet import Sheet
-from edgefr.data.datasets import READERS, names
-from edgefr.data.files.formats import ends
 from edgefr.data.interactions import Dataset
 from privacy.errors import InputError
 
@@ -65,22 +62,6 @@ def print_survey(found: Survey, console: Console) -> None:
         return
     console.print(Text("Settings to start from; --out FILE writes them, for: edgefr simulate --experiment FILE"))
     console.print(Text(settings_of(found).rstrip()), soft_wrap=True)
-
-
-def print_names(console: Console) -> None:
-    """Print the data sets that have a name, and which files of one's own are read."""
-    rows = []
-    for name in names():
-        found, public = READERS[name], READERS[name].public
-        terms = {"from": "made by this program", "licence": "none needed"}
-        if public is not None:
-            terms = {"from": public.url, "licence": public.licence}
-        rows.append({"name": name, "holds": found.holds, **terms})
-    about = (
-        "Any other category of Amazon: amazon-CATEGORY, as amazon-digital-music. Your own: a file that ends with "
-        f"{', '.join(ends())} (and .gz, .zst, .bz2 or .zip), or a folder of such files."
-    )
-    console.print(Sheet("data sets", rows, words=["name", "holds", "from", "licence"], caption=about))
 
 
 def _lines(found: Survey) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ Owns: what is refused, and what to do instead. Does not own: making bundles (`sh
 from __future__ import annotations
 
 from edgefr.experiment.experiment import Experiment
+from edgefr.experiment.method import Method
 from privacy.errors import InputError
 from privacy.mechanism import law_of
 
@@ -56,13 +57,8 @@ def check_shippable(experiment: Experiment) -> None:
 
 def unshippable(experiment: Experiment) -> str | None:
     """Say why no bundle can hold the model of an experiment; None where one can."""
-    if experiment.row.own_rows:
-        return f"a bundle cannot hold the item rows of its own that a client of {experiment.row.name} has"
-    if experiment.row.reads == "sequence":
-        return (
-            f"devices read sessions, which end where a user pauses, and {experiment.row.name} reads all that a user "
-            "has as one"
-        )
+    if (why := unshippable_method(experiment.row)) is not None:
+        return why
     if experiment.evaluation.tables == "own":
         return (
             "a bundle holds the server's item table, and this run is measured on tables of the clients' own (set "
@@ -74,6 +70,15 @@ def unshippable(experiment: Experiment) -> str | None:
             "a device's scores know neither its user's history nor popularity (set sessions.history_bonus and "
             "sessions.popularity_weight to 0)"
         )
+    return None
+
+
+def unshippable_method(row: Method) -> str | None:
+    """Say why no bundle can hold any model of a federated method; None where one can."""
+    if row.own_rows:
+        return f"a bundle cannot hold the item rows of its own that a client of {row.name} has"
+    if row.reads == "sequence":
+        return f"devices read sessions, which end where a user pauses, and {row.name} reads all that a user has as one"
     return None
 
 

@@ -44,7 +44,7 @@ def prepare(
         own = f"{own}interactions by data_options.texts (as [title]), or " if not data.is_named(e.data) else ""
         raise InputError(
             f"{e.row.name} reads the texts of items, and '{name}' has none; {own}choose a method that reads "
-            f"none: --set method={' or '.join(others)}"
+            f"none: --method {' or '.join(others)}"
         )
     prepared = protocol.cut(e, dataset)
     if not e.row.needs_text:

@@ -24,6 +24,7 @@ CHEAP = (
     "edgefr bundle keygen --out other-keys",
     "edgefr data",
     "edgefr data demo",
+    "edgefr methods",
     "edgefr devices",
     "edgefr devices --devices devices.yaml",
     "edgefr privacy --mechanism gaussian --sigma 4 --clip 1 --rounds 100 --clients 943",
@@ -94,6 +95,15 @@ def test_the_first_help_names_every_command(cli: Cli) -> None:
     assert cli()[:2] == (0, out), "no command at all shows the same help"
     assert cli.done("--version") == f"edgefr {version('edgefr')}\n"
     assert [path for path in ALL if len(path) > 1 and f"│ {path[1]} " not in cli.done(path[0], "--help")] == []
+
+
+def test_the_first_help_has_five_commands_and_then_the_rest_by_purpose(cli: Cli) -> None:
+    out = cli.done("--help")
+    assert re.findall(r"^│ ([a-z]+) ", out[out.index("─ First") : out.index("─ Research")], re.MULTILINE) == [
+        *("data", "simulate", "compare", "report", "export")
+    ]
+    titles = re.findall(r"^╭─ (.*?) ─", out, re.MULTILINE)
+    assert titles == ["Options", "First", "Research", "Privacy", "Devices and bundles", "Rounds with real devices"]
 
 
 def test_cheap_examples_run_as_they_stand(wide: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

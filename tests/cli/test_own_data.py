@@ -57,7 +57,7 @@ def test_what_is_missing_is_asked_for_before_anything_is_loaded(shop: Path, tmp_
     asked = (*DEVICES, *told(*READ, "protocol.negatives=9"), "--out", tmp_path / "run")
     line = refused("simulate", "--data", "orders 2022.csv", *asked, cache=tmp_path, cwd=shop)
     assert "transfr reads the texts of items, and 'orders 2022.csv' has none; name a file of items" in line
-    assert "--set method=fedmf or fedncf" in line
+    assert "--method fedmf or fedncf" in line
     assert not (tmp_path / "run").exists()
 
 

@@ -29,11 +29,15 @@ from privacy.files import sha256_of
 
 @dataclass(frozen=True)
 class Public:
-    """This says where an archive is published and on what terms."""
+    """This says where an archive is published and on what terms.
+
+    `called`: what its zip, folder or file is called, where that is not the name of the data set.
+    """
 
     url: str
     licence: str
     notes: str = ""
+    called: tuple[str, ...] = ()
 
     def missing(self, what: str) -> InputError:
         """Return the error for an archive that is not there."""

@@ -22,14 +22,16 @@ from edgefr.data.interactions import Catalogue, Dataset, Kinds, assemble
 from edgefr.data.readers.archive import Archive, Public, interactions, open_archive
 from privacy.errors import InputError
 
+_XING_FILE = "xing-sessions.parquet"
 _FOR_RESEARCH = "challenge data of XING, for research; no redistribution"
 XING = Public(
     "https://www.recsyschallenge.com/2017/",
     _FOR_RESEARCH,
     "Sessions and parts as released with FCUCR, whose Table 1 counts 29,366 items and 6,165 sessions: that fits a "
     "count before held-out items that were not trained were dropped. The times are of August to November 2015.",
+    (_XING_FILE,),
 )
-XING_2017 = Public("https://www.recsyschallenge.com/2017/", _FOR_RESEARCH)
+XING_2017 = Public("https://www.recsyschallenge.com/2017/", _FOR_RESEARCH, called=("recsys-challenge-2017",))
 RETAILROCKET = Public("https://www.kaggle.com/datasets/retailrocket/ecommerce-dataset", "CC BY-NC-SA 4.0")
 TMALL = Public(
     "https://tianchi.aliyun.com/dataset/42",
@@ -40,12 +42,12 @@ LASTFM_1K = Public(
     "http://ocelma.net/MusicRecommendationDataset/lastfm-1K.html",
     "non-commercial use, citing Last.fm",
     "An artist or track without a MusicBrainz id is known by its name.",
+    ("lastfm-dataset-1K",),
 )
 
 KINDS = ("impression", "click", "bookmark", "reply", "delete", "recruiter interest")
 _DROPPED = ("impression", "delete", "recruiter interest")  # FCUCR names delete; the others are not the user's doing
 _XING = {"user": "user_id", "item": "item_id", "kind": "interaction_type", "time": "created_at"}
-_XING_FILE = "xing-sessions.parquet"
 _WHOLE = f"get a whole copy from {XING.url}"
 _PLAYS = "userid-timestamp-artid-artname-traid-traname.tsv"
 _LONGEST_NAME = 200  # characters that are kept
@@ -107,7 +109,7 @@ def _check_people(dataset: Dataset) -> None:
 
 def read_xing_2017(data_dir: Path, options: ChallengeOptions, *_: Any) -> Dataset:
     """Read the challenge's `interactions.csv` (tabs; user_id, item_id, interaction_type, created_at), in one table."""
-    with open_archive(data_dir, "recsys-challenge-2017", XING_2017) as archive:
+    with open_archive(data_dir, XING_2017.called[0], XING_2017) as archive:
         table = archive.table("interactions.csv", "\t")
         rows = interactions(table, _XING, "s", Published(KINDS, () if options.impressions else ("impression",)))
         return _dataset("xing-2017", rows, "jobs", (KINDS, _DROPPED), archive.source(["interactions.csv"]))
@@ -157,7 +159,7 @@ def _dated(table: OpenTable, time: str) -> OpenTable:
 def read_lastfm_1k(data_dir: Path, options: LastfmOptions, *_: Any) -> Dataset:
     """Read 19,150,868 plays of 992 listeners, from the unpacked archive `lastfm-dataset-1K`."""
     titles: dict[str, str] = {}
-    with open_archive(data_dir, "lastfm-dataset-1K", LASTFM_1K) as archive:
+    with open_archive(data_dir, LASTFM_1K.called[0], LASTFM_1K) as archive:
         table = archive.table(_PLAYS, "\t", ("user", "time", "artist", "artist name", "track", "track name"))
         roles = {"user": "user", "item": options.items, "time": "time"}
         rows = interactions(_named(table, options.items, titles), roles, "%Y-%m-%dT%H:%M:%SZ")

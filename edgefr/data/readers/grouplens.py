@@ -29,8 +29,12 @@ ML_LATEST_SMALL = Public(
     "research use with acknowledgement; redistribution under the same terms, no commercial use",
 )
 _HETREC = "https://grouplens.org/datasets/hetrec-2011/"
-LASTFM_2K = Public(_HETREC, "non-commercial use, citing Last.fm", "Times are in milliseconds.")
-MOVIELENS_2K = Public(_HETREC, "non-commercial research use with acknowledgement")
+LASTFM_2K = Public(
+    _HETREC, "non-commercial use, citing Last.fm", "Times are in milliseconds.", ("hetrec2011-lastfm-2k",)
+)
+MOVIELENS_2K = Public(
+    _HETREC, "non-commercial research use with acknowledgement", called=("hetrec2011-movielens-2k-v2",)
+)
 
 Films = tuple[list[str], list[str], list[str]]
 """Ids, titles and genres, as a text lists them."""
@@ -131,7 +135,7 @@ def read_lastfm_2k(data_dir: Path, options: LastfmOptions, *_: Any) -> Dataset:
 
     Artists whom nobody tagged are left out, whatever the options: of `artists.dat` alone they are no candidates.
     """
-    with open_archive(data_dir, "hetrec2011-lastfm-2k", LASTFM_2K) as archive:
+    with open_archive(data_dir, LASTFM_2K.called[0], LASTFM_2K) as archive:
         roles = {"user": "userID", "item": "artistID", "time": "timestamp"}
         table = _hetrec(archive, "lastfm-2k", "user_taggedartists", roles, "artists", "name")
     repeats: Literal["keep", "once"] = "once" if options.records == "distinct" else "keep"
@@ -141,7 +145,7 @@ def read_lastfm_2k(data_dir: Path, options: LastfmOptions, *_: Any) -> Dataset:
 
 def read_movielens_2k(data_dir: Path, *_: Any) -> Dataset:
     """Read HetRec MovieLens-2K: 2,113 users, 855,598 ratings with clock times; every rating is an interaction."""
-    with open_archive(data_dir, "hetrec2011-movielens-2k-v2", MOVIELENS_2K) as archive:
+    with open_archive(data_dir, MOVIELENS_2K.called[0], MOVIELENS_2K) as archive:
         roles = {"user": "userID", "item": "movieID", "time": "timestamp", "rating": "rating"}
         return _hetrec(archive, "hetrec2011", "user_ratedmovies", roles, "movies", "title")
 

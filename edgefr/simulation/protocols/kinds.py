@@ -14,7 +14,7 @@ from edgefr.data.splits.holdout import Holdout
 from edgefr.data.splits.leave_one_out import CrossDomain, LeaveOneOut
 from edgefr.data.splits.sessions import SessionsProtocol
 from edgefr.experiment.experiment import Experiment
-from edgefr.experiment.method import METHODS
+from edgefr.experiment.method import METHODS, Method
 from edgefr.simulation.protocols.protocol import RunProtocol
 from privacy.errors import InputError
 
@@ -141,16 +141,21 @@ class OverBlocks(RunProtocol):
     hands_on = True
     validates_once = True
 
+    def refuses(self, row: Method) -> str | None:
+        if row.own_rows:
+            return f"blocks do not carry the item rows of {row.name}'s own clients on"
+        if row.stateless:
+            problem = f"blocks hand on what clients keep, and those of {row.name} keep nothing"
+            return f"{problem}: set protocol.name=leave-one-out"
+        return super().refuses(row)
+
     def check(self, experiment: Experiment) -> None:
         row, evaluation = experiment.row, experiment.evaluation
-        if row.own_rows:
-            raise fault(f"blocks do not carry the item rows of {row.name}'s own clients on", "protocol")
+        if (why := self.refuses(row)) is not None:
+            raise fault(why, "protocol")
         if row.ordered and experiment.strategy != "ft":
             problem = f"{row.name} sees items in what came before them, which nothing remembered has: use ft"
             raise fault(problem, "strategy")
-        if row.stateless:
-            problem = f"blocks hand on what clients keep, and those of {row.name} keep nothing"
-            raise fault(f"{problem}: set protocol.name=leave-one-out", "protocol")
         patience = experiment.continual.patience
         if patience < evaluation.every and "patience" not in experiment.continual.model_fields_set:
             problem = f"a block ends after {patience} rounds without a better validation, and only every "
@@ -210,13 +215,18 @@ class OverSessions(RunProtocol):
     own = ("sessions",)
     tuned = True
 
+    def refuses(self, row: Method) -> str | None:
+        if row.stateless:
+            problem = f"clients of {row.name} would rebuild what they are from sessions yet to come"
+            return f"{problem}: set protocol.name=leave-one-out"
+        if row.ordered:
+            problem = f"{row.name} reads the order of items, and a session's are a set to it"
+            return f"{problem}: set protocol.name=leave-one-out"
+        return super().refuses(row)
+
     def check(self, experiment: Experiment) -> None:
-        if experiment.row.stateless:
-            problem = f"clients of {experiment.row.name} would rebuild what they are from sessions yet to come"
-            raise fault(f"{problem}: set protocol.name=leave-one-out", "protocol")
-        if experiment.row.ordered:
-            problem = f"{experiment.row.name} reads the order of items, and a session's are a set to it"
-            raise fault(f"{problem}: set protocol.name=leave-one-out", "protocol")
+        if (why := self.refuses(experiment.row)) is not None:
+            raise fault(why, "protocol")
 
     def cut(self, experiment: Experiment, dataset: Dataset) -> Prepared:
         protocol = experiment.protocol

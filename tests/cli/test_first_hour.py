@@ -1,0 +1,159 @@
+"""The first commands of a newcomer: options in place of settings, and lists of methods and data sets."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import edgefr
+from edgefr.cli.methods import protocols_of
+from edgefr.data.datasets import GIVEN, READERS
+from edgefr.data.protocol import PROTOCOLS
+from edgefr.experiment.method import METHODS
+from tests.cli.conftest import Cli
+
+
+@pytest.fixture
+def ratings(tmp_path: Path) -> Path:
+    """Write a file of ratings with the usual names of columns."""
+    draw = np.random.default_rng(0)
+    rows = [(user, item, 1_600_000_000 + at) for user in range(40) for at, item in enumerate(draw.permutation(60)[:9])]
+    path = tmp_path / "ratings.csv"
+    path.write_text("user,item,time\n" + "".join(f"u{user},i{item},{time}\n" for user, item, time in rows))
+    return path
+
+
+def ran(cli: Cli, *arguments: str | Path, out: Path) -> tuple[edgefr.Run, str]:
+    """A run that is done, and what its command said on stderr."""
+    code, _, err = cli("simulate", *arguments, "--set", "protocol.negatives=20", "--no-bundles", "--out", out)
+    assert code == 0, err
+    return edgefr.Run.open(out), err
+
+
+@pytest.mark.usefixtures("inside")
+def test_one_line_runs_a_method_on_a_file_with_an_epsilon(cli: Cli, ratings: Path, tmp_path: Path) -> None:
+    run, err = ran(cli, "--method", "fedmf", "--data", ratings, "--rounds", "2", "--epsilon", "8", out=tmp_path / "run")
+    found = run.experiment
+    assert (found.method, found.rounds, found.privacy.mechanism, found.privacy.clip) == ("fedmf", 2, "gaussian", 1.0)
+    assert found.aggregation.server_lr == "auto"
+    assert 7 < run.summary["privacy"]["eps_guaranteed"] <= 8
+    assert "epsilon 8 for each client: gaussian noise, central trust, clip 1, aggregation.server_lr=auto" in err
+
+
+def test_options_go_over_the_file_and_keep_its_noise(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("method: fedmf\nrounds: 9\nprivacy: {mechanism: laplace, clip: 0.5, epsilon: 3}\n")
+    found = edgefr.load_experiment(file, method="pfedrec", rounds=4, epsilon=2.0, clients_per_round=7)
+    assert (found.method, found.rounds, found.clients_per_round) == ("pfedrec", 4, 7)
+    assert (found.privacy.mechanism, found.privacy.clip) == ("laplace", 0.5)
+    assert found.privacy.model_dump()["epsilon"] == 2.0
+    assert edgefr.load_experiment(file, clip=0.25).privacy.clip == 0.25
+
+
+@pytest.mark.parametrize(
+    ("changes", "server_lr", "mechanism"),
+    [
+        (["method=fedmf"], "auto", "gaussian"),
+        (["method=fedmf", "aggregation.server_lr=3.0"], 3.0, "gaussian"),
+        (["method=fedmf", "privacy.mechanism=discrete-gaussian"], "auto", "discrete-gaussian"),
+        (["method=transfr"], 1.0, "gaussian"),  # its server steps by Adam, at a rate of its own
+    ],
+)
+def test_an_epsilon_chooses_what_is_left_open(changes: list[str], server_lr: Any, mechanism: str) -> None:
+    found = edgefr.load_experiment(overrides=changes, epsilon=8.0)
+    assert (found.aggregation.server_lr, found.privacy.mechanism) == (server_lr, mechanism)
+    assert found.privacy.clip == 1.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--rounds", "20", "--set", "rounds=3"], ["--rounds 20 and --set rounds=3 set the same field, rounds"]),
+        (["--epsilon", "8", "--set", "privacy={epsilon: 1}"], ["--epsilon 8.0", "the same field, privacy.epsilon"]),
+        (["--data", "demo", "--set", "data=ml-100k"], ["--data demo and --set data=ml-100k", "keep one"]),
+        (["--epsilon", "8", "--set", "privacy.mechanism=none"], ["epsilon belongs to", "and mechanism is none"]),
+        (["--epsilon", "0"], ["--epsilon: privacy.epsilon: ", "greater than 0"]),
+        (["--method", "trasnfr"], ["--method: ", "did you mean 'transfr'"]),
+        (["--clients-per-round", "2.5"], ["--clients-per-round: ", "a whole number of clients"]),
+        (["--resume", "nowhere", "--rounds", "3"], ["--rounds cannot change a run that is resumed"]),
+    ],
+    ids=lambda value: " ".join(value) if value and value[0].startswith("--") else "",
+)
+def test_what_cannot_be_is_one_line(arguments: list[str], parts: list[str], cli: Cli, tmp_path: Path) -> None:
+    line = cli.refused("simulate", *arguments, "--out", tmp_path / "run")
+    assert [part for part in parts if part not in line] == [], line
+    assert list(tmp_path.iterdir()) == []
+
+
+def listed(out: str) -> dict[str, list[str]]:
+    """The lines of `edgefr methods` by method, cut into their columns."""
+    return {cells[0]: cells for cells in (line.split("  ") for line in out.splitlines()[1:-1])}
+
+
+def test_every_method_has_a_line_of_what_it_needs_and_ships(cli: Cli) -> None:
+    found = {
+        name: [cell.strip() for cell in cells if cell.strip()] for name, cells in listed(cli.done("methods")).items()
+    }
+    assert list(found) == list(METHODS)
+    assert found["fedmf"][1:4] == ["items", "bundle", "leave-one-out cross-domain blocks sessions holdout"]
+    assert found["transfr"][1:3] == ["texts", "bundle"]
+    assert found["fcucr"][1:4] == ["sessions", "bundle", "sessions"]
+    assert found["fedcar"][1:4] == ["sequence", "bundle", "leave-one-out cross-domain blocks holdout"]
+    assert found["fedrap"][1:3] == ["items", "-"]
+    assert found["ease"][1:3] == ["items", "-"]
+    assert found["emcdr"][1:4] == ["2 domains", "-", "cross-domain"]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_runs_over_the_protocols_of_its_line_and_over_no_other(name: str) -> None:
+    told = list(protocols_of(METHODS[name]))
+    for protocol in PROTOCOLS:
+        asked = [f"method={name}", f"protocol.name={protocol}"]
+        if protocol == "cross-domain":
+            asked += ["protocol.source=books", "protocol.target=films"]
+        if protocol in told:
+            edgefr.load_experiment(overrides=asked)
+        else:
+            with pytest.raises(edgefr.InputError, match=r"protocol|strategy"):
+                edgefr.load_experiment(overrides=asked)
+    assert told[0] == (
+        METHODS["emcdr"].protocol if METHODS[name].across else edgefr.load_experiment(method=name).protocol.name
+    )
+
+
+def test_a_method_of_ones_own_is_listed(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "mine_too.py").write_text(
+        "from dataclasses import replace\nimport edgefr\nfrom edgefr.experiment.method import METHODS\n"
+        "edgefr.register(replace(METHODS['fedmf'], name='mine-too', paper='Mine'))\n"
+    )
+    out = cli.done("methods", "--plugin", tmp_path / "mine_too.py")
+    METHODS.unregister("mine-too")
+    assert any(line.startswith("mine-too ") and line.endswith("  Mine") for line in out.splitlines())
+
+
+def test_data_sets_are_listed_with_those_that_are_found(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "ml-100k").mkdir()
+    for name in ("hetrec2011-lastfm-2k.zip", "xing-sessions.parquet", "amazon-video.zip", "Gowalla_totalCheckins.txt"):
+        (tmp_path / name).touch()
+    out = cli.done("data", "--data-dir", tmp_path)
+    found = {name: there for name, there, *_ in map(str.split, out.replace("data set", "name", 1).splitlines()[1:])}
+    assert {name for name, there in found.items() if there == "yes"} == {
+        *("ml-100k", "lastfm-2k", "xing", "amazon-video", "gowalla")
+    }
+    assert (found["demo"], found["ml-1m"]) == ("made", "-")
+    assert {name for name in READERS if name != GIVEN} <= set(found)
+    assert "--set is for a data set" in cli.refused("data", "--set", "data_options.positive=4")
+
+
+def test_lists_import_no_torch_and_no_pandas() -> None:
+    """What a newcomer asks first answers at once."""
+    code = "import sys; from edgefr.cli.app import app; app(['{0}'], standalone_mode=False); "
+    code += "print([m for m in ('torch', 'pandas', 'pyarrow', 'scipy', 'numba', 'matplotlib') if m in sys.modules])"
+    for command in ("data", "methods"):
+        made = subprocess.run([sys.executable, "-c", code.format(command)], capture_output=True, text=True, check=True)
+        assert made.stdout.splitlines()[-1] == "[]", command
