@@ -133,7 +133,7 @@ def test_the_adapter_starts_from_the_texts_of_the_domain_that_it_is_told() -> No
 
 def test_a_saved_model_starts_as_the_run_did(tmp_path: Path) -> None:
     experiment, given = prepared("encoder.kind=hash", *ACROSS, "model.adapter_fit=source")
-    run = edgefr.simulate(experiment, out=tmp_path / "run", bundles=False, figures=False)
+    run = edgefr.simulate(experiment, out=tmp_path / "run", bundles=False, page=False)
     again, first = open_model(run).model.program.init_shared(0), first_adapter(experiment, given)
     assert all(torch.equal(again[name], value) for name, value in first.items())
 
@@ -142,7 +142,7 @@ def test_a_saved_model_starts_as_the_run_did(tmp_path: Path) -> None:
 def test_devices_of_a_run_read_as_the_run_did(kind: str, tmp_path: Path) -> None:
     asked = [*asked_for(kind), *SMALL, "encoder.pairs=true", "export.learning=false"]
     asked += ["fleet.share={speaker_512: 0.5, laptop_x86: 0.5}"]
-    run = edgefr.simulate(edgefr.load_experiment(overrides=asked), out=tmp_path / "run", figures=False)
+    run = edgefr.simulate(edgefr.load_experiment(overrides=asked), out=tmp_path / "run", page=False)
     saved = open_model(run).model
     for name in ("speaker_512", "laptop_x86"):
         device = Recommender(run.path / "bundles" / name)

@@ -84,7 +84,7 @@ def test_what_is_held_out_does_not_leak(by: str, name: str, tmp_path: Path) -> N
 
 def run(folder: Path, *overrides: str, bundles: bool = False) -> dict[str, Any]:
     experiment = edgefr.load_experiment(overrides=["protocol.name=holdout", *overrides])
-    edgefr.simulate(experiment, data=made(), out=folder, bundles=bundles, figures=False)
+    edgefr.simulate(experiment, data=made(), out=folder, bundles=bundles, page=False)
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     return summary
 

@@ -26,9 +26,7 @@ SMALL = [
 
 
 def ran(folder: Path, *overrides: str) -> tuple[dict[str, Any], Any]:
-    run = edgefr.simulate(
-        edgefr.load_experiment(overrides=[*SMALL, *overrides]), out=folder, bundles=False, figures=False
-    )
+    run = edgefr.simulate(edgefr.load_experiment(overrides=[*SMALL, *overrides]), out=folder, bundles=False, page=False)
     return dict(run.summary), run.metrics
 
 
@@ -56,7 +54,7 @@ def test_the_best_round_is_tested_as_if_the_run_had_ended_with_it(
 def test_a_central_reference_is_judged_by_what_was_asked(metric: str, tmp_path: Path) -> None:
     epochs = ["method=mf", "model.dim=4", "model.epochs=12", "model.patience=12", f"evaluation.judged_by={metric}"]
     experiment = edgefr.load_experiment(overrides=[*SMALL[3:5], *epochs])
-    run = edgefr.simulate(experiment, out=tmp_path / "run", bundles=False, figures=False)
+    run = edgefr.simulate(experiment, out=tmp_path / "run", bundles=False, page=False)
     points = run.metrics[(run.metrics["round"] > 0) & (run.metrics["which"] == "valid")]
     curve = points[points["metric"] == metric].groupby("round")["value"].first()
     assert run.summary["central"]["turns"][0]["best_epoch"] == curve.idxmax(), "the first of equals"
@@ -162,6 +160,6 @@ def test_whatever_draws_negatives_avoids_what_the_protocol_says(
         known.clear()
         asked = ["method=fedrecon", *SMALL[1:2], *SMALL[3:], "rounds=2", f"protocol.negatives_avoid_held_out={leaks}"]
         experiment = edgefr.load_experiment(overrides=asked)
-        edgefr.simulate(experiment, out=tmp_path / leaks, bundles=False, figures=False)
+        edgefr.simulate(experiment, out=tmp_path / leaks, bundles=False, page=False)
         assert set(known) == {leaks == "true"}
         assert len(known) > 2, "rounds, and what is rebuilt"

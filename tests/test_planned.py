@@ -38,7 +38,7 @@ def small(*overrides: str) -> edgefr.Experiment:
 def test_a_run_that_waits_for_nobody_is_planned_and_finished_and_read_by_its_buffer(tmp_path: Path) -> None:
     """Its server steps take 9 updates, and 3 clients a round; only the plan before round 1 knew that."""
     asked = small(*WAITS_FOR_NOBODY, "privacy.at_least=5")
-    run = edgefr.simulate(asked, out=tmp_path / "run", figures=False)
+    run = edgefr.simulate(asked, out=tmp_path / "run", page=False)
     assert [row["class"] for row in run.summary["bundles"]] == ["laptop_x86"]
     assert run.summary["privacy"]["at_least"] == 5
     clients = 60
@@ -55,14 +55,14 @@ def test_a_run_that_waits_for_nobody_is_planned_and_finished_and_read_by_its_buf
 def test_a_buffer_below_at_least_is_refused_before_round_1(tmp_path: Path) -> None:
     asked = small(*WAITS_FOR_NOBODY, "privacy.at_least=10")
     with pytest.raises(InputError, match="at_least 10 is more than the 9 clients of a round"):
-        edgefr.simulate(asked, out=tmp_path / "run", figures=False)
+        edgefr.simulate(asked, out=tmp_path / "run", page=False)
     assert not (tmp_path / "run").exists()
 
 
 def test_a_rule_over_one_broadcast_is_refused_before_round_1_where_nobody_is_waited_for(tmp_path: Path) -> None:
     asked = small("method=gpfedrec", *WAITS_FOR_NOBODY)
     with pytest.raises(InputError, match="one broadcast: use another fleet"):
-        edgefr.simulate(asked, out=tmp_path / "run", bundles=False, figures=False)
+        edgefr.simulate(asked, out=tmp_path / "run", bundles=False, page=False)
     assert not (tmp_path / "run").exists()
 
 

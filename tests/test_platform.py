@@ -48,7 +48,7 @@ SIMULATED = """
 import edgefr
 small = ["data_options.users=40", "data_options.items=120", "rounds=2", "method=fedmf", "model.dim=4"]
 experiment = edgefr.load_experiment(overrides=[*small, "protocol.negatives=20"])
-run = edgefr.simulate(experiment, "devices.yaml", out={out!r}, bundles=False, figures=False, checkpoint_every=1)
+run = edgefr.simulate(experiment, "devices.yaml", out={out!r}, bundles=False, page=False, checkpoint_every=1)
 print(run.summary["engine"]["peak_rss_mb"], (run.path / "checkpoint").is_dir())
 """
 

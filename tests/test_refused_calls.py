@@ -100,4 +100,4 @@ def test_an_unknown_name_lists_few_of_many() -> None:
 def test_more_clients_a_round_than_there_are_is_refused_before_the_first() -> None:
     changes = ["method=fedmf", "rounds=1", "data_options.users=20", "clients_per_round=21"]
     with pytest.raises(InputError, match=r"^clients_per_round is 21 and only 20 clients train; give at most 20"):
-        edgefr.simulate(edgefr.load_experiment(overrides=changes), "devices.yaml", bundles=False, figures=False)
+        edgefr.simulate(edgefr.load_experiment(overrides=changes), "devices.yaml", bundles=False, page=False)

@@ -74,7 +74,7 @@ def test_who_asks_for_nothing_is_told_what_is_not_shipped(name: str) -> None:
 def test_a_run_whose_devices_cannot_learn_ships_bundles_that_recommend(tmp_path: Path) -> None:
     small = ("method=f3crec", "strategy=reg", "rounds=1", "data_options={users: 60, items: 120, interactions: 16}")
     blocks = ("protocol.min_interactions=3", "protocol.increments=1", "fleet.share={laptop_x86: 1.0}")
-    run = edgefr.simulate(load_experiment(overrides=[*small, *blocks]), out=tmp_path / "run", figures=False)
+    run = edgefr.simulate(load_experiment(overrides=[*small, *blocks]), out=tmp_path / "run", page=False)
     assert run.summary["only_recommends"] == "no bundle carries what strategy reg remembers or pulls to"
     (bundle,) = (run.path / "bundles").iterdir()
     config = json.loads((bundle / "config.json").read_text())
@@ -88,7 +88,7 @@ FEW = ("protocol.negatives=20",)
 
 def test_a_run_that_no_bundle_can_hold_says_so_and_is_whole(tmp_path: Path) -> None:
     small = ("method=fedrap", "rounds=1", "data_options={users: 60, items: 120, interactions: 16}", *FEW)
-    run = edgefr.simulate(load_experiment(overrides=small), out=tmp_path / "run", figures=False)
+    run = edgefr.simulate(load_experiment(overrides=small), out=tmp_path / "run", page=False)
     assert run.summary["no_bundles"] == "a bundle cannot hold the item rows of its own that a client of fedrap has"
     assert "no bundles: a bundle cannot hold the item rows" in " ".join(str(run).split())
 

@@ -39,7 +39,7 @@ def test_its_settings_run(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "start.yaml"
     path.write_text(yaml.safe_dump(start))
     experiment = edgefr.load_experiment(path, ["rounds=1", "model.dim=4"])
-    run = edgefr.simulate(experiment, out=tmp_path / "run", bundles=False, figures=False)
+    run = edgefr.simulate(experiment, out=tmp_path / "run", bundles=False, page=False)
     assert run.summary["dataset"]["users"] == 30
 
 

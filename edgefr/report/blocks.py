@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from edgefr.config.sheet import Sheet
 from edgefr.metrics.continual import MASKS
 from edgefr.report.verdict import FULL
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def block_table(summary: dict[str, Any]) -> Sheet:
@@ -59,34 +54,3 @@ def blocks_over_seeds(summary: dict[str, Any]) -> Sheet:
 
 def _cell(values: dict[str, Any], metric: str) -> str:
     return f"{values[metric]:.4f}" if metric in values else values.get("users", "-")
-
-
-def matrix_figure(summary: dict[str, Any]) -> Figure:
-    """Draw a(t, s) as a heat map under each mask: rows are models after block t, columns test items of block s."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.0 * len(MASKS), 4.2), layout="constrained")
-    highest = max(v for mask in MASKS for row in summary["continual"][mask]["matrix"] for v in (*row, 1e-9) if v == v)
-    for axis, mask in zip(figure.subplots(1, len(MASKS), squeeze=False)[0], MASKS, strict=True):
-        kept = summary["continual"][mask]
-        size = len(kept["matrix"])
-        values = np.full((size, size), np.nan)
-        for t, row in enumerate(kept["matrix"]):
-            values[t, : t + 1] = row
-        axis.imshow(values, cmap="viridis", vmin=0, vmax=highest)
-        for t in range(size):
-            for s in range(t + 1):
-                ink = "black" if values[t, s] > 0.6 * highest else "white"
-                axis.text(s, t, f"{values[t, s]:.3f}", ha="center", va="center", color=ink, fontsize="small")
-        ticks = [f"D{number}" for number in range(size)]
-        axis.set(
-            title=f"{kept['metric']}, mask: {mask}",
-            xlabel="test items of",
-            ylabel="model after",
-            xticks=range(size),
-            yticks=range(size),
-            xticklabels=ticks,
-            yticklabels=ticks,
-        )
-    figure.suptitle(f"{summary['method']} ({summary['strategy']}) on {summary['data']}", fontsize="medium")
-    return figure

@@ -52,7 +52,7 @@ START_S = 60.0  # for a device to enrol and ask for its first round
 COMMAND = (sys.executable, "-m", "edgefr", "device")
 POLICY = "unprotected: true\nsigned: false\ntrust: central\nepsilon: 1.0e+6\nleast_noise: 1.0e-6\nleast_cohort: 1\n"
 """What rehearsing devices let leave: their data are the run's own, and it is the rounds that are looked at."""
-ELSEWHERE = ("served*", "rehearsed*", "bundles*", "figures", "*.html", "events.jsonl", "private")
+ELSEWHERE = ("served*", "rehearsed*", "bundles*", "*.html", "events.jsonl", "private")
 """What a rehearsal needs nothing of."""
 
 

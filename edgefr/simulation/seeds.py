@@ -105,7 +105,7 @@ def _each_seed(
     for seed in range(experiment.seed, experiment.seed + seeds):
         one = experiment.model_copy(update={"seed": seed})
         runs.append(go(one, out=parent.path / f"seed-{seed}", progress=_of_seed(seed, progress), **options))
-    if options.get("figures", True) and len(runs) <= MOST_RUNS:
+    if options.get("page", True) and len(runs) <= MOST_RUNS:
         write_runs([run.path for run in runs], parent.path / FILE)
     parent.write_summary(over_seeds([run.summary for run in runs]))
     return runs

@@ -1,6 +1,6 @@
 """`simulate`: an experiment in, a run folder out.
 
-    checks → data → resolved → rounds of all stages → tests, saved model → bundles → summary, figures, page
+    checks → data → resolved → rounds of all stages → tests, saved model → bundles → summary, page
 
 Owns: these steps and their order, for runs that start and runs that go on. Does not own: any of the steps.
 """
@@ -49,7 +49,7 @@ def simulate(
     data_dir: str | Path | None = None,
     out: str | Path | None = None,
     bundles: bool | None = None,
-    figures: bool = True,
+    page: bool = True,
     checkpoint_every: int | None = None,
     noise_key: NoiseKey | str | Path | None = None,
     track: Sequence[str] = (),
@@ -59,8 +59,8 @@ def simulate(
 
     `devices`: a devices.yaml or what `load_fleet` made of one. `data`: a data set of the caller's own, as
     `Dataset.from_frame` makes one. `data_dir`: where archives lie (default: EDGEFR_DATA). `bundles`: write a bundle per
-    device class (None: where the model can be shipped; True: there, or refuse the run). `figures`: also draw them, and
-    write the page report.html. `checkpoint_every`: rounds between checkpoints, from which `resume` goes on (none: no
+    device class (None: where the model can be shipped; True: there, or refuse the run). `page`: also
+    write report.html. `checkpoint_every`: rounds between checkpoints, from which `resume` goes on (none: no
     checkpoints). `noise_key`: of the simulated noise, or a file of it such as another run's private/noise.key, which is
     then repeated to the byte (none: a new one). `track`: names of trackers that are told of every round. Raises
     `InputError` for everything the caller can mend, before the first round; an unfinished run has no summary.json.
@@ -76,7 +76,7 @@ def simulate(
     bundles = wanted(experiment, bundles)
     key = noise_key_of(noise_key)
     with Run.started(out if out is not None else Path("runs") / experiment.name) as run:
-        asked = Options(data_dir, bundles, checkpoint_every, figures, data, key, track)
+        asked = Options(data_dir, bundles, checkpoint_every, page, data, key, track)
         return go(run, experiment, fleet, asked, progress)
 
 
@@ -104,7 +104,7 @@ def resume(
     data: Dataset | None = None,
     data_dir: str | Path | None = None,
     bundles: bool | None = None,
-    figures: bool = True,
+    page: bool = True,
     checkpoint_every: int | None = None,
     executor: str | None = None,
     workers: int | None = None,
@@ -132,7 +132,7 @@ def resume(
             engine = Document(experiment.engine.model_dump() | changed, "--resume").validate(EngineSection)
             experiment = experiment.model_copy(update={"engine": engine})
         fleet = load_fleet(run.path / "devices.yaml")
-        asked = Options(data_dir, wanted(experiment, bundles), checkpoint_every, figures, data, track=track)
+        asked = Options(data_dir, wanted(experiment, bundles), checkpoint_every, page, data, track=track)
         return go(run, experiment, fleet, asked, progress, warn)
 
 
@@ -143,7 +143,7 @@ class Options:
     data_dir: str | Path | None
     bundles: bool
     checkpoint_every: int | None
-    figures: bool = True
+    page: bool = True
     data: Dataset | None = None
     noise_key: NoiseKey | None = None
     track: Sequence[str] = ()
@@ -189,7 +189,7 @@ def go(
             if key is not None:
                 run.bind(key, belongs_to)
         told = ending.enter_context(tracked(options.track, run))
-        finish_run(run, training, [keeper, *told], options.bundles, options.figures, began, progress)
+        finish_run(run, training, [keeper, *told], options.bundles, options.page, began, progress)
     return run
 
 
@@ -198,7 +198,7 @@ def finish_run(
     training: Training,
     callbacks: Iterable[Callback] = (),
     bundles: bool = False,
-    figures: bool = True,
+    page: bool = True,
     began: float | None = None,
     progress: Progress | None = None,
 ) -> None:
@@ -208,7 +208,6 @@ def finish_run(
     """
     from edgefr.data.splits.candidate_file import write_candidates
     from edgefr.metrics.settings import UNLEARNED
-    from edgefr.report.figures import draw
     from edgefr.report.web.facts import Facts
     from edgefr.report.web.page import run_page
     from edgefr.simulation.runs.keeper import keep_ledger
@@ -235,11 +234,8 @@ def finish_run(
         summary["no_bundles"] = why
     if shipped and (why := only_recommends(run.experiment)) is not None:
         summary["only_recommends"] = why
-    if figures:
-        give_back()  # what bundles took
-        draw(run.path / "figures", measured.rows, summary)
-        page = run_page(Facts(run.path, summary))
-        write_atomic(run.path / FILE, page)
+    if page:
+        write_atomic(run.path / FILE, run_page(Facts(run.path, summary)))
     if prepared.sessions is not None:
         write_candidates(run.path / "candidates.parquet", prepared.dataset, prepared.splits["main"])
     run.write_summary(summary)

@@ -27,7 +27,7 @@ def run(data: Path, out: Path, share: float, apart: int, correlated: bool, seed:
     """Return a row of the table."""
     law = [f"privacy.apart={apart}", f"privacy.correlated={str(correlated).lower()}", "privacy.sampler=grid"]
     experiment = edgefr.load_experiment(RECIPE, overrides=[*law, f"clients_per_round={share}", f"seed={seed}"])
-    made = edgefr.simulate(experiment, FLEET, data_dir=data, out=out, bundles=False, figures=False).summary
+    made = edgefr.simulate(experiment, FLEET, data_dir=data, out=out, bundles=False, page=False).summary
     learned = made["learning"]["main"]["federated"]
     return {
         "share": share,

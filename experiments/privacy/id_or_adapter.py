@@ -28,7 +28,7 @@ def ran(out: Path, changes: list[str]) -> edgefr.Run:
     """Return a run with these settings, made before or now; evaluation after the rounds, without local training."""
     if (out / "summary.json").exists():
         return edgefr.Run.open(out)
-    return edgefr.simulate(edgefr.load_experiment(overrides=changes), out=out, bundles=False, figures=False)
+    return edgefr.simulate(edgefr.load_experiment(overrides=changes), out=out, bundles=False, page=False)
 
 
 def worth(run: edgefr.Run) -> float:

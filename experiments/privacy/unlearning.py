@@ -37,7 +37,7 @@ def main() -> None:
     leavers, strangers = np.sort(drawn[: given.users]), np.sort(drawn[given.users :])
     data = of_users(whole, np.delete(whole.users, strangers).tolist())
     experiment = edgefr.load_experiment(given.experiment, overrides=[*given.settings, "data=given"])
-    before = edgefr.simulate(experiment, data=data, out=given.out / "before", bundles=False, figures=False)
+    before = edgefr.simulate(experiment, data=data, out=given.out / "before", bundles=False, page=False)
     after = retrain(before, whole.users[leavers].tolist(), given.out / "after", data=data)
     once_more = again(after, given.out / "reference", data=of_users(data, np.delete(whole.users, drawn).tolist()))
     seconds = [run.summary["engine"]["wall_seconds"] for run in (before, after)]

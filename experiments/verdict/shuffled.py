@@ -46,7 +46,7 @@ def main() -> None:
             experiment = edgefr.load_experiment(overrides=[f"seed={seed}", *asked.set])
             data = shuffled(load("demo", None, seed, experiment.data_options), how, seed)
             with tempfile.TemporaryDirectory() as place:
-                run = edgefr.simulate(experiment, data=data, out=Path(place) / "run", bundles=False, figures=False)
+                run = edgefr.simulate(experiment, data=data, out=Path(place) / "run", bundles=False, page=False)
                 summary = run.summary
             for stage, found in summary["learning"]["main"].items():
                 stages[stage] = stages.get(stage, 0) + (not found["helped"])

@@ -42,7 +42,7 @@ def quiet(stage: str, done: int, total: int, note: str) -> None:
 
 def simulated(out: Path, *changes: str) -> Run:
     experiment = edgefr.load_experiment(overrides=[*FEDMF, "data_options.interactions=16", *changes])
-    return edgefr.simulate(experiment, out=out, bundles=False, figures=False)
+    return edgefr.simulate(experiment, out=out, bundles=False, page=False)
 
 
 @pytest.fixture(scope="module")

@@ -176,7 +176,7 @@ def test_ctrl_c(place: Path, cache: Path, transfr: Made, tmp_path: Path) -> None
 def test_bundles_go_to_no_other_place_of_the_run(fedmf: Made, cli: Cli) -> None:
     run = fedmf.run.path / "seed-0"
     before = sorted(run.rglob("*"))
-    for inside in (run, run / "checkpoint", run / "new" / "place", run / ".." / run.name / "figures"):
+    for inside in (run, run / "checkpoint", run / "new" / "place", run / ".." / run.name / "pages"):
         line = cli.refused("export", "--run", run, "--out", inside)
         assert f"lies in the run itself, which is kept as it is; name {run / 'bundles'}, or a folder outside" in line
     assert sorted(run.rglob("*")) == before

@@ -31,7 +31,7 @@ BOTH = "server, other clients (through fused answers)"
 def privacy_of(folder: Path, *more: str) -> dict[str, Any]:
     experiment = edgefr.load_experiment(overrides=[*TINY, *more])
     data = write_visits(folder / "data")
-    run = edgefr.simulate(experiment, data_dir=data, out=folder / "run", bundles=False, figures=False)
+    run = edgefr.simulate(experiment, data_dir=data, out=folder / "run", bundles=False, page=False)
     return run.summary["privacy"]
 
 
@@ -116,7 +116,7 @@ ASYNC = ["fleet.rounds.policy=async", "fleet.rounds.buffer=5", "clients_per_roun
 
 def simulated(out: Path, *changes: str) -> Run:
     experiment = edgefr.load_experiment(overrides=[*COMMON, *changes])
-    return edgefr.simulate(experiment, out=out, bundles=False, figures=False)
+    return edgefr.simulate(experiment, out=out, bundles=False, page=False)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_the_same_seed_gives_the_same_model_whatever_the_shards(tmp_path: Path) 
             ROOT / "devices.yaml",
             out=tmp_path / name,
             bundles=False,
-            figures=False,
+            page=False,
             noise_key=KEY,
         )
         for name, size in (("a", 8), ("b", 8), ("c", 5))

@@ -60,12 +60,9 @@ def test_the_run_folder_holds_what_is_promised(transfr: Made) -> None:
     path = transfr.run.path
     assert {p.name for p in path.iterdir()} == {
         *("experiment.yaml", "devices.yaml", "resolved.json", "metrics.parquet", "events.jsonl", "summary.json"),
-        *("checkpoint", "encoder", "bundles", "figures", "private", "publisher.pem", "report.html"),
+        *("checkpoint", "encoder", "bundles", "private", "publisher.pem", "report.html"),
     }
     assert {p.name for p in (path / "bundles").iterdir()} == {"laptop_x86", "phone_sd680", "speaker_512"}
-    for name in ("learning-curve", "fleet"):
-        assert (path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-        assert "<svg" in (path / "figures" / f"{name}.svg").read_text()
     events = [json.loads(line) for line in (path / "events.jsonl").read_text().splitlines()]
     assert {event["round"] for event in events} == {1, 2}
     assert not [p for p in path.rglob("*") if p.suffix in (".pkl", ".pt", ".part")]

@@ -25,7 +25,7 @@ SMALL = ["rounds=1", "model.dim=4", "protocol.negatives=20", "data_options={user
 
 def made(out: Path, *overrides: str, seeds: int = 1) -> Path:
     experiment = edgefr.load_experiment(overrides=["method=fedmf", *SMALL, *overrides])
-    asked: dict[str, Any] = {"devices": commands.ROOT / "devices.yaml", "bundles": False, "figures": False}
+    asked: dict[str, Any] = {"devices": commands.ROOT / "devices.yaml", "bundles": False, "page": False}
     if seeds == 1:
         edgefr.simulate(experiment, out=out, **asked)
     else:

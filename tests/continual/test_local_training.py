@@ -84,6 +84,6 @@ def test_over_sessions_a_device_knows_what_it_has_met() -> None:
 def test_its_bundles_are_written(protocol: str, tmp_path: Path) -> None:
     options = BLOCKS if protocol == "blocks" else SESSIONS
     chosen = edgefr.load_experiment(overrides=[*TINY, *options])
-    run = edgefr.simulate(chosen, ideal_fleet(), out=tmp_path / "run", figures=False)
+    run = edgefr.simulate(chosen, ideal_fleet(), out=tmp_path / "run", page=False)
     assert run.summary["stage"] == "localtrain"
     assert any(row["variant"] for row in run.summary["bundles"])

@@ -172,7 +172,7 @@ class Sweep:
         with tempfile.TemporaryDirectory(dir=self.folder) as place:
             made, fleet = self.load(changes)
             key = KEY if made.draws_noise else None
-            run = edgefr.simulate(made, fleet, out=Path(place) / "run", bundles=False, figures=False, noise_key=key)
+            run = edgefr.simulate(made, fleet, out=Path(place) / "run", bundles=False, page=False, noise_key=key)
             summary = run.summary
             files = sorted(str(path.relative_to(run.path)) for path in run.path.rglob("*") if path.is_file())
             plain = {key: value for key, value in _plain(summary).items() if key != "experiment"}

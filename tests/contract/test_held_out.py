@@ -82,7 +82,7 @@ def ran(overrides: list[str], dataset: Dataset, folder: Path) -> tuple[dict[str,
     if experiment.draws_noise:  # what is relayed, and its noise, must not differ from run to run
         keyed["noise_key"] = folder.with_suffix(".key")
         keyed["noise_key"].write_text(NOISE_KEY)
-    edgefr.simulate(experiment, data=dataset, out=folder, bundles=False, figures=False, **keyed)
+    edgefr.simulate(experiment, data=dataset, out=folder, bundles=False, page=False, **keyed)
     found = {name: tensor.tobytes() for name, tensor in tensors(folder).items() if learned(name)}
     return found, json.loads((folder / "summary.json").read_text())
 

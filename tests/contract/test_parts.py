@@ -72,7 +72,7 @@ FCUCR = ["method=fcucr", "model.dim=4", "model.length=4", "model.hidden=5", "mod
 
 def ran(folder: Path, *overrides: str) -> dict[str, Any]:
     made = edgefr.load_experiment(overrides=list(overrides))
-    return dict(edgefr.simulate(made, out=folder, bundles=False, figures=False).summary)
+    return dict(edgefr.simulate(made, out=folder, bundles=False, page=False).summary)
 
 
 def test_a_stream_of_ones_own_says_which_session_is_met(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ class Swapped(RunProtocol):
 
 def ran(folder: Path, *overrides: str, bundles: bool = False) -> dict[str, Any]:
     made = edgefr.load_experiment(overrides=[*SMALL, *SIZE, *overrides])
-    edgefr.simulate(made, out=folder, bundles=bundles, figures=False)
+    edgefr.simulate(made, out=folder, bundles=bundles, page=False)
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     return summary
 

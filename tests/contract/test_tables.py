@@ -25,7 +25,7 @@ SIZE = "data_options={users: 40, items: 110, interactions: 14}"
 
 
 def ran(folder: Path, *overrides: str) -> dict[str, Any]:
-    edgefr.simulate(edgefr.load_experiment(overrides=[*SMALL, *overrides]), out=folder, bundles=False, figures=False)
+    edgefr.simulate(edgefr.load_experiment(overrides=[*SMALL, *overrides]), out=folder, bundles=False, page=False)
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     return summary
 
@@ -80,7 +80,7 @@ def test_an_encoder_and_a_loss_of_ones_own_read_sessions(tmp_path: Path) -> None
 
     def metrics(name: str, *overrides: str) -> dict[str, float]:
         made = edgefr.load_experiment(overrides=[*asked, *overrides])
-        run = edgefr.simulate(made, out=tmp_path / name, bundles=False, figures=False)
+        run = edgefr.simulate(made, out=tmp_path / name, bundles=False, page=False)
         return {row: value for row, value in run.summary["metrics"].items()}
 
     with LOSSES.having(PositionLoss("hinge", lambda: hinge)):

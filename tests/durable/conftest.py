@@ -54,7 +54,7 @@ def broken(whole: Path, tmp_path: Path) -> Path:
         "checkpoint/names.json",
     ):
         (out / name).unlink()
-    shutil.rmtree(out / "figures")
+    (out / "report.html").unlink()
     shutil.rmtree(out / "checkpoint" / "round-00000004")
     events = out / "events.jsonl"
     events.write_bytes(events.read_bytes()[:-40])

@@ -47,7 +47,7 @@ HOOKS = {
     "edgefr.simulation.stages.leave_one_out.Local": ("end",),
     "edgefr.methods.f3crec.block_strategy.Keeping": ("end",),
     "edgefr.simulation.evaluation.measure.Measurements": ("lists",),
-    "edgefr.report.figures": ("draw",),
+    "edgefr.report.web.page": ("run_page",),
 }
 """Where a run can be killed: before a call, after it, or half-way through what it writes or removes."""
 HOW = ("before", "half", "after")
@@ -101,14 +101,6 @@ def hook(calls: list[str], moment: Moment | None) -> None:
             setattr(owner, name, watched(name, getattr(owner, name)))
 
 
-def plain_figures(folder: Path, rows: list[dict[str, Any]], summary: dict[str, Any]) -> None:
-    """Figures take longer than all else in a small run, and nothing is read back from them."""
-    from privacy.files import write_atomic
-
-    for name in ("learning-curve", "fleet"):
-        write_atomic(folder / f"{name}.svg", f"{len(rows)} rows")
-
-
 def forked(arguments: list[str], log: Path, moment: Moment | None = None, after: float | None = None) -> int:
     """`edgefr simulate arguments` in a fork; its exit code, -9 if killed (`after`: seconds until that)."""
     child = os.fork()
@@ -134,13 +126,11 @@ def forked(arguments: list[str], log: Path, moment: Moment | None = None, after:
 
 
 def _become(arguments: list[str], log: Path, moment: Moment | None) -> None:
-    import edgefr.report.figures
     from edgefr.cli.app import main
 
     for number, name in ((1, "out"), (2, "err")):
         handle = os.open(f"{log}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(handle, number)
-    edgefr.report.figures.draw = plain_figures
     calls: list[str] = []
     hook(calls, moment)
     sys.argv = ["edgefr", "simulate", *arguments]

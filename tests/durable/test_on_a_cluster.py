@@ -61,7 +61,7 @@ def test_a_run_on_a_cluster_is_the_run_in_one_process(
     monkeypatch.setattr(NoiseKey, "new", lambda: KEY)  # who gets whose message is secret, and another in every run
     whole = runs.result(simulated(overrides, data, tmp_path / "here").path)
     stopped(there, data, out, stop, monkeypatch)
-    edgefr.resume(out, data_dir=data, bundles=False, figures=False, warn=pytest.fail)
+    edgefr.resume(out, data_dir=data, bundles=False, page=False, warn=pytest.fail)
     assert [name for name in runs.differences(out, whole) if name != "experiment.yaml"] == []
 
 

@@ -51,7 +51,7 @@ class Stopped(Exception):
 
 def simulated(overrides: tuple[str, ...], data: Path, out: Path) -> edgefr.Run:
     experiment = edgefr.load_experiment(overrides=list(overrides))
-    options = {"data_dir": data, "bundles": False, "figures": False, "checkpoint_every": 1}
+    options = {"data_dir": data, "bundles": False, "page": False, "checkpoint_every": 1}
     return edgefr.simulate(experiment, ROOT / "devices.yaml", out=out, **options)  # type: ignore[arg-type]
 
 
@@ -92,5 +92,5 @@ def test_a_run_that_stopped_is_the_run_that_did_not(kind: str, tmp_path: Path, m
     whole = runs.result(simulated(overrides, data, tmp_path / "whole").path)
     stopped(overrides, data, out, stop, monkeypatch)
     assert not (out / "summary.json").exists()
-    edgefr.resume(out, data_dir=data, bundles=False, figures=False, warn=pytest.fail)
+    edgefr.resume(out, data_dir=data, bundles=False, page=False, warn=pytest.fail)
     assert runs.differences(out, whole) == []

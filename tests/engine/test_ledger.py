@@ -187,7 +187,7 @@ def test_when_all_have_spent_their_budget_the_model_stays_as_it_is(policy: str) 
 )
 def test_where_nothing_is_guaranteed_nothing_is_counted(privacy: str, tmp_path: Path) -> None:
     experiment = load_experiment(overrides=[*SMALL, "rounds=1", f"privacy={privacy}"])
-    run = edgefr.simulate(experiment, out=tmp_path / "run", bundles=False, figures=False, checkpoint_every=1)
+    run = edgefr.simulate(experiment, out=tmp_path / "run", bundles=False, page=False, checkpoint_every=1)
     assert not (run.path / "ledger.parquet").exists()
     found = run.summary["privacy"]
     assert (found["eps_guaranteed"], found["eps_planned"], found["sat_out"]) == ("inf", "inf", None)
@@ -196,7 +196,7 @@ def test_where_nothing_is_guaranteed_nothing_is_counted(privacy: str, tmp_path: 
 @pytest.mark.usefixtures("inside")
 def test_summary_file_and_command_tell_of_the_same_releases(tmp_path: Path, cli: Cli) -> None:
     experiment = load_experiment(overrides=[*SMALL, "clients_per_round=1.0", BUDGET, CALM])
-    run = edgefr.simulate(experiment, out=tmp_path / "run", bundles=False, figures=False)
+    run = edgefr.simulate(experiment, out=tmp_path / "run", bundles=False, page=False)
     found = run.summary["privacy"]
     assert found["eps_guaranteed"] == pytest.approx(TWO, rel=1e-9)
     assert found["eps_planned"] == pytest.approx(SIX, rel=1e-9)
@@ -266,7 +266,7 @@ def test_blocks_have_one_budget() -> None:
 @pytest.mark.usefixtures("inside")
 def test_a_run_without_rounds_has_an_empty_ledger(tmp_path: Path, cli: Cli) -> None:
     experiment = load_experiment(overrides=[*SMALL, "rounds=0", BUDGET])
-    run = edgefr.simulate(experiment, out=tmp_path / "run", bundles=False, figures=False)
+    run = edgefr.simulate(experiment, out=tmp_path / "run", bundles=False, page=False)
     assert (run.path / "ledger.parquet").is_file()
     assert run.summary["privacy"]["eps_guaranteed"] == 0
     code, out, err = cli("privacy", run.path, "--json")

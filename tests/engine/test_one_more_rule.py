@@ -18,7 +18,7 @@ SMALL = ["data_options={users: 50, items: 160}", "rounds=2", "evaluation.full_ra
 def _run(out: Path, *changes: str, method: str = "fedmf") -> edgefr.Run:
     experiment = load_experiment(overrides=[f"method={method}", *SMALL, *changes])
     assert Experiment.model_validate(experiment.model_dump()) == experiment
-    return edgefr.simulate(experiment, out=out, bundles=False, figures=False)
+    return edgefr.simulate(experiment, out=out, bundles=False, page=False)
 
 
 def _table(run: edgefr.Run) -> Tensor:

@@ -49,7 +49,7 @@ def run(overrides: list[str], folder: Path) -> Values:
         folder.parent.mkdir(parents=True, exist_ok=True)
         keyed["noise_key"] = folder.with_suffix(".key")
         keyed["noise_key"].write_text(NOISE_KEY)
-    edgefr.simulate(experiment, out=folder, bundles=False, figures=False, **keyed)
+    edgefr.simulate(experiment, out=folder, bundles=False, page=False, **keyed)
     return values_of(folder)
 
 

@@ -102,7 +102,7 @@ def test_scores_of_a_run_are_those_of_the_learner() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_seed_gives_the_same_run_whatever_is_asked_beside(name: str, tmp_path: Path) -> None:
     def ran(folder: str) -> Run:
-        return edgefr.simulate(asked(name), "devices.yaml", out=tmp_path / folder, figures=False)
+        return edgefr.simulate(asked(name), "devices.yaml", out=tmp_path / folder, page=False)
 
     one, two = ran("one"), ran("two")
     for file in ("model.safetensors",):
@@ -243,7 +243,7 @@ def test_whoever_is_in_the_target_alone_trains_and_is_not_tested() -> None:
 
 
 def test_what_only_federated_runs_have_is_refused(tmp_path: Path) -> None:
-    run = edgefr.simulate(asked("ease"), "devices.yaml", out=tmp_path / "run", figures=False)
+    run = edgefr.simulate(asked("ease"), "devices.yaml", out=tmp_path / "run", page=False)
     words = "ease is a central reference, which pools everybody's data: there is no"
     with pytest.raises(InputError, match=words):
         edgefr.export(run)

@@ -62,7 +62,7 @@ def test_a_run_with_a_mechanism_of_ones_own(staircase, tmp_path):
     experiment = load_experiment(overrides=changes)
     again = load_experiment(overrides=[f"privacy={json.dumps(experiment.privacy.model_dump())}"])
     assert again.privacy == experiment.privacy
-    run = edgefr.simulate(experiment, out=tmp_path / "run", bundles=False, figures=False)
+    run = edgefr.simulate(experiment, out=tmp_path / "run", bundles=False, page=False)
     report = run.summary["privacy"]
     assert [report["noise"][part] for part in ("mechanism", "std", "where")] == ["staircase", 2.0, "each upload"]
     assert report["eps_guaranteed"] == pytest.approx(2 * 1.0)

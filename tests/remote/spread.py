@@ -71,7 +71,7 @@ def measure(
     experiment = worlds.experiment_of(settings, ROUNDS)
     for number in range(simulated):
         key, out = NoiseKey.new(), folder / f"simulated-{number}"
-        run = edgefr.simulate(experiment, ROOT / "devices.yaml", out=out, bundles=False, figures=False, noise_key=key)
+        run = edgefr.simulate(experiment, ROOT / "devices.yaml", out=out, bundles=False, page=False, noise_key=key)
         found.append(Twins(run, run).simulated_metrics("federated")[METRIC])
     learned = [_on_devices(run, folder / f"run-{n}", settings, served) for n in range(repeats)]
     if sealed:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from rich.console import Console
 from edge.ragged import Ragged, joined
 from edgefr.config.sheet import Sheet, count
 from edgefr.experiment.experiment import load_experiment
-from edgefr.report.figures import draw
 from edgefr.report.fleet import fleet_table
 from edgefr.report.over_seeds import over_seeds
 from edgefr.report.pages import Page, comma_separated
@@ -168,22 +166,6 @@ def test_over_seeds_is_mean_and_sample_sd() -> None:
     assert out["stages"]["main"]["federated"]["HR@5"] == pytest.approx({"mean": 0.4, "sd": 0.3})
     assert out["references"]["main"]["popularity"]["HR@5"] == pytest.approx({"mean": 0.2, "sd": 0.0})
     assert over_seeds(runs[:1])["metrics"]["HR@5"] == {"mean": 0.1, "sd": 0.0}
-
-
-def test_figures_are_drawn_the_same_each_time(tmp_path: Path) -> None:
-    like = {"on": "main", "stage": "federated", "which": "valid", "ranking": "sampled", "group": "all", "after": "main"}
-    rows = [
-        like | {"round": number, "metric": metric, "value": number / 10}
-        for number in (1, 2)
-        for metric in ("HR@5", "NDCG@5")
-    ]
-    draw(tmp_path / "one", rows, summary())
-    drawn = {p.name for p in (tmp_path / "one").iterdir()}
-    assert drawn == {"fleet.png", "fleet.svg", "learning-curve.png", "learning-curve.svg"}
-    draw(tmp_path / "two", [], summary())
-    assert {p.name for p in (tmp_path / "two").iterdir()} == {"fleet.png", "fleet.svg"}, "no round, no curve"
-    for file in ("fleet.png", "fleet.svg"):
-        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
 
 
 @given(

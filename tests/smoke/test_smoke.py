@@ -92,7 +92,7 @@ def test_a_run_is_measured_and_written_down(run: Path) -> None:
     assert 0 <= summary["metrics"]["NDCG@10"] <= 1
     assert {"chance", "popularity"} <= set(summary["references"]["main"])
     assert {"torch", "onnxruntime", "numpy"} <= set(summary["versions"])
-    assert (run / "figures").is_dir()
+    assert (run / "report.html").is_file()
 
 
 def test_bundles_recommend_and_are_exported_again(run: Path, fedmf: Path, say: Say, tmp_path: Path) -> None:

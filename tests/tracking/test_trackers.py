@@ -19,7 +19,7 @@ SMALL += ["data_options={users: 50, items: 110, interactions: 14}"]
 def ran(out: Path, *track: str) -> edgefr.Run:
     experiment = edgefr.load_experiment(overrides=[*SMALL, "name=tracked"])
     return edgefr.simulate(
-        experiment, commands.ROOT / "devices.yaml", out=out, bundles=False, figures=False, track=list(track)
+        experiment, commands.ROOT / "devices.yaml", out=out, bundles=False, page=False, track=list(track)
     )
 
 

@@ -43,7 +43,7 @@ class RunFolder(Brief):
     `metrics.parquet` (one row per round, split, stage and metric), `private/users.parquet` (metrics of single users:
     personal data), `ledger.parquet` (who released how often, where that is worth something), `lineage/` (rounds that
     real devices did), `events.jsonl` (the virtual clock's log), `checkpoint/` (tensors), `encoder/` (the student),
-    `bundles/`, `figures/`, `report.html`.
+    `bundles/`, `report.html`.
     """
 
     @checked

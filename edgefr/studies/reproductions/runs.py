@@ -137,7 +137,7 @@ def _make_base(job: Job, setting: JobSetting) -> str:
 
 
 def run_job(job: Job, setting: JobSetting) -> str:
-    """Run one experiment to its summary, from its base block if it has one, without figures and bundles."""
+    """Run one experiment to its summary, from its base block if it has one, without a page and bundles."""
     began = time.perf_counter()
     experiment, prepared = _ready(job.experiment, setting)
     shutil.rmtree(job.out, ignore_errors=True)  # what an interrupted call left: it has no summary
@@ -148,7 +148,7 @@ def run_job(job: Job, setting: JobSetting) -> str:
     training = _started(run, experiment, prepared, setting)
     if state is not None:
         training.restore(state)
-    finish_run(run, training, figures=False, began=began)  # drawing takes longer than learning a small block
+    finish_run(run, training, page=False, began=began)
     return str(run.path)
 
 

@@ -58,7 +58,7 @@ def make(job: SweepJob, options: RunOptions) -> float:
     """Make a run, from its checkpoint if it has a fitting one, and return its seconds; anything else is removed."""
     began = time.monotonic()
     common: dict[str, Any] = {"data_dir": options.data_dir, "checkpoint_every": options.checkpoint_every}
-    common |= {"bundles": False, "figures": False}
+    common |= {"bundles": False, "page": False}
     if any((job.out / CHECKPOINT).glob("round-*")):
         try:
             resume(job.out, warn=lambda line: None, **common)

@@ -205,13 +205,13 @@ def test_a_data_set_is_simulated_and_resumed(tmp_path: Path) -> None:
     dataset = edgefr.Dataset.from_frame(frame, name="mine")
     asked = ["method=fedmf", "rounds=2", "model.dim=4", "protocol.negatives=9", "evaluation.k=[5]"]
     experiment = edgefr.load_experiment(overrides=asked)
-    run = edgefr.simulate(experiment, data=dataset, out=tmp_path / "run", bundles=False, figures=False)
+    run = edgefr.simulate(experiment, data=dataset, out=tmp_path / "run", bundles=False, page=False)
     assert run.summary["dataset"]["users"] == 20
     assert run.experiment.data == "given"
     (run.path / "summary.json").unlink()
     with pytest.raises(InputError, match="pass it again by data="):
-        edgefr.resume(run.path, bundles=False, figures=False)
-    again = edgefr.resume(run.path, data=dataset, bundles=False, figures=False)
+        edgefr.resume(run.path, bundles=False, page=False)
+    again = edgefr.resume(run.path, data=dataset, bundles=False, page=False)
     assert again.summary["dataset"]["users"] == 20
     named = edgefr.load_experiment(overrides=[*asked, "data=ml-100k"])
     with pytest.raises(InputError, match="the experiment names another: ml-100k"):
