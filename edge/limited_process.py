@@ -76,7 +76,7 @@ def under() -> str:
 def no_memory() -> str:
     """Return what is said where memory is full."""
     limit = "the memory of this machine" if NOW.ram_mb is None else f"--max-ram-mb {NOW.ram_mb:g}"
-    return f"more memory is needed than {limit} allows; what was finished is kept, nothing is half written"
+    return f"more memory is needed than {limit} allows; finished work is kept, and no file is half written"
 
 
 def is_no_memory(error: BaseException) -> bool:
@@ -121,7 +121,7 @@ def confine(
         elif why is None:
             _end(code)
         else:
-            raise InputError(f"ended: {why}; what was finished is kept, nothing is half written")
+            raise InputError(f"ended: {why}; finished work is kept, and no file is half written")
 
 
 def _begin(parent: int, ram_mb: float | None, seconds: float | None, ready: Callable[[], object]) -> None:

@@ -160,7 +160,7 @@ class Start(Record):
 
     path: Inside = Field(description="their numbers, int32")
     count: int = Field(ge=1, le=1000, description="how many they are")
-    basis: StartBasis = Field(description="popular: how many people had them; mean: the model, of nobody in particular")
+    basis: StartBasis = Field(description="popular: how many people had them; mean: the model, for a new user")
 
 
 def _form(value: Any) -> str:

@@ -248,7 +248,7 @@ class Noise:
         """
         if self.step is None:
             raise InputError(
-                f"{self.kind} noise in floating point protects nobody's real update: set privacy.sampler=grid"
+                f"{self.kind} noise in floating point does not protect real updates: set privacy.sampler=grid"
             )
         return law_of(self.kind).exact(self.steps, size)
 

@@ -100,10 +100,10 @@ def simulate(
 ) -> None:
     """Run an experiment on a simulated fleet of devices.
 
-    Distils the text encoder, learns in federated rounds on a virtual clock, measures against references that need no
-    learning, says what it cost the devices and what the privacy is worth, and writes a bundle per device class.
+    Distils the text encoder, trains in federated rounds on a virtual clock, compares the model with baselines, reports
+    device costs and the privacy guarantee, and writes a bundle per device class.
 
-    A run that was stopped or killed goes on with `edgefr simulate --resume RUN`, to the same result.
+    `edgefr simulate --resume RUN` continues a stopped or killed run, to the same result.
 
     Example: `edgefr simulate --devices devices.yaml`
 

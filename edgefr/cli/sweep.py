@@ -69,8 +69,8 @@ def sweep(
 
     Every point of the grid is checked before anything runs. Runs are folders below the sweep's; a run that fails is
     listed and does not stop the others. `sweep.md` has the means over seeds; where the grid is about privacy,
-    `tradeoff.md` and `figures/tradeoff.png` show utility against each kind of epsilon, beside references that need no
-    learning. `inf` for privacy.epsilon clips and adds no noise.
+    `tradeoff.md` and `figures/tradeoff.png` show utility against each kind of epsilon, beside
+    the baselines. `inf` for privacy.epsilon clips and adds no noise.
 
     With --search, Optuna tunes the fields of --search-space at every point on validation items; the best trial stands
     for its point.

@@ -265,7 +265,7 @@ except InputError as error:
     print(error)
 """
     done = run(script)
-    ended = "ended: it took longer than --max-seconds 3 allows; what was finished is kept, nothing is half written"
+    ended = "ended: it took longer than --max-seconds 3 allows; finished work is kept, and no file is half written"
     assert done.stdout.splitlines() == ["waited", ended], done
 
 

@@ -99,7 +99,7 @@ def _layout(path: Path, order: Order) -> Layout:
     if max(first, second) > _FEW:
         raise InputError(
             f"{path}: {first:.0%} of its first column and {second:.0%} of its second look like Amazon's item ids, so "
-            "users and items cannot be told apart; say data_options.order=user,item or item,user"
+            "users and items cannot be distinguished; say data_options.order=user,item or item,user"
         )
     of_2014 = path.name.startswith("ratings_")
     why = f"the layout of {2014 if of_2014 else 2018}, which has files of this name; its ids are not Amazon's"

@@ -38,7 +38,7 @@ class FCUCRSettings(Settings):
     heads: Annotated[int, ATTENTION] = Field(1, ge=1, description="attention heads; must divide dim (sasrec, tisasrec)")
     layers: Annotated[int, ATTENTION] = Field(1, ge=1, description="blocks of the encoder (sasrec, tisasrec)")
     spans: Annotated[int, ReadWith("encoder", "tisasrec")] = Field(
-        256, ge=1, description="largest interval told apart, in units of the smallest (tisasrec)"
+        256, ge=1, description="largest interval that is distinguished, in units of the smallest (tisasrec)"
     )
     masked: Annotated[bool, ReadWith("encoder", "sasrec")] = Field(
         True, description="sasrec: whether padding is kept out of attention; the released code lets it in"
@@ -82,7 +82,7 @@ class FCUCRSettings(Settings):
         None,
         gt=0,
         description="largest joint length of a step's gradients, to which longer ones are cut; none: as they are. It "
-        "steadies steps and promises nothing (privacy.clip does)",
+        "steadies steps and guarantees nothing (privacy.clip does)",
     )
     personal: bool = Field(True, description="whether every client has its own prediction MLP")
     hidden: Annotated[int, PERSONAL] = Field(80, ge=1, description="width of the MLP's hidden layer (values)")

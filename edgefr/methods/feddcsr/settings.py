@@ -19,7 +19,7 @@ class FedDCSRSettings(BaseModel):
     contrast: float = Field(
         1.0, ge=0, description="weight of the contrast between a sequence and itself in another order (lambda)"
     )
-    margin: float = Field(0.3, gt=0, description="margin by which the two representations are told apart")
+    margin: float = Field(0.3, gt=0, description="margin by which the two representations must differ")
     temperature: float = Field(1.0, gt=0, description="what cosines are divided by in the contrast")
     annealing: int = Field(
         10_000, ge=1, description="steps until the divergence from the prior has its whole weight, 1"

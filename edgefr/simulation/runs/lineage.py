@@ -83,7 +83,7 @@ class Opened(Grown):
     refused: list[Number] = Field(description="who was drawn, but may not release once more")
     sealed: bool = Field(False, description="uploads are summed under masks, so that the server sees their total alone")
     trusted: str | None = Field(None, description="name of whom clients trust with single uploads; null: of nobody")
-    buffered: bool = Field(False, description="it waits for nobody in particular: who is asked follows in `Started`")
+    buffered: bool = Field(False, description="it is open to any client: those asked follow in `Started`")
     block: Number = Field(0, description="block of time that it is in; 0: the first, or the run has none")
 
 
