@@ -177,3 +177,4 @@ def test_what_is_too_long_is_cut_before_the_last_part() -> None:
     assert max(len(line) for line in text(["word " * 100]).splitlines()) <= COLUMNS
     assert text(["[bold]3[/bold] a_b"]) == "[bold]3[/bold] a_b"
     assert "&lt;b&gt;" in html(["<b>"])
+    assert html(["a"]).startswith('<pre style="font-family: monospace; ')

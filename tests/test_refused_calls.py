@@ -22,9 +22,12 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "a named value": (lambda: edgefr.load_experiment(rounds="x"), "rounds: it should be a valid integer"),
     "no file": (lambda: edgefr.load_experiment("none.yaml"), "cannot read none.yaml"),
     "a number for a file": (lambda: edgefr.load_experiment(5), "load_experiment: path should be"),
-    "a file for an experiment": (lambda: edgefr.simulate("a.yaml"), "experiment should be Experiment, got 'a.yaml'"),
+    "a file for an experiment": (
+        lambda: edgefr.simulate("a.yaml"),
+        "experiment should be Experiment | None, got 'a.yaml'",
+    ),
     "a mapping for an experiment": (lambda: edgefr.simulate({"rounds": 1}), "experiment should be Experiment"),
-    "nothing at all": (lambda: edgefr.simulate(), "simulate: missing a required argument: 'experiment'"),
+    "nothing at all": (lambda: edgefr.compare(), "compare: missing a required argument: 'runs'"),
     "an argument": (lambda: edgefr.simulate(answers.experiment(), dta=1), "'dta'; did you mean 'data'"),
     "devices": (lambda: edgefr.simulate(answers.experiment(), 5), "devices should be str | Path | FleetFile, got 5"),
     "a flag": (

@@ -109,8 +109,8 @@ class Commands(Group):
         """Return a command; None for a name that is none, once all are made, since like ones are looked for."""
         for name in (cmd_name,) if cmd_name in HOMES else HOMES:
             if name not in self.commands:
-                self.commands[name] = made(name)
-                self.commands[name].rich_help_panel = next(title for title, own in PANELS.items() if name in own)
+                self.commands[name] = command = made(name)
+                command.rich_help_panel = next(title for title, own in PANELS.items() if name in own)
         return super().get_command(ctx, cmd_name)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 LINES, COLUMNS = 25, 120
 """A screen has so many."""
 MORE = "..."
-PRE = '<pre style="line-height: normal; white-space: pre-wrap">{code}</pre>'
+PRE = '<pre style="font-family: monospace; line-height: normal; white-space: pre-wrap">{code}</pre>'
 
 
 class Brief:

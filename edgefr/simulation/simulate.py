@@ -8,7 +8,7 @@ Owns: these steps and their order, for runs that start and runs that go on. Does
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +21,10 @@ from edgefr.config.plugins import check_installed
 from edgefr.config.progress import watched
 from edgefr.data.datasets import GIVEN
 from edgefr.data.interactions import Dataset
-from edgefr.experiment.experiment import Experiment
+from edgefr.experiment.experiment import Experiment, load_experiment
 from edgefr.fleet import FleetFile, load_fleet
 from edgefr.simulation.bundle_checks import check_federated, only_recommends, unshippable, wanted
+from edgefr.simulation.runs.folder import free_folder
 from edgefr.simulation.runs.layout import SEEDS
 from edgefr.simulation.runs.run import Run
 from edgefr.simulation.tracking.tracker import tracked, trackers_of
@@ -42,10 +43,16 @@ Warn = Callable[[str], None]
 @watched()
 @checked
 def simulate(
-    experiment: Experiment,
+    experiment: Experiment | None = None,
     devices: str | Path | FleetFile = "devices.yaml",
     *,
-    data: Dataset | None = None,
+    method: str | None = None,
+    data: Any = None,
+    rounds: int | None = None,
+    clients_per_round: float | None = None,
+    epsilon: float | None = None,
+    clip: float | None = None,
+    seed: int | None = None,
     data_dir: str | Path | None = None,
     out: str | Path | None = None,
     bundles: bool | None = None,
@@ -55,18 +62,23 @@ def simulate(
     track: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Run:
-    """Run an experiment on a simulated fleet; the result is its folder (default `runs/<name>`).
+    """Run an experiment on a simulated fleet; the result is its folder (default `runs/<name>`, numbered).
 
-    `devices`: a devices.yaml or what `load_fleet` made of one. `data`: a data set of the caller's own, as
-    `Dataset.from_frame` makes one. `data_dir`: where archives lie (default: EDGEFR_DATA). `bundles`: write a bundle per
-    device class (None: where the model can be shipped; True: there, or refuse the run). `page`: also
-    write report.html. `checkpoint_every`: rounds between checkpoints, from which `resume` goes on (none: no
-    checkpoints). `noise_key`: of the simulated noise, or a file of it such as another run's private/noise.key, which is
-    then repeated to the byte (none: a new one). `track`: names of trackers that are told of every round. Raises
-    `InputError` for everything the caller can mend, before the first round; an unfinished run has no summary.json.
+    `experiment`: what `load_experiment` returns (none: the demo). `method`, `data`, `rounds`, `clients_per_round`,
+    `epsilon`, `clip` and `seed` change it, as the options of these names do. `data` is a name, a file or folder, a data
+    frame, or a `Dataset`. `devices`: a devices.yaml or what `load_fleet` made of one. `data_dir`: where archives lie
+    (default: EDGEFR_DATA). `bundles`: write a bundle per device class (None: where the model can be shipped; True:
+    there, or refuse the run). `page`: also write report.html. `checkpoint_every`: rounds between checkpoints, from
+    which `resume` goes on (none: no checkpoints). `noise_key`: of the simulated noise, or a
+    file of it such as another run's private/noise.key, which is then repeated to the byte (none: a new one). `track`:
+    names of trackers that are told of every round. Raises `InputError` for everything the caller can mend, before the
+    first round; an unfinished run has no summary.json.
 
-    Example: ``edgefr.simulate(edgefr.load_experiment(overrides=["rounds=2"])).summary["metrics"]``
+    Example: ``edgefr.simulate(method="fedmf", data=frame, rounds=20).summary["metrics"]``
     """
+    fields = {"method": method, "rounds": rounds, "clients_per_round": clients_per_round}
+    fields |= {"epsilon": epsilon, "clip": clip, "seed": seed}
+    experiment, data = _asked(experiment, data, fields)
     fleet = devices if isinstance(devices, FleetFile) else load_fleet(Path(devices), fleet_overrides(experiment))
     check_installed()
     trackers_of(track)
@@ -75,9 +87,21 @@ def simulate(
         check_federated(experiment, "round to keep a checkpoint of (checkpoint_every)")
     bundles = wanted(experiment, bundles)
     key = noise_key_of(noise_key)
-    with Run.started(out if out is not None else Path("runs") / experiment.name) as run:
+    with Run.started(out if out is not None else free_folder(Path("runs") / experiment.name)) as run:
         asked = Options(data_dir, bundles, checkpoint_every, page, data, key, track)
         return go(run, experiment, fleet, asked, progress)
+
+
+def _asked(experiment: Experiment | None, data: Any, fields: Mapping[str, Any]) -> tuple[Experiment, Dataset | None]:
+    """Return the experiment with these fields changed, and the data set that its caller hands over."""
+    named = str(data) if isinstance(data, str | Path) else None
+    given = None if named is not None or data is None else data
+    if not (given is None or isinstance(given, Dataset)):
+        given = Dataset.from_frame(given)
+    changed = {name: value for name, value in {**fields, "data": named}.items() if value is not None}
+    if changed or experiment is None:
+        experiment = load_experiment(experiment, **changed)
+    return experiment, given
 
 
 def noise_key_of(given: NoiseKey | str | Path | None) -> NoiseKey | None:

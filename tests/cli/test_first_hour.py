@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import edgefr
@@ -88,6 +89,34 @@ def test_what_cannot_be_is_one_line(arguments: list[str], parts: list[str], cli:
     line = cli.refused("simulate", *arguments, "--out", tmp_path / "run")
     assert [part for part in parts if part not in line] == [], line
     assert list(tmp_path.iterdir()) == []
+
+
+def test_python_runs_a_method_on_a_frame_or_a_file(
+    ratings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second run has a folder of its own, and the same data in another form give the same model."""
+    monkeypatch.chdir(tmp_path)
+    few = edgefr.load_experiment(overrides=["protocol.negatives=20"])
+    frame = pd.read_csv(ratings)
+    asked: dict[str, Any] = {"method": "fedmf", "rounds": 2, "bundles": False, "figures": False}
+    one = edgefr.simulate(few, data=frame, **asked)
+    other = edgefr.simulate(few, data=ratings, **asked)
+    third = edgefr.simulate(edgefr.load_experiment(few, method="fedmf"), data=edgefr.Dataset.from_frame(frame), **asked)
+    assert [run.path for run in (one, other, third)] == [Path("runs/demo"), Path("runs/demo-2"), Path("runs/demo-3")]
+    assert one.summary["metrics"] == other.summary["metrics"] == third.summary["metrics"]
+    assert (one.experiment.method, one.experiment.rounds) == ("fedmf", 2)
+
+
+def test_python_refuses_in_one_line(tmp_path: Path) -> None:
+    for wrong, said in (
+        ({"method": "fedfm"}, "did you mean 'fedmf'"),
+        ({"data": 3}, "data frame"),
+        ({"rounds": "x"}, "rounds should be"),
+        ({"epsilon": 0.0}, "greater than 0"),
+    ):
+        with pytest.raises(edgefr.InputError, match=said):
+            edgefr.simulate(out=tmp_path / "run", **wrong)
+    assert not (tmp_path / "run").exists()
 
 
 def listed(out: str) -> dict[str, list[str]]:
