@@ -98,7 +98,7 @@ def test_python_runs_a_method_on_a_frame_or_a_file(
     monkeypatch.chdir(tmp_path)
     few = edgefr.load_experiment(overrides=["protocol.negatives=20"])
     frame = pd.read_csv(ratings)
-    asked: dict[str, Any] = {"method": "fedmf", "rounds": 2, "bundles": False, "figures": False}
+    asked: dict[str, Any] = {"method": "fedmf", "rounds": 2, "bundles": False, "page": False}
     one = edgefr.simulate(few, data=frame, **asked)
     other = edgefr.simulate(few, data=ratings, **asked)
     third = edgefr.simulate(edgefr.load_experiment(few, method="fedmf"), data=edgefr.Dataset.from_frame(frame), **asked)
