@@ -116,9 +116,7 @@ def _beside(report: dict[str, Any]) -> list[tuple[str, str]]:
         return []
     clip = "no clip" if sent["clip"] is None else f"{report['clip']['norm'].upper()} C={sent['clip']:.4g}"
     noise = "no noise" if sent["scale"] is None else f"{sent['mechanism']} std {sent['std']:.4g} on each, its own"
-    received = (
-        f"; std {sent['received_noise']:g} on received ones gives no protection" if sent["received_noise"] else ""
-    )
+    received = f"; std {sent['received_noise']:g} on received ones protects nothing" if sent["received_noise"] else ""
     return [("Prototypes", f"{sent['values']} values in {sent['rounds']} rounds; {clip}; {noise}{received}")]
 
 

@@ -23,6 +23,7 @@ from edgefr.report.verdict import (
     VerdictRow,
     Worth,
     headline,
+    named,
     over_seeds,
     ranked,
     ranking_of,
@@ -97,11 +98,11 @@ def _table(verdict: Verdict, room: int) -> list[Text]:
     left = len(verdict.beside) - len(rows)
     learned = verdict.model
     where = f"{verdict.metric}, {RANKINGS[verdict.ranking]}, {verdict.users:,} users"
-    wide = max(len(name) for name in (where, learned, *(row.name for row in rows)))
+    wide = max(len(name) for name in (where, learned, *(named(row.name) for row in rows)))
     lines = [
         Text(f"{where:<{wide}}   value  gain of the final model (95 % over users)", style="bold"),
         Text(f"{learned:<{wide}}  {verdict.value:.4f}", style="bold"),
-        *(Text(f"{row.name:<{wide}}  {row.value:.4f}  {row}  {row.words}") for row in rows),
+        *(Text(f"{named(row.name):<{wide}}  {row.value:.4f}  {row}  {row.words}") for row in rows),
     ]
     if left:
         lines.append(Text(f"and {left} more: --full", style="dim"))
@@ -132,12 +133,12 @@ def _seeds_table(found: Sequence[Verdict], room: int) -> list[Text]:
             gains.setdefault(row.name, []).append(row.difference)
     names = sorted(values, key=lambda name: -mean(values[name]))[:room]
     where, learned = f"{first.metric}, {RANKINGS[first.ranking]}", first.model
-    wide = max(map(len, (where, learned, *names)))
+    wide = max(map(len, (where, learned, *map(named, names))))
     lines = [
         Text(f"{where:<{wide}}  mean ± sd        gain of the final model", style="bold"),
         Text(f"{learned:<{wide}}  {_mean_sd([one.value for one in found])}", style="bold"),
     ]
-    return [*lines, *(Text(f"{n:<{wide}}  {_mean_sd(values[n])}  {_mean_sd(gains[n], '+')}") for n in names)]
+    return [*lines, *(Text(f"{named(n):<{wide}}  {_mean_sd(values[n])}  {_mean_sd(gains[n], '+')}") for n in names)]
 
 
 def _mean_sd(values: Sequence[float], sign: str = "") -> str:

@@ -16,7 +16,7 @@ from edgefr.report.fairness import fairness_table
 from edgefr.report.fleet import fleet_table, short
 from edgefr.report.over_seeds import over_seeds
 from edgefr.report.pages import number
-from edgefr.report.verdict import ranking_of
+from edgefr.report.verdict import named, ranking_of
 from privacy.sentence import clip_warning
 
 
@@ -89,7 +89,7 @@ def metric_table(summary: dict[str, Any], split: str) -> Sheet:
     gains = learned["against"] | learned.get("ceilings", {})
     rows, sampled = [], ranking_of(summary).replace(" + ", "+").replace(" ", "\n")
     for stage, values in (stages | references).items():
-        row = {"test items": stage}
+        row = {"test items": named(stage)}
         if full:
             row |= {f"{n}\nfull": f"{full[stage][n]:.4f}" if stage in full else "-" for n in names}
         row[f"gain of {last}\n{learned['metric']}, 95 %"] = gain(gains.get(stage))
@@ -251,7 +251,7 @@ def seed_tables(summary: dict[str, Any]) -> list[Sheet]:
     for split, stages in summary.get("stages", {}).items():
         names = _shown(stages)
         rows = [
-            {"test items": stage} | {n: f"{values[n]['mean']:.4f} ± {values[n]['sd']:.4f}" for n in names}
+            {"test items": named(stage)} | {n: f"{values[n]['mean']:.4f} ± {values[n]['sd']:.4f}" for n in names}
             for stage, values in (stages | summary["references"][split]).items()
         ]
         title = f"{summary['method']} on {summary['data']}, {split}: mean ± sd of {seeds}, {ranking_of(summary)}"

@@ -46,7 +46,24 @@ def ranked(metric: str, how: str) -> str:
 
 NOT_YET = "the model has not been trained yet"
 BETTER, WORSE, UNCLEAR, FEW = "better", "WORSE", "no clear difference", "too few users"
+NAMED = {"random": "random start", "chance": "chance (random order)"}
+"""Rows that a reader would take for one another, in plain words."""
+AFTER = {
+    "federated": "after federated training",
+    "finetune": "after federated training (finetune)",
+    "localtrain": "after on-device training (localtrain)",
+}
+"""Models by the training they had, with the method's own word."""
 YES, NO, UNKNOWN, NOTHING = "yes", "no", "unknown", "nothing"
+
+
+def named(row: str) -> str:
+    """Return what a table calls a stage or a reference.
+
+    >>> named("random"), named("popularity")
+    ('random start', 'popularity')
+    """
+    return NAMED.get(row, row)
 
 
 class Worth(IntEnum):
@@ -88,7 +105,7 @@ class VerdictRow:
     @property
     def said(self) -> str:
         """Return the name as a sentence has it."""
-        return f"the same model {self.name}" if self.name in UNTRAINED else self.name
+        return f"the same model {self.name}" if self.name in UNTRAINED else named(self.name)
 
     def __str__(self) -> str:
         ends = "" if self.low is None or self.high is None else f" [{self.low:+.4f}, {self.high:+.4f}]"
@@ -273,7 +290,7 @@ class Verdict:
     @property
     def model(self) -> str:
         """Return what a table calls the model."""
-        return f"{self.stage}, trained" if self.learned else f"{self.stage}, before training"
+        return AFTER.get(self.stage, f"{self.stage}, trained") if self.learned else f"{self.stage}, before training"
 
     @property
     def figures(self) -> str:

@@ -84,7 +84,9 @@ def test_a_split_on_which_learning_hurts_is_said_first() -> None:
     lines = shown(summary(learning=None, **{"split": "target"}) | {"learning": found})
     assert lines[0].startswith("fedmf on demo: on source learning HURT")
     assert "on target learning helped" in " ".join(lines[:2])
-    assert any(line.startswith("localtrain, trained") for line in lines), "the table is that of the last split"
+    assert any(line.startswith("after on-device training (localtrain)") for line in lines), (
+        "the table is that of the last split"
+    )
     assert sum("before any round" in line for line in lines) == 1
     assert any("+0.1250 [+0.0625, +0.1875]  better" in line for line in lines)
 
