@@ -38,6 +38,7 @@ HOMES: dict[str, tuple[str, tuple[str, ...]]] = {
     "reproduce": ("reproduce", ("cloud",)),
     "bundle": ("bundle", ()),
     "device": ("join", ()),
+    "conformance": ("conformance", ()),
 }
 """Every command in the order of the help: the module in `edgefr.cli` that has an object of its name, and its extras.
 
