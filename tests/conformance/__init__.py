@@ -1,0 +1,1 @@
+"""These tests hold the conformance kit to the code, and runners to the kit."""

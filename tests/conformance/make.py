@@ -1,0 +1,179 @@
+"""The conformance kit is made here: `python -m tests.conformance.make [CASE ...]`; a bundle takes a minute or more.
+
+The answers that it expects are this device's own, which tests/contract holds to the simulator's; `--answers` writes
+them anew of the bundles that are there.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import edgefr
+from edge.bundle import Bundle, open_bundle
+from edge.catalogue import Catalogue
+from edge.clients import read_tensors
+from edge.conformance import answer
+from edge.delta import Delta, write_delta
+from edge.learning import Learning
+from edge.model import Model
+from edge.signature import place
+from edgefr.serving.conformance import SCHEMA
+from edgefr.simulation.bundles import export_run
+from edgefr.simulation.runs.layout import PRIVATE, SIGNING_KEY
+from export.sign import load_private, signature_of
+from privacy.files import write_atomic
+
+ROOT = Path(__file__).resolve().parents[2]
+KIT = ROOT / "conformance"
+CLASS = "laptop_x86"
+BASE = (
+    "data_options={users: 40, items: 120, interactions: 12}",
+    "rounds=2",
+    "protocol.negatives=20",
+    f"fleet.share={{{CLASS}: 1.0}}",
+)
+NOISE = ("privacy.mechanism=gaussian", "privacy.clip=1", "privacy.epsilon=8")
+CASES: dict[str, tuple[str, ...]] = {
+    "fedmf": ("method=fedmf", "model={dim: 4}"),
+    "fedmf-noised": ("method=fedmf", "model={dim: 4}", *NOISE, "privacy.trust=local"),
+    "fedncf": ("method=fedncf", "model={dim: 4}"),
+    "pfedrec": ("method=pfedrec", "model={dim: 4}", "batch_size=16", "local_epochs=3"),
+    "fedrecon": ("method=fedrecon", "model={dim: 4}"),
+    # At FedCAR's own rate, 80 for each item, 50 steps magnify rounding: WebAssembly came out 1.02e-5 off.
+    "fedcar": ("method=fedcar", "model={dim: 4, item_lr: 1}"),
+    "transfr": ("method=transfr", "encoder.kind=static", "encoder.words=200", "model={adapter: [16, 8], head: [8]}"),
+}
+"""Each case's settings; every method that ships and learns from sets is one, but for FCF, whose step reads all rows."""
+
+
+PEOPLE = {"7": slice(0, 12), "2305843009213693957": slice(40, 43)}
+"""Devices by the number that keys their draws, and which items they have had."""
+LESS = ("2305843009213693957",)
+"""Devices of which less is asked, so that the kit stays small."""
+TEXTS = ["", "The silent sea", "Grünes Wasser, 2. Teil", "zzzz"]
+
+
+def ship(name: str, scratch: Path) -> None:
+    """Write one bundle of the kit and an update of it, signed by a key that goes away with `scratch`."""
+    run = edgefr.simulate(
+        edgefr.load_experiment(overrides=[*BASE, *CASES[name]]),
+        ROOT / "devices.yaml",
+        out=scratch / name,
+        figures=False,
+    )
+    export_run(run, scratch / "out" / name, expires_days=None)
+    target = KIT / name
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(scratch / "out" / name / CLASS, target)
+    bundle = open_bundle(target)
+    delta = write_delta(KIT / "updates" / f"{name}.safetensors", update_of(bundle))
+    signed = signature_of("delta", delta.read_bytes(), load_private(run.path / PRIVATE / SIGNING_KEY))
+    write_atomic(place(delta), signed)
+
+
+def update_of(bundle: Bundle) -> Delta:
+    """Return an update of every shared tensor that rounds train, of every third row of tables."""
+    learning = bundle.config.learning
+    assert learning is not None
+    dense, rows = {}, {}
+    shared, tables = read_tensors(bundle, bundle.config.shared), Model(bundle, KIT).tables()
+    for tensor in learning.released:
+        values = shared.get(tensor, tables.get(tensor))
+        assert values is not None
+        moved = (values + 0.05 * np.sin(np.arange(values.size)).reshape(values.shape)).astype(np.float32)
+        if tensor in tables:
+            rows[tensor] = np.arange(0, len(moved), 3), moved[::3]
+        else:
+            dense[tensor] = moved
+    return Delta(bundle.manifest.bundle_id, learning.round, learning.round + 1, dense, rows)
+
+
+def questions(name: str, bundle: Bundle) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what is asked about a bundle: what it is about, and the question; paths are those within the kit."""
+    learning, config, ids = bundle.config.learning, bundle.config, Catalogue(bundle).ids
+    assert learning is not None
+    yield "open", {"ask": "open", "bundle": name, "trusted": [bundle.signed_by]}
+    for number, some in PEOPLE.items():
+        who = {"bundle": name, "number": number, "items": ids[some]}
+        work = {**who, "when": "round", "round": learning.round + 1, "epochs": None}
+        yield "examples", {"ask": "examples", **work, "epochs": 2}
+        yield "round", {"ask": "train", **work, "steps": None}
+        yield from lists(name, learning, who)
+        if number not in LESS:
+            yield from more(learning, work)
+        if config.explain is not None:
+            yield "reasons", {"ask": "explain", **who, "about": ids[60:63]}
+    if config.encoder is not None:
+        yield "texts", {"ask": "encode", "bundle": name, "texts": [*TEXTS, *Catalogue(bundle).titles[:5]]}
+
+
+def more(learning: Learning, work: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield "first step", {"ask": "train", **work, "steps": 1}
+    yield "50 steps", {"ask": "train", **work, "epochs": 50, "steps": 50}
+    yield "release", {"ask": "release", **work, "steps": None}
+    if any(phase.when == "final" for phase in learning.phases):
+        yield "local training", {"ask": "train", **work, "when": "final", "epochs": 2, "steps": None}
+    if learning.messages is not None:
+        yield "message", {"ask": "message", **work, "steps": None}
+
+
+def lists(name: str, learning: Learning, who: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what is asked about lists; who keeps nothing of a user from round to round trains locally before each."""
+    final = any(phase.when == "final" for phase in learning.phases)
+    anew = any(tensor.anew is not None for tensor in learning.tensors)
+    plain = {"ask": "recommend", **who, "k": 10, "learn": False, "delta": None, "personal": anew}
+    yield "list", plain
+    yield "list after a round", {**plain, "learn": True}
+    yield "list after an update", {**plain, "learn": True, "delta": f"updates/{name}.safetensors"}
+    if final and not anew:
+        yield "list after local training", {**plain, "personal": True}
+
+
+def drawn() -> list[dict[str, Any]]:
+    """Return questions about draws alone."""
+    first = {"seed": "0", "purpose": "federated negatives", "path": [3, 0], "clients": ["0", "7"], "bound": 120}
+    large = {
+        "seed": str(2**63 - 1),
+        "purpose": "init user",
+        "path": [],
+        "clients": [str(2**62 - 1)],
+        "bound": 2**31 - 1,
+    }
+    return [asked_and_answered("draws", "draws", {"ask": "draws", "count": 16, **one}) for one in (first, large)]
+
+
+def asked_and_answered(case: str, what: str, asked: dict[str, Any]) -> dict[str, Any]:
+    whole = {name: str(KIT / asked[name]) for name in ("bundle", "delta") if asked.get(name)}
+    return {"case": case, "what": what, "asked": asked, "expected": answer({"id": 0, **asked, **whole})["answer"]}
+
+
+def main() -> None:
+    chosen = [name for name in sys.argv[1:] if name != "--answers"] or list(CASES)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in chosen:
+            if "--answers" not in sys.argv:
+                ship(name, Path(folder))
+    path = KIT / "kit.json"
+    kept = json.loads(path.read_text(encoding="utf-8"))["questions"] if path.exists() else []
+    asked = drawn()
+    for name in CASES:
+        if name in chosen:
+            asked += [asked_and_answered(name, *one) for one in questions(name, open_bundle(KIT / name))]
+        else:
+            asked += [one for one in kept if one["case"] == name]
+    kit = {"schema": SCHEMA, "questions": asked}
+    write_atomic(path, json.dumps(kit, ensure_ascii=False).replace('{"case"', '\n{"case"') + "\n")
+    size = sum(file.stat().st_size for file in KIT.rglob("*") if file.is_file())
+    print(f"{len(asked)} questions; the kit has {size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
