@@ -15,7 +15,6 @@ from typer.main import get_command, get_group
 
 from privacy.extras import check_extras
 
-<<<<<<< HEAD
 PANELS: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
     "First": {
         "data": ("data", ("cloud",)),
@@ -44,38 +43,13 @@ PANELS: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
         "bundle": ("bundle", ()),
         "recommend": ("recommend", ()),
         "explain": ("recommend", ()),
+        "conformance": ("conformance", ()),
     },
     "Rounds with real devices": {
         "serve": ("serve", ("cloud", "serve")),
         "enrol": ("serve", ("cloud",)),
         "device": ("join", ()),
     },
-=======
-HOMES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "simulate": ("simulate", ("cloud",)),
-    "data": ("data", ("cloud",)),
-    "export": ("export", ("cloud",)),
-    "recommend": ("recommend", ()),
-    "explain": ("recommend", ()),
-    "distill": ("encoder", ("cloud",)),
-    "pretrain": ("encoder", ("cloud",)),
-    "serve": ("serve", ("cloud", "serve")),
-    "enrol": ("serve", ("cloud",)),
-    "forget": ("forget", ("cloud",)),
-    "calibrate": ("cost", ()),
-    "privacy": ("privacy", ("cloud",)),
-    "report": ("compare", ("cloud",)),
-    "sweep": ("sweep", ("cloud",)),
-    "tune": ("sweep", ("cloud",)),
-    "audit": ("privacy", ("cloud",)),
-    "compare": ("compare", ("cloud",)),
-    "cost": ("cost", ()),
-    "devices": ("devices", ()),
-    "reproduce": ("reproduce", ("cloud",)),
-    "bundle": ("bundle", ()),
-    "device": ("join", ()),
-    "conformance": ("conformance", ()),
->>>>>>> u-js
 }
 """The panels of the help in their order, and the commands of each: the module in `edgefr.cli` that has an object of its
 name, and its extras.
