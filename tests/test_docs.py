@@ -18,7 +18,7 @@ def pointed_to(page: Path) -> list[str]:
     """Return the paths that a page names in backquotes or links to."""
     text = page.read_text()
     named = re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", text)
-    formats = {name for name in named if re.fullmatch(r"edgefr\.[\w.-]+/\d+", name)}  # formats and their versions
+    formats = {name for name in named if re.fullmatch(r"[\w.-]+/\d+", name)}  # formats and their versions
     return [name for name in named if name not in formats] + re.findall(r"\]\(([^)#:]+)\)", text)
 
 
