@@ -17,14 +17,14 @@ from privacy.extras import check_extras
 
 PANELS: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
     "First": {
-        "data": ("data", ("cloud",)),
+        "data": ("data", ()),
         "simulate": ("simulate", ("cloud",)),
         "compare": ("compare", ("cloud",)),
         "report": ("compare", ("cloud",)),
         "export": ("export", ("cloud",)),
     },
     "Research": {
-        "methods": ("methods", ("cloud",)),
+        "methods": ("methods", ()),
         "sweep": ("sweep", ("cloud",)),
         "tune": ("sweep", ("cloud",)),
         "reproduce": ("reproduce", ("cloud",)),

@@ -5,7 +5,7 @@ Metrics of recommended lists are in `edgefr.simulation.evaluation.beyond`, in th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,8 @@ from edge.ragged import Ragged
 from privacy.errors import InputError
 from privacy.table import Table
 
+MAIN = "NDCG"
+"""What tables show first: with full ranking where that was measured."""
 Values = npt.NDArray[np.float64]
 
 
@@ -125,3 +127,12 @@ def at_cutoffs(ranks: Ragged, ks: Sequence[int], named: Sequence[str] = ()) -> d
 def check_cutoffs(ks: Sequence[int]) -> None:
     if not len(ks) or any(int(k) != k or k < 1 for k in ks):
         raise InputError(f"metrics need whole cut-offs k of at least 1, for example [10, 20]; got {list(ks)}")
+
+
+def main_first(names: Iterable[str]) -> list[str]:
+    """Return names of metrics with the main one first, at each cut-off, and the others as they come.
+
+    >>> main_first(["HR@10", "NDCG@10", "Recall@10"])
+    ['NDCG@10', 'HR@10', 'Recall@10']
+    """
+    return sorted(names, key=lambda name: not name.startswith(f"{MAIN}@"))

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgefr.config.sheet import Sheet, count
+from edgefr.metrics.cutoffs import main_first
 from edgefr.report.attack import attacked
 from edgefr.report.blocks import block_table, blocks_over_seeds
 from edgefr.report.fairness import fairness_table
@@ -115,7 +116,7 @@ def gain(against: dict[str, float | None] | None) -> str:
 
 
 def _shown(stages: dict[str, dict[str, Any]]) -> list[str]:
-    return [name for name in next(iter(stages.values())) if not name.startswith("Recall")]
+    return main_first(name for name in next(iter(stages.values())) if not name.startswith("Recall"))
 
 
 def transfer_table(transfer: dict[str, dict[str, float]], how: str) -> Sheet:

@@ -66,7 +66,7 @@ def test_a_run_and_its_copy_do_not_differ(runs: dict[str, Path], tmp_path: Path)
     found = edgefr.compare([runs["fedmf"], copy])
     assert [row.name for row in found.rows] == [str(runs["fedmf"]), str(copy)]
     frame = found.frame
-    assert frame["metric"].tolist() == ["HR@10", "NDCG@10"], "Recall@10 is HR@10 with one held-out item"
+    assert frame["metric"].tolist() == ["NDCG@10", "HR@10"], "Recall@10 is HR@10 with one held-out item"
     assert (frame[["difference", "low", "high", "d", "r"]] == 0).all(axis=None)
     assert (frame["p"] == 1).all()
     assert (frame["above"] == "").all()
@@ -85,6 +85,44 @@ def test_a_difference_is_found_and_has_a_direction(runs: dict[str, Path], tmp_pa
     assert frame["above"].tolist() == ["high", "", "high"]
     assert found.rows[1].above["NDCG@10"] == ["fedmf", "slow"]
     assert found.differs == {"model.lr": {"fedmf": "1.0", "high": "0.01", "slow": "0.01"}}
+
+
+def test_baselines_that_all_runs_share_are_rows(runs: dict[str, Path]):
+    found = edgefr.compare([runs["fedmf"], runs["slow"]])
+    names = [row["run"] for row in found.page.sheets[0].rows]
+    assert names[:2] == ["a: fedmf", "b: slow"]
+    assert {"popularity", "EASE, central", "item-kNN, central"} <= set(names[2:])
+    assert "before any round" not in names, "it is of one run's model"
+    summary = edgefr.Run.open(runs["fedmf"]).summary
+    popularity = next(row for row in found.baselines if row.name == "popularity")
+    assert popularity.values["NDCG@10"].mean == summary["full_ranking"]["main"]["popularity"]["NDCG@10"]
+    sampled = edgefr.compare([runs["fedmf"], runs["slow"]], ranking="sampled")
+    popularity = next(row for row in sampled.baselines if row.name == "popularity")
+    assert popularity.values["NDCG@10"].mean == summary["references"]["main"]["popularity"]["NDCG@10"]
+    assert edgefr.compare([runs["blocks"], runs["other blocks"]]).baselines == []
+    over_seeds = edgefr.compare([runs["seeds"], runs["more"]])
+    assert {row.values["NDCG@10"].number for row in over_seeds.baselines} == {2}
+
+
+def test_rows_of_a_method_are_beside_each_other(runs: dict[str, Path], tmp_path: Path):
+    other = made(tmp_path / "other", "method=pfedrec")
+    found = edgefr.compare([runs["fedmf"], other, runs["slow"]])
+    assert [row.name for row in found.rows] == ["fedmf", "slow", "other"]
+
+
+def test_the_caption_says_what_the_marks_mean(runs: dict[str, Path]):
+    one, many = (
+        edgefr.compare([runs[a], runs[b]], ["NDCG@10"]).latex for a, b in (("fedmf", "slow"), ("seeds", "more"))
+    )
+    for said in (
+        "Bold: the highest mean of a column, whether or not it differs significantly from the others.",
+        r"p \textless{} 0.05 (two-sided, Holm's correction over all 1 tests of the next table)",
+        "Rows without a letter are baselines, which were not tested.",
+    ):
+        assert said in one, one
+    assert r"Mean $\pm$ standard deviation (n - 1) over 2 to 3 seeds." in many
+    assert "standard deviation" not in one.split("label")[0]
+    assert " & popularity & " in one
 
 
 def test_seeds_are_paired_where_both_have_them(runs: dict[str, Path]):

@@ -18,7 +18,17 @@ from edgefr.metrics.significance import holm, paired_t
 from edgefr.report.pages import Page, Spread
 from edgefr.simulation.runs.run import Run
 from edgefr.studies.comparisons.pages import Pair, RunMetrics, latex, page
-from edgefr.studies.comparisons.sides import Side, check_alike, differences, metrics_of, ranking_of, shared_seeds, sides
+from edgefr.studies.comparisons.sides import (
+    Side,
+    baselines,
+    by_method,
+    check_alike,
+    differences,
+    metrics_of,
+    ranking_of,
+    shared_seeds,
+    sides,
+)
 from privacy.files import write_atomic
 
 if TYPE_CHECKING:
@@ -30,7 +40,8 @@ if TYPE_CHECKING:
 class Comparison(Brief):
     """A comparison has a row per run, a pair per two runs and metric, and what else differs between the runs.
 
-    `differs`: values of the experiments that are not the same, by dotted name and then by run.
+    `differs`: values of the experiments that are not the same, by dotted name and then by run. `baselines`: what
+    references reached that all runs share, which is not tested here.
     """
 
     rows: Sequence[RunMetrics]
@@ -38,11 +49,12 @@ class Comparison(Brief):
     differs: dict[str, dict[str, str]]
     ranking: str
     notes: Sequence[str]
+    baselines: Sequence[RunMetrics] = ()
 
     @cached_property
     def page(self) -> Page:
         """Return the tables, the figure and the notes."""
-        return page(self.rows, self.pairs, self.differs, self.ranking, self.notes)
+        return page(self.rows, self.baselines, self.pairs, self.differs, self.ranking, self.notes)
 
     @property
     def markdown(self) -> str:
@@ -52,7 +64,7 @@ class Comparison(Brief):
     @property
     def latex(self) -> str:
         """Return the tables as LaTeX, which needs the package booktabs."""
-        return latex(self.rows, self.pairs, self.ranking)
+        return latex(self.rows, self.baselines, self.pairs, self.ranking)
 
     @property
     def frame(self) -> DataFrame:
@@ -90,7 +102,7 @@ def compare(
 
     Example: ``edgefr.compare(["runs/fedmf", "runs/pfedrec"]).frame``
     """
-    found = sides([each.path if isinstance(each, Run) else Path(each) for each in runs])
+    found = by_method(sides([each.path if isinstance(each, Run) else Path(each) for each in runs]))
     seeds = shared_seeds(found)
     kind = ranking_of(found, seeds, ranking)
     check_alike(found, seeds, kind)
@@ -103,7 +115,9 @@ def compare(
     settings = dict.fromkeys(setting for own in values.values() for setting in own)
     table = {setting: {side: own.get(setting, "") for side, own in values.items()} for setting in settings}
     differs = {setting: row for setting, row in table.items() if len(set(row.values())) > 1}
-    comparison = Comparison(rows, pairs, differs, kind, lines)
+    known = baselines(found, seeds, kind, names).items()
+    beside = [RunMetrics(name, {m: Spread.of(own) for m, own in of.items()}, {m: [] for m in of}) for name, of in known]
+    comparison = Comparison(rows, pairs, differs, kind, lines, beside)
     if out is not None:
         comparison.write(out)
     return comparison

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgefr.experiment.unread_settings import read_values
+from edgefr.metrics.settings import UNLEARNED
 from edgefr.simulation.runs.layout import PRIVATE
 from edgefr.simulation.runs.run import Run
 from privacy.errors import InputError
@@ -37,7 +38,8 @@ class FinishedRun:
     """This is a run of one seed. `users`: what was measured, by ranking and the place it was asked about.
 
     `asked`: the data, and the protocol, that the numbers are of: by what each is called. `values`: all other values of
-    the experiment, by dotted name. `stage`: of the model. `verdicts`: whether learning helped, in words.
+    the experiment, by dotted name. `stage`: of the model. `verdicts`: whether learning helped, in words. `baselines`:
+    what references reached on the same items, by ranking, name and metric.
     """
 
     path: Path
@@ -47,6 +49,7 @@ class FinishedRun:
     stage: str
     users: Mapping[str, Mapping[str, PerUser]]
     verdicts: Sequence[str]
+    baselines: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
 
 
 def read(path: Path) -> FinishedRun:
@@ -70,9 +73,8 @@ def read(path: Path) -> FinishedRun:
     parts = [part for part in told.values() if isinstance(part, list)] if isinstance(told, dict) else []
     places, stage = _places(summary), str(summary["stage"])
     users = _users(run.path, stage, places)
-    return FinishedRun(
-        path, experiment.seed, asked, values, stage, users, [str(line) for part in parts for line in part]
-    )
+    lines = [str(line) for part in parts for line in part]
+    return FinishedRun(path, experiment.seed, asked, values, stage, users, lines, _baselines(summary))
 
 
 def _summary(run: Run) -> dict[str, Any]:
@@ -93,6 +95,22 @@ def _places(summary: Mapping[str, Any]) -> list[str] | None:
     blocks = summary.get("blocks")
     names = [block.get("name") for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
     return [str(name) for name in names[1:] or names] or None
+
+
+def _baselines(summary: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return what references reached on the split that counts, by ranking, name and metric; of blocks nothing."""
+    out = dict[str, dict[str, dict[str, float]]]()
+    parts = {"sampled": summary.get("references"), "full": summary.get("full_ranking")}
+    of: dict[str, Any] = {
+        kind: part.get(summary.get("split")) for kind, part in parts.items() if isinstance(part, dict)
+    }
+    found = {kind: values for kind, values in of.items() if isinstance(values, dict)}
+    for name in (name for name in found.get("sampled", ()) if not str(name).startswith(UNLEARNED)):
+        for ranking, of_name in found.items():
+            if isinstance(values := of_name.get(name), dict):
+                numbers = {metric: value for metric, value in values.items() if isinstance(value, float)}
+                out.setdefault(ranking, {})[str(name)] = numbers
+    return out
 
 
 def _flat(values: Any, name: str = "") -> Iterator[tuple[str, str]]:

@@ -54,13 +54,14 @@ class Pair:
 
 def page(
     rows: Sequence[RunMetrics],
+    baselines: Sequence[RunMetrics],
     pairs: Sequence[Pair],
     differs: Mapping[str, Mapping[str, str]],
     ranking: str,
     notes: Sequence[str],
 ) -> Page:
     """Return a comparison as a page."""
-    sheets = [_reached(rows, ranking), _apart(pairs)]
+    sheets = [_reached(rows, baselines, ranking), _apart(pairs)]
     if differs:
         what = [{"setting": name, **values} for name, values in differs.items()]
         sheets.append(Sheet("what else differs", what, ["setting", *(row.name for row in rows)]))
@@ -74,16 +75,17 @@ def _letters(rows: Sequence[RunMetrics]) -> dict[str, str]:
     return {row.name: ascii_lowercase[at] if at < 26 else str(at + 1) for at, row in enumerate(rows)}
 
 
-def _reached(rows: Sequence[RunMetrics], ranking: str) -> Sheet:
+def _reached(rows: Sequence[RunMetrics], baselines: Sequence[RunMetrics], ranking: str) -> Sheet:
     sign, shown = _letters(rows), []
-    for row in rows:
+    for row in (*rows, *baselines):
         above = {metric: ", ".join(sign[name] for name in names) for metric, names in row.above.items()}
         cells = {name: f"{value} > {above[name]}" if above[name] else str(value) for name, value in row.values.items()}
         seeds = str(max(value.number for value in row.values.values()))
-        shown.append({"run": f"{sign[row.name]}: {row.name}", **cells, "seeds": seeds})
+        shown.append({"run": f"{sign[row.name]}: {row.name}" if row in rows else row.name, **cells, "seeds": seeds})
     some = any(names for row in rows for names in row.above.values())
     caption = "> a: above run a, by both tests" if some else "no significant difference between any two runs"
-    return Sheet(f"test items, {RANKINGS[ranking]}", shown, ["run"], caption)
+    caption += "; below the line: baselines, which are not tested here" if baselines else ""
+    return Sheet(f"test items, {RANKINGS[ranking]}", shown, ["run"], caption, rules=[len(rows) - 1])
 
 
 def _apart(pairs: Sequence[Pair]) -> Sheet:
@@ -114,13 +116,14 @@ def _record(pair: Pair) -> dict[str, str | float | int | None]:
     }
 
 
-def latex(rows: Sequence[RunMetrics], pairs: Sequence[Pair], ranking: str) -> str:
+def latex(rows: Sequence[RunMetrics], baselines: Sequence[RunMetrics], pairs: Sequence[Pair], ranking: str) -> str:
     """Return both tables for a paper; superscripts name the runs that a run is above, the highest mean is bold."""
-    sign, metrics = _letters(rows), list(rows[0].values)
-    best = {metric: max(row.values[metric].mean for row in rows) for metric in metrics}
+    sign, metrics, all_rows = _letters(rows), list(rows[0].values), [*rows, *baselines]
+    best = {metric: max(row.values[metric].mean for row in all_rows) for metric in metrics}
     reached: list[dict[str, str | Tex]] = [
-        {"": sign[row.name], "run": row.name} | {metric: _value(row, metric, best[metric], sign) for metric in metrics}
-        for row in rows
+        {"": sign[row.name] if row in rows else "", "run": row.name}
+        | {metric: _value(row, metric, best[metric], sign) for metric in metrics}
+        for row in all_rows
     ]
     apart: list[dict[str, str | Tex]] = [
         {
@@ -134,13 +137,26 @@ def latex(rows: Sequence[RunMetrics], pairs: Sequence[Pair], ranking: str) -> st
         }
         for pair in pairs
     ]
-    first = (
-        f"Test items, {RANKINGS[ranking]}. Superscripts: runs that a run is above (Wilcoxon, Holm, p < {LEVEL}, and "
-        "the 95 % interval of the difference wholly on one side of 0)."
-    )
+    first = f"Test items, {RANKINGS[ranking]}. {_marks(rows, baselines, pairs)}"
     second = f"Paired differences over {max(pair.users.users for pair in pairs):,} users. {NOTES[0]}."
     tables = latex_table(reached, first, "runs", ["run"]), latex_table(apart, second, "pairs", ["pair", "metric"])
     return "\n\n".join(["% needs \\usepackage{booktabs}", *tables]) + "\n"
+
+
+def _marks(rows: Sequence[RunMetrics], baselines: Sequence[RunMetrics], pairs: Sequence[Pair]) -> str:
+    """Say exactly what the marks of the first table mean."""
+    seeds = sorted({value.number for row in rows for value in row.values.values()})
+    many = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    parts = [] if seeds == [1] else [f"Mean ± standard deviation (n - 1) over {many} seeds."]
+    parts.append("Bold: the highest mean of a column, whether or not it differs significantly from the others.")
+    parts.append(
+        f"A superscript names the runs that a run is above: Wilcoxon's signed-rank test over users has p < {LEVEL} "
+        f"(two-sided, Holm's correction over all {len(pairs)} tests of the next table), and the 95 % bootstrap "
+        "interval of the mean difference over users is wholly above 0."
+    )
+    if baselines:
+        parts.append("Rows without a letter are baselines, which were not tested.")
+    return " ".join(parts)
 
 
 def _value(row: RunMetrics, metric: str, best: float, sign: Mapping[str, str]) -> Tex:

@@ -5,6 +5,7 @@ Same users, same data, same protocol: what differs between two runs is then how 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from edgefr.metrics.bootstrap import Part
+from edgefr.metrics.cutoffs import main_first
 from edgefr.simulation.runs.layout import SEEDS
 from edgefr.studies.comparisons.finished_run import FinishedRun, read
 from privacy.errors import InputError, unknown
@@ -80,6 +82,12 @@ def _runs(path: Path) -> dict[int, FinishedRun]:
     return runs
 
 
+def by_method(of: Sequence[Side]) -> list[Side]:
+    """Return the sides with those of a method beside each other, in the order in which methods come first."""
+    methods = [side.first.values.get("method", "") for side in of]
+    return [of[at] for at in sorted(range(len(of)), key=lambda at: methods.index(methods[at]))]
+
+
 def shared_seeds(of: Sequence[Side]) -> list[int]:
     """Return the seeds that every side has. Raises `InputError` where there is none."""
     found = sorted(set.intersection(*(set(side.runs) for side in of)))
@@ -118,7 +126,21 @@ def metrics_of(of: Sequence[Side], seeds: Sequence[int], ranking: str, asked: Se
     for name in asked:
         if name not in common:
             raise unknown("metric of all these runs", name, common)
-    return list(dict.fromkeys(asked)) or common
+    return list(dict.fromkeys(asked)) or main_first(common)
+
+
+def baselines(
+    of: Sequence[Side], seeds: Sequence[int], ranking: str, metrics: Sequence[str]
+) -> dict[str, dict[str, list[float]]]:
+    """Return what baselines reached by name and metric, a value for each seed: those that are the same in all runs."""
+    by_seed = [[side.runs[seed].baselines.get(ranking, {}) for side in of] for seed in seeds]
+    out = dict[str, dict[str, list[float]]]()
+    for name in by_seed[0][0]:
+        values = [[[run.get(name, {}).get(m, math.nan) for m in metrics] for run in runs] for runs in by_seed]
+        table = np.array(values)  # [seeds, runs, metrics]
+        if np.isfinite(table).all() and np.allclose(table, table[:, :1], rtol=0, atol=1e-12):
+            out[name] = {metric: table[:, 0, at].tolist() for at, metric in enumerate(metrics)}
+    return out
 
 
 def check_alike(of: Sequence[Side], seeds: Sequence[int], ranking: str) -> None:
