@@ -33,7 +33,9 @@ def test_the_wheel_takes_the_fleet_and_search_spaces_along():
     import tomllib
 
     built = tomllib.loads((commands.ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert built["force-include"] == {name: f"edgefr/{name}" for name in ("devices.yaml", "experiments/spaces", "conformance")}
+    assert built["force-include"] == {
+        name: f"edgefr/{name}" for name in ("devices.yaml", "experiments/spaces", "conformance")
+    }
 
 
 def test_what_is_not_given_is_assumed_and_says_so(tmp_path: Path):
