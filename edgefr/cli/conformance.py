@@ -21,6 +21,8 @@ def conformance(
     Bundles and updates that were changed are asked about, too, and have to be refused. Ends with 2 where any fails.
 
     Example: `edgefr conformance "python -m edge.conformance"`
+
+    Example: `edgefr conformance "node edge-js/dist/runner.js" --kit conformance`
     """
     from edgefr.cli.output import show
     from edgefr.config.sheet import Sheet

@@ -1,0 +1,8 @@
+/** A device refuses this: one line says what and why. */
+export class Refused extends Error {}
+
+/** What was thrown, as one line without control characters. */
+export function reason(error: unknown): string {
+  const said = error instanceof Error ? error.message : String(error);
+  return (said.split("\n")[0] ?? "").replace(/[\p{C}]/gu, "?").slice(0, 300);
+}

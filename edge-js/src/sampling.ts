@@ -1,0 +1,189 @@
+/** A client's examples and the optimiser steps that they become, to the bit as the Python device draws them. */
+
+import { Refused } from "./errors.js";
+import * as keyed from "./keyed.js";
+
+export interface Selection {
+  part: "all" | "support" | "query" | "whole";
+  support: number;
+  pairs: boolean;
+  context: number;
+  summed: boolean;
+}
+
+/** Examples of one epoch in batch order; they come in groups of `group`, which no batch parts. */
+export interface Examples {
+  items: number[];
+  label: number[];
+  group: number;
+  context: number[][] | null;
+  whole: boolean;
+  summed: boolean;
+}
+
+export interface Step {
+  items: number[];
+  label: Float32Array;
+  weight: Float32Array;
+  pairs: Pairs | null;
+}
+
+export interface Pairs {
+  positive: number[];
+  negative: number[][];
+  share: Float32Array;
+  context: number[][] | null;
+  there: number[][] | null;
+}
+
+/** Items that are replayed in every step, with soft labels and weights. */
+export interface Replay {
+  items: number[];
+  label: Float32Array;
+  weight: Float32Array;
+}
+
+export class Sampler {
+  readonly #had: Set<number>;
+
+  constructor(
+    readonly own: number[],
+    readonly pool: number[],
+    readonly negatives: number,
+    readonly batchSize: number,
+    readonly seed: number,
+    readonly client: bigint,
+  ) {
+    this.#had = new Set(own);
+    if (negatives && own.length >= pool.length) {
+      throw new Refused(`the device has ${own.length} positives of ${pool.length} items, so no negative can be drawn`);
+    }
+  }
+
+  epoch(purpose: string, round: number, epoch: number, which: Selection): Examples {
+    const { part, pairs, summed } = which;
+    const plain = { group: 1, context: null, whole: false, summed };
+    if (part === "whole") return { ...plain, items: [...this.own], label: this.own.map(() => 1), whole: true };
+    const everything = part === "all" && !pairs && which.support === 0.5 && !which.context;
+    const at = this.#places(which, round);
+    const drawn = this.#negatives(at.length * this.negatives, purpose, round, epoch);
+    if (everything) {
+      const label = [...at.map(() => 1), ...drawn.map(() => 0)];
+      return this.#shuffled({ ...plain, items: [...this.own, ...drawn], label }, purpose, round, epoch);
+    }
+    const groups = at.map((place, n) => [this.own[place], ...drawn.slice(n * this.negatives, (n + 1) * this.negatives)]);
+    if (pairs) {
+      const order = this.#order(purpose, round, epoch, at.length);
+      const context = which.context ? order.map((n) => this.#before(at[n], which.context)) : null;
+      const items = order.flatMap((n) => groups[n]);
+      const label = items.map((_, n) => (n % (1 + this.negatives) ? 0 : 1));
+      return { ...plain, items, label, group: 1 + this.negatives, context };
+    }
+    const label = groups.flatMap((group) => group.map((_, n) => (n ? 0 : 1)));
+    return this.#shuffled({ ...plain, items: groups.flat(), label }, purpose, round, epoch);
+  }
+
+  #key(purpose: string, ...path: number[]): bigint {
+    return keyed.bits(keyed.key(this.seed, purpose, ...path), this.client);
+  }
+
+  #places(which: Selection, round: number): number[] {
+    const places = this.own.map((_, place) => place);
+    if (which.part === "all") return places;
+    const base = this.#key("support", round);
+    const order = sorted(places, places.map((place) => keyed.bits(base, place)));
+    const support = new Set(order.slice(0, Math.ceil(this.own.length * which.support)));
+    return places.filter((place) => support.has(place) === (which.part === "support"));
+  }
+
+  #negatives(count: number, purpose: string, round: number, epoch: number): number[] {
+    const base = this.#key(`${purpose} negatives`, round, epoch);
+    const out: number[] = [];
+    for (let index = 0; index < count; index++) {
+      let item = this.pool[keyed.integer(base, index, this.pool.length)];
+      for (let attempt = 1n; this.#had.has(item); attempt++) {
+        item = this.pool[keyed.integer(keyed.bits(base, attempt << 32n), index, this.pool.length)];
+      }
+      out.push(item);
+    }
+    return out;
+  }
+
+  #order(purpose: string, round: number, epoch: number, count: number, drop = 0n): number[] {
+    const base = this.#key(`${purpose} order`, round, epoch);
+    const places = Array.from({ length: count }, (_, place) => place);
+    return sorted(places, places.map((place) => keyed.bits(base, place) >> drop));
+  }
+
+  #before(place: number, length: number): number[] {
+    return Array.from({ length }, (_, n) => this.own[place - length + n] ?? -1);
+  }
+
+  #shuffled(examples: Examples, purpose: string, round: number, epoch: number): Examples {
+    if (examples.items.length <= this.batchSize) return examples;
+    const order = this.#order(purpose, round, epoch, examples.items.length, 40n); // 24 bits decide
+    return { ...examples, items: order.map((n) => examples.items[n]), label: order.map((n) => examples.label[n]) };
+  }
+}
+
+function sorted(places: number[], draws: bigint[]): number[] {
+  return [...places].sort((a, b) => (draws[a] < draws[b] ? -1 : draws[a] > draws[b] ? 1 : a - b));
+}
+
+/** The newest item with the `length` before it; where there is none stands the newest again, and `there` is 0. */
+export function newest(own: number[], length: number): { items: number[]; there: Float32Array } {
+  const last = own.length ? own[own.length - 1] : 0;
+  const before = Array.from({ length }, (_, n) => own[own.length - 1 - length + n]);
+  return { items: [last, ...before.map((item) => item ?? last)], there: Float32Array.from(before, (i) => (i === undefined ? 0 : 1)) };
+}
+
+/** The steps of one epoch: every item of a step once, its appearances as weight, ascending. */
+export function* stepsOf(examples: Examples, batchSize: number, replay: Replay | null): Generator<Step> {
+  const { items, label, group } = examples;
+  const size = examples.whole ? Math.max(items.length, 1) : Math.max(Math.floor(batchSize / group), 1) * group;
+  for (let start = 0; start < items.length; start += size) {
+    const stop = Math.min(start + size, items.length);
+    const entries = new Map<number, { label: number; weight: number }>();
+    for (let at = start; at < stop; at++) {
+      const entry = entries.get(items[at]);
+      if (entry) entry.weight++;
+      else entries.set(items[at], { label: label[at], weight: 1 });
+    }
+    for (const entry of entries.values()) entry.weight = Math.fround(entry.weight / (examples.summed ? 1 : stop - start));
+    if (replay) join(entries, replay);
+    const context = examples.context?.slice(start / group, stop / group) ?? null;
+    for (const row of context ?? []) {
+      for (const item of row) if (item >= 0 && !entries.has(item)) entries.set(item, { label: 0, weight: 0 });
+    }
+    const ordered = [...entries.keys()].sort((a, b) => a - b);
+    yield {
+      items: ordered,
+      label: Float32Array.from(ordered, (item) => entries.get(item)!.label),
+      weight: Float32Array.from(ordered, (item) => entries.get(item)!.weight),
+      pairs: group > 1 || context ? pairsOf(items.slice(start, stop), group, context, ordered) : null,
+    };
+  }
+}
+
+function join(entries: Map<number, { label: number; weight: number }>, replay: Replay): void {
+  replay.items.forEach((item, n) => {
+    const own = entries.get(item) ?? { label: 0, weight: 0 };
+    const total = own.weight + replay.weight[n];
+    const label = total > 0 ? (own.weight * own.label + replay.weight[n] * replay.label[n]) / total : 0;
+    entries.set(item, { label, weight: total });
+  });
+}
+
+function pairsOf(items: number[], group: number, context: number[][] | null, ordered: number[]): Pairs {
+  const place = new Map(ordered.map((item, at) => [item, at]));
+  const count = items.length / group;
+  const positive = Array.from({ length: count }, (_, n) => place.get(items[n * group])!);
+  const negative = positive.map((_, n) => items.slice(n * group + 1, (n + 1) * group).map((item) => place.get(item)!));
+  return {
+    positive,
+    negative,
+    share: new Float32Array(count).fill(1 / count),
+    context: context?.map((row, n) => row.map((item) => (item < 0 ? positive[n] : place.get(item)!))) ?? null,
+    there: context?.map((row) => row.map((item) => (item < 0 ? 0 : 1))) ?? null,
+  };
+}

@@ -1,0 +1,75 @@
+/** JSON is checked against the schemas that edgefr writes of its own records: unknown fields are refused. */
+
+import { Refused } from "./errors.js";
+
+export interface Schema {
+  [key: string]: unknown;
+}
+
+/** Throws, naming the place, unless `value` is as the schema says. */
+export function validate(schema: Schema, value: unknown, root: Schema = schema, at = "it"): void {
+  const fail = (why: string): never => {
+    throw new Refused(`${at} ${why}`);
+  };
+  if (typeof schema.$ref === "string") {
+    const named = (root.$defs as Record<string, Schema>)[schema.$ref.replace("#/$defs/", "")];
+    validate(named, value, root, at);
+  }
+  const any = (schema.anyOf ?? schema.oneOf) as Schema[] | undefined;
+  if (any && !any.some((one) => passes(one, value, root))) fail("is none of what it may be");
+  if ("const" in schema && value !== schema.const) fail(`is not ${JSON.stringify(schema.const)}`);
+  if (Array.isArray(schema.enum) && !schema.enum.includes(value)) fail(`is none of ${schema.enum.join(", ")}`);
+  if (typeof schema.type === "string" && !TYPES[schema.type](value)) fail(`is no ${schema.type}`);
+  if (typeof value === "number") checkNumber(schema, value, fail);
+  if (typeof value === "string") checkText(schema, value, fail);
+  if (Array.isArray(value)) {
+    if (value.length < Number(schema.minItems ?? 0) || value.length > Number(schema.maxItems ?? Infinity)) fail("has too few or many entries");
+    if (schema.items) value.forEach((one, n) => validate(schema.items as Schema, one, root, `${at}[${n}]`));
+  } else if (value !== null && typeof value === "object") {
+    checkFields(schema, value as Record<string, unknown>, root, at, fail);
+  }
+}
+
+type Fail = (why: string) => never;
+
+const TYPES: Record<string, (value: unknown) => boolean> = {
+  object: (value) => value !== null && typeof value === "object" && !Array.isArray(value),
+  array: Array.isArray,
+  string: (value) => typeof value === "string",
+  integer: Number.isSafeInteger, // larger ones lose digits here, so they are refused
+  number: Number.isFinite,
+  boolean: (value) => typeof value === "boolean",
+  null: (value) => value === null,
+};
+
+function checkNumber(schema: Schema, value: number, fail: Fail): void {
+  const limit = (name: string, usual: number) => Number(schema[name] ?? usual);
+  const below = value < limit("minimum", -Infinity) || value <= limit("exclusiveMinimum", -Infinity);
+  if (below || value > limit("maximum", Infinity) || value >= limit("exclusiveMaximum", Infinity)) fail("is out of its range");
+}
+
+function checkText(schema: Schema, value: string, fail: Fail): void {
+  const length = [...value].length;
+  if (length < Number(schema.minLength ?? 0) || length > Number(schema.maxLength ?? Infinity)) fail("is too short or long");
+  if (typeof schema.pattern === "string" && !new RegExp(schema.pattern, "u").test(value)) fail("is not of its form");
+}
+
+function checkFields(schema: Schema, value: Record<string, unknown>, root: Schema, at: string, fail: Fail): void {
+  const known = (schema.properties ?? {}) as Record<string, Schema>;
+  for (const name of (schema.required ?? []) as string[]) if (!Object.hasOwn(value, name)) fail(`has no ${name}`);
+  for (const [name, one] of Object.entries(value)) {
+    if (Object.hasOwn(known, name)) validate(known[name], one, root, `${at}.${name}`);
+    else if (schema.additionalProperties === false) fail(`has a field that nobody knows, ${name.slice(0, 50)}`);
+    else if (typeof schema.additionalProperties === "object") validate(schema.additionalProperties as Schema, one, root, `${at}.${name}`);
+  }
+  if (Object.keys(value).length > Number(schema.maxProperties ?? Infinity)) fail("has too many fields");
+}
+
+function passes(schema: Schema, value: unknown, root: Schema): boolean {
+  try {
+    validate(schema, value, root);
+    return true;
+  } catch {
+    return false;
+  }
+}

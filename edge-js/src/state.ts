@@ -1,0 +1,74 @@
+/** A device's private state: facts and tensors, one value in a store, with a digest of all of it. */
+
+import { packTensors, parseTensors, type Arr, type Floats } from "./arrays.js";
+import { Refused } from "./errors.js";
+import type { Entry } from "./policy.js";
+import { hex, sha256 } from "./signature.js";
+import type { Store } from "./store.js";
+
+const SCHEMA = "edgefr-js.state/1";
+
+export interface Facts {
+  bundle: string;
+  publisher: string | null;
+  user: string | null;
+  /** Keys this device's draws; drawn itself, so that it tells nothing. */
+  number: string;
+  round: number;
+  /** The round whose release is there, and what it says. */
+  learned: number | null;
+  release: Record<string, unknown> | null;
+  /** The round that was charged and whose release is not there yet. */
+  begun: number | null;
+  ledger: Entry[];
+  /** The newest that was seen: nothing older is taken. */
+  serial: number;
+  seconds: number;
+  own: number[];
+}
+
+export class State {
+  constructor(readonly facts: Facts, readonly tensors: Map<string, Arr> = new Map()) {}
+
+  /** The tensors whose names start with `prefix` and a dot, without it. */
+  part(prefix: string): Map<string, Floats> {
+    const own = [...this.tensors].filter(([name]) => name.startsWith(`${prefix}.`));
+    return new Map(own.map(([name, value]) => [name.slice(prefix.length + 1), value as Floats]));
+  }
+
+  put(prefix: string, tensors: Map<string, Arr>): void {
+    for (const [name, value] of tensors) this.tensors.set(`${prefix}.${name}`, value);
+  }
+
+  drop(prefix: string): void {
+    for (const name of [...this.tensors.keys()]) if (name.startsWith(`${prefix}.`)) this.tensors.delete(name);
+  }
+
+  copy(): State {
+    return new State(structuredClone(this.facts), new Map(this.tensors));
+  }
+}
+
+export async function readState(store: Store): Promise<State | null> {
+  const content = await store.read();
+  if (!content) return null;
+  try {
+    const digest = hex(content.subarray(0, 32));
+    const body = content.slice(32);
+    if (hex(await sha256(body)) !== digest) throw new Refused("its digest does not match");
+    const { metadata, tensors } = parseTensors(body);
+    const { schema, facts } = JSON.parse(metadata.state) as { schema: string; facts: Facts };
+    if (schema !== SCHEMA) throw new Refused("it is of another schema");
+    return new State(facts, tensors);
+  } catch {
+    throw new Refused("the state is damaged: what was released can no longer be counted, so nothing more may be; delete it to begin anew");
+  }
+}
+
+export async function writeState(store: Store, state: State): Promise<void> {
+  const body = packTensors(state.tensors, { state: JSON.stringify({ schema: SCHEMA, facts: state.facts }) });
+  const content = new Uint8Array(32 + body.length);
+  content.set(await sha256(body));
+  content.set(body, 32);
+  await store.write(content);
+}

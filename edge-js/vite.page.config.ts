@@ -1,0 +1,10 @@
+import { defineConfig } from "vite";
+
+/** The page of the conformance kit; its runtime is served beside it, as it came. */
+export default defineConfig({
+  build: {
+    lib: { entry: { page: "test/page.ts" }, formats: ["es"] },
+    rollupOptions: { external: ["onnxruntime-web/wasm"], output: { paths: { "onnxruntime-web/wasm": "/ort/ort.wasm.min.mjs" } } },
+    outDir: "dist", emptyOutDir: false, target: "es2022",
+  },
+});

@@ -1,0 +1,12 @@
+import { defineConfig } from "vite";
+
+/** The runners of the conformance kit: for Node, and one that puts a page in Chromium to it. */
+export default defineConfig({
+  build: {
+    ssr: true, outDir: "dist", emptyOutDir: false, target: "node20", minify: false,
+    rollupOptions: {
+      input: { runner: "test/runner.ts", chromium: "test/chromium.ts" },
+      external: ["onnxruntime-node", "onnxruntime-web", "playwright-core"],
+    },
+  },
+});

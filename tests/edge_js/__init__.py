@@ -1,0 +1,1 @@
+"""The device in TypeScript is built and tested here where Node and its modules are installed."""
