@@ -21,7 +21,7 @@ def texts_of_code(source: str) -> Iterator[str]:
     left_out = {id(part) for one in bare for part in ast.walk(one) if isinstance(part, ast.Constant)}
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
-            yield "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
             left_out |= {id(part) for part in node.values}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out:
