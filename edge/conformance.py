@@ -85,9 +85,9 @@ class _First(Graph):
 
 def trained(asked: Question) -> Answer:
     found = _trained(asked)[2]
-    rows = {f"rows.{name}.items": items for name, (items, _) in found.rows.items()}
+    rows: dict[str, Array] = {f"rows.{name}.items": items for name, (items, _) in found.rows.items()}
     rows |= {f"rows.{name}.values": values for name, (_, values) in found.rows.items()}
-    dense = {f"dense.{name}": value for name, value in found.dense.items()}
+    dense: dict[str, Array] = {f"dense.{name}": value for name, value in found.dense.items()}
     return {"steps": found.steps, "loss": found.loss} | {name: packed(value) for name, value in (dense | rows).items()}
 
 

@@ -66,7 +66,7 @@ def kind(told: dict[str, Any]) -> str:
     if "$ref" in told:
         return f"`{told['$ref'].rpartition('/')[2]}`"
     if "const" in told:
-        return f"`{told['const']}`"
+        return f"`{json.dumps(told['const'])}`"
     if "enum" in told:
         return " or ".join(f"`{one}`" for one in told["enum"])
     for several in ("anyOf", "oneOf"):

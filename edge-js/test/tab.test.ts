@@ -6,7 +6,7 @@ import { CHROMIUM, serve } from "./serve.js";
 
 const BUILT = join(import.meta.dirname, "../dist");
 const BUNDLE = join(import.meta.dirname, "../../conformance/fedmf-noised");
-const MOMENTS = 24;
+const MOMENTS = 20;
 const there = existsSync(CHROMIUM.executablePath) && existsSync(join(BUILT, "page.js"));
 
 interface Told {
@@ -17,7 +17,7 @@ interface Told {
   top: string[];
 }
 
-test.skipIf(!there)(`a tab that is closed at ${MOMENTS} moments leaves a whole state`, { timeout: 240_000 }, async () => {
+test.skipIf(!there)(`a tab that is closed at ${MOMENTS} moments leaves a whole state`, { timeout: 400_000 }, async () => {
   const serving = await serve(BUILT);
   const browser = await chromium.launch(CHROMIUM);
   try {

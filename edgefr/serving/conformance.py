@@ -61,11 +61,9 @@ class Outcome:
 
 def kit_at(folder: Path) -> Path:
     """Return the folder of the kit; where there is no such folder, and it is the usual one, that which ships."""
-    import edgefr
-
-    beside = Path(edgefr.__file__).parent / KIT
+    within = Path(__file__).parents[1]
     if not folder.exists() and folder == KIT:
-        folder = beside if beside.exists() else Path(edgefr.__file__).parents[1] / KIT
+        folder = within / KIT if (within / KIT).exists() else within.parent / KIT
     if not (folder / "kit.json").is_file():
         raise InputError(f"{folder} is no conformance kit: it has no kit.json")
     return folder
