@@ -144,7 +144,7 @@ def test_the_command(bare: Run) -> None:
     assert report["eps_lb95"] == max(rows[name]["eps_corrected"] or 0.0 for name in games) == read_bound(bare.path)
     assert report["verdict"].startswith("this run's updates have no guarantee")
     shown = commands.edgefr("audit", bare.path, *few, "--attacks", "sign-split,gradient-matching", cache=bare.path)
-    assert "gradient-matching: not made: a table of items leaves the device" in shown.stdout
+    assert "gradient-matching: not run: a table of items leaves the device" in shown.stdout
     assert json.loads((bare.path / FILE).read_text())["attacks"] == report["attacks"], "nothing is forgotten"
     assert read_bound(bare.path) == report["eps_lb95"]
     printed = commands.edgefr("privacy", bare.path, "--json", cache=bare.path)

@@ -209,7 +209,7 @@ def test_noise_with_a_clip_guarantees_something_and_without_nothing(place: Path,
     assert report["eps_guaranteed"] == "inf"
     assert report["eps_nominal"] > 0
     assert report["clip"]["p90_norm"] > 0, "nothing is guaranteed, so it may be told"
-    assert "without a clip the noise bounds nothing" in " ".join(out.replace("│", " ").split())
+    assert "without a clip the noise guarantees nothing" in " ".join(out.replace("│", " ").split())
 
 
 @pytest.mark.usefixtures("inside")
