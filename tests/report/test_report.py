@@ -108,8 +108,8 @@ def test_counts_agree_with_their_nouns() -> None:
 def test_metric_table() -> None:
     shown = printed(metric_table(summary(), "main"), width=120)
     assert "fedmf on demo\n" in shown
-    assert "│ federated  │ 0.5000 │ 0.2500 │                          - │  0.5000 │  0.2500 │" in shown
-    assert "│ popularity │ 0.2500 │ 0.1250 │ +0.1250 [-0.0100, +0.2600] │  0.2500 │  0.1250 │" in shown
+    assert "│ federated  │ 0.2500 │ 0.5000 │                          - │  0.2500 │  0.5000 │" in shown
+    assert "│ popularity │ 0.1250 │ 0.2500 │ +0.1250 [-0.0100, +0.2600] │  0.1250 │  0.2500 │" in shown
     assert "Recall" not in shown, "with one held-out item it is HR again"
     assert "full" not in printed(metric_table(summary(full_ranking={"users": 0}), "main"))
 
