@@ -63,7 +63,7 @@ def test_without_a_mechanism_prototypes_and_their_readers_are_named(cli: Cli, tm
     assert "a prototype of 8 values as it is, one more for every recommendation" in found["release"]
     assert found["recipients"] == "other clients (through fused answers), server"
     assert (found["eps_guaranteed"], found["eps_nominal"]) == ("inf", "inf")
-    assert any("noise on received prototypes: that protects nothing" in line for line in found["not_covered"])
+    assert any("noise on received prototypes does not protect" in line for line in found["not_covered"])
     code, out, _ = cli("audit", tmp_path / "run", "--attacks", "sign-split,membership", "--json")
     report = json.loads(out)
     assert (code, {row["note"] for row in report["attacks"]}) == (

@@ -235,7 +235,7 @@ def test_divergence_is_said_and_no_rounds_is_a_run(place: Path, tmp_path: Path, 
     assert code == 0
     dropped = Run(tmp_path / "hot").summary["engine"]["dropped_updates"]
     assert dropped > 0
-    assert f"warning: {dropped} client updates held NaN or infinite values" in " ".join(out.split())
+    assert f"warning: {dropped} client updates dropped for NaN or infinite values" in " ".join(out.split())
     code, out, _ = cli(*base, "--set", "rounds=0", "--out", tmp_path / "none")
     assert code == 0
     assert Run(tmp_path / "none").summary["fleet"]["invited"] == 0

@@ -178,7 +178,7 @@ def test_noise_on_what_is_received_protects_nothing_that_was_sent():
     assert [found[name] for name in ("eps_nominal", "eps_guaranteed", "eps_hypothetical")] == ["inf"] * 3
     words = "sent prototypes: noise on received prototypes does not protect them"
     assert words in found["not_covered"]
-    assert "std 0.1 on received ones protects nobody" in dict(render(found))["Prototypes"]
+    assert "std 0.1 on received ones protects nothing" in dict(render(found))["Prototypes"]
 
 
 def test_a_grid_is_chosen_for_the_prototypes_own_clip():

@@ -47,9 +47,9 @@ def test_its_points_are_those_of_the_table(whole: Made) -> None:
     ("found", "said"),
     [
         ([(1.0, False), (8.0, True), ("inf", True)], "The smallest guaranteed epsilon at which learning helped"),
-        ([(1.0, False), (8.0, False), ("inf", True)], "only where nothing is guaranteed"),
-        ([(0.01, False), (1.0, False), ("inf", False)], "There is no usable point: nowhere"),
-        ([(1.0, True), (1.0, False)], "There is no usable point: nowhere"),
+        ([(1.0, False), (8.0, False), ("inf", True)], "learning helped only without a guarantee"),
+        ([(0.01, False), (1.0, False), ("inf", False)], "There is no usable point: learning did not help in every run"),
+        ([(1.0, True), (1.0, False)], "There is no usable point: learning did not help in every run"),
     ],
     ids=["from 8 on", "without a guarantee", "nowhere", "in one of two seeds"],
 )

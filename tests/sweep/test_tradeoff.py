@@ -162,8 +162,8 @@ def test_what_was_killed_goes_on_and_nothing_is_made_twice(done: Path, tiny: Pat
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"grid": ["rounds=[1,2]"]}, "--privacy plans and searches by itself: leave --grid away"),
-        ({"search": 3}, "leave --search away"),
+        ({"grid": ["rounds=[1,2]"]}, "--privacy plans and searches by itself: omit --grid"),
+        ({"search": 3}, "omit --search"),
         ({"overrides": ["privacy.epsilon=8"]}, r"plans its own privacy\.epsilon; omit it"),
         ({"overrides": ["privacy.clipp=8"]}, "clipp"),
         ({"tradeoff": False, "grid": ["rounds=[1,2]"], "trials": 3}, "--trials are those of --privacy"),
