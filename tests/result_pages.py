@@ -2,7 +2,7 @@
 
     python -m tests.result_pages f3crec/ml-100k/table-2.md ...
 
-A page rests on golden cases (`experiments/pages.yaml`). Where the values of their models have moved since it was made,
+A page rests on golden cases (`experiments/pages.json`). Where the values of their models have moved since it was made,
 it is stale: its entry and the page itself say so until the page is made again.
 """
 
@@ -16,18 +16,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tests.golden.kept import kept
 
 ROOT = Path(__file__).parents[1]
-INDEX = ROOT / "experiments" / "pages.yaml"
+INDEX = ROOT / "experiments" / "pages.json"
 STALE = "> Stale: the golden values of its methods have moved since this page was made."
 
 
 def pages() -> dict[str, dict[str, Any]]:
-    """Return the entries of pages, by path below experiments/."""
-    return yaml.safe_load(INDEX.read_text())
+    """Return by path below experiments/ a page's command, commit, golden cases, and a digest of their values then."""
+    return json.loads(INDEX.read_text())
 
 
 def values(cases: str) -> str:
@@ -47,8 +45,7 @@ def main() -> None:
         entries[name] |= {"commit": commit.stdout.strip(), "values": values(entries[name]["cases"])}
         page = INDEX.parent / name
         page.write_text(page.read_text().replace(f"{STALE}\n\n", ""))
-    head = "".join(line for line in INDEX.read_text().splitlines(keepends=True) if line.startswith("#"))
-    INDEX.write_text(head + yaml.safe_dump(entries, sort_keys=True, width=1000))
+    INDEX.write_text(json.dumps(entries, indent=1, sort_keys=True) + "\n")
     for name, entry in entries.items():
         if entry["values"] != values(entry["cases"]):
             page = INDEX.parent / name

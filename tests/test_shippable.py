@@ -80,7 +80,7 @@ def test_a_run_whose_devices_cannot_learn_ships_bundles_that_recommend(tmp_path:
     config = json.loads((bundle / "config.json").read_text())
     assert config["learning"] is None
     assert "what strategy reg remembers" in (bundle / "MODEL_CARD.md").read_text()
-    assert "they only recommend" in str(run)
+    assert "they recommend only" in str(run)
 
 
 FEW = ("protocol.negatives=20",)

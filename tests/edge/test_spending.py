@@ -103,7 +103,7 @@ def test_a_clock_that_jumps_ahead_begins_another_day_and_buys_no_epsilon():
 def test_without_noise_epsilon_is_infinite_and_only_unprotected_allows_it():
     for event in (NOTHING, Event("unclipped")):
         refused = Spending().may(event, NOW, Policy(epsilon=1e9))
-        assert refused.startswith("policy unprotected: of this one nothing is bounded")
+        assert refused.startswith("policy unprotected: this one has no bound")
         assert Spending().may(event, NOW, Policy(unprotected=True)) is None
         after = Spending().after(1, event, None, NOW)
         assert after.spent(1e-5) == math.inf

@@ -39,7 +39,7 @@ CPU = torch.device("cpu")
 PLAIN = [
     *("fedmf", "fedncf", "pfedrec", "pfedrec of probabilities", "anchored fedmf", "anchored pfedrec"),
     *("anchored transfr", "transfr vector", "transfr sgd plain", "fedmf by bce-scaled", "pfedrec by bce-scaled"),
-    "transfr vector, neural",
+    *("transfr vector, neural", "fedncf with a network"),
 ]
 FREE = 1e6
 """A clip that no gradient reaches."""

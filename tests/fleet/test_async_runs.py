@@ -283,7 +283,7 @@ def test_the_policy_is_chosen_on_the_command_line(cli: Cli, tmp_path: Path) -> N
     code, out, err = cli("simulate", *options, "--set", "fleet.rounds.policy=async", "--set", "fleet.rounds.buffer=5")
     assert (code, err) == (0, "")
     assert "each to a full buffer" in out
-    assert "by device class: what the model is worth to its users" in out
+    assert "model quality by device class" in out
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["fleet"]["policy"] == "async"
     assert summary["fleet"]["contributed"] == 6 * 5

@@ -131,7 +131,7 @@ def test_the_table_shows_each_class_and_who_is_worst() -> None:
     assert " ".join(re.findall(r"car .*", shown)[0].split()) == "car │ - │ fewer than 10 users │ - │ - │"
     assert " ".join(re.findall(r"speaker .*", shown)[0].split()) == "speaker │ - │ 0 │ - │ - │"
     assert "HR@5: worst phone 0.3000, best watch 1.0000" in shown
-    assert "fewer than 10 users: a figure of so few is not told" in shown
+    assert "fewer than 10 users: figures of so few people" in shown
     assert fairness_table({"classes": {}}, "full ranking") is None
 
 

@@ -120,7 +120,7 @@ def test_who_cannot_be_evaluated_is_refused(split):
     nothing = scorer_of(np.zeros((31, 40)), split)
     with pytest.raises(InputError, match="user number 30 has no test item"):
         evaluate(nothing, split, "test", "full", users=[3, 30])
-    with pytest.raises(InputError, match="nobody to evaluate"):
+    with pytest.raises(InputError, match="there is no user to evaluate"):
         evaluate(nothing, split, "test", "full", users=[])
 
 

@@ -203,7 +203,7 @@ def test_no_file_is_asked_for_before_the_manifest_is_trusted(shop: Shop, tmp_pat
     refused(shop, "not trusted", trusted=[key])
     odd = nobodys(tmp_path / "odd")
     shop.put(changed(odd, key=None))
-    refused(shop, "is not signed, so nobody can tell")
+    refused(shop, "is not signed, so its publisher is unknown")
     shop.put(changed(odd, expires="2020-01-01T00:00:00+00:00"))
     refused(shop, "expired on 2020")
     (odd / SIGNATURE).write_bytes(signature_of("delta", (odd / MANIFEST).read_bytes(), worlds.KEY))

@@ -98,7 +98,7 @@ def test_a_device_that_came_after_the_last_round_says_so(
     given += ["--interactions", str(tmp_path / "own.txt")]
     found = CliRunner().invoke(app, ["device", "join", str(twins.bundle), *given])
     assert found.exit_code == 0, found.output
-    assert ("the server has no further round" in found.output) != asked
+    assert ("the server has no more rounds" in found.output) != asked
 
 
 def test_tables_hold_no_raw_values() -> None:
