@@ -25,10 +25,12 @@ def conformance(
     Example: `edgefr conformance "node edge-js/dist/runner.js" --kit conformance`
     """
     from edgefr.cli.output import show
+    from edgefr.config.progress import shown
     from edgefr.config.sheet import Sheet
     from edgefr.serving import conformance as kits
 
-    found = kits.check(runner, kits.kit_at(kit))
+    with shown() as progress:
+        found = kits.check(runner, kits.kit_at(kit), progress)
     rows = []
     for case in dict.fromkeys(one.question.case for one in found):
         own = [one for one in found if one.question.case == case]

@@ -14,6 +14,8 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ import numpy.typing as npt
 
 from edge.manifest import MANIFEST, SIGNATURE
 from privacy.errors import InputError
+from privacy.progress import Progress
 
 SCHEMA: Literal["edgefr.conformance/1"] = "edgefr.conformance/1"
 KIT = Path("conformance")
@@ -32,6 +35,8 @@ NEAR = 1e-5
 """How far a trained value, a release or a score may be off, in units of the value where that is above 1."""
 DRAWN = 1e-12
 """How far a drawn normal number may be off: logarithms and cosines of two libraries differ in the last bits."""
+ANSWER_S = 600.0
+"""How long a runner may take for one answer (seconds)."""
 EXACT = ("examples", "open")
 """What is equal to the bit, numbers with a point among it."""
 Record = Mapping[str, Any]
@@ -86,17 +91,19 @@ def _placed(asked: Record, folder: Path) -> Record:
     return {**asked, **paths}
 
 
-def check(runner: str, kit: Path, told: Callable[[int, int], None] = lambda done, total: None) -> list[Outcome]:
+def check(runner: str, kit: Path, progress: Progress | None = None) -> list[Outcome]:
     """Ask a runner, a command line, all of a kit and all that is to be refused; what became of each question.
 
-    Raises `InputError` for a command that does not start, that ends before it has answered, or answers no line of JSON.
+    Raises `InputError` for a command that does not start, that ends or takes longer than `ANSWER_S` before it has
+    answered, or answers no line of JSON.
     """
     asked = questions(kit)
     with tempfile.TemporaryDirectory() as scratch, _Runner(runner) as client:
         asked += list(changed(asked, Path(scratch)))
         out = []
         for done, question in enumerate(asked):
-            told(done, len(asked))
+            if progress is not None:
+                progress("questions", done, len(asked), f"{question.case}, {question.what}")
             out.append(judged(question, client.ask({"id": done, **question.asked})))
     return out
 
@@ -131,10 +138,15 @@ class _Runner:
     def ask(self, asked: Record) -> Record:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        late, began = threading.Timer(ANSWER_S, self._process.kill), time.monotonic()
+        late.start()
         with suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(asked) + "\n")
             self._process.stdin.flush()
         line = self._process.stdout.readline()
+        late.cancel()
+        if not line and time.monotonic() - began >= ANSWER_S:
+            raise InputError(f"the runner has not answered {asked['ask']} (question {asked['id']}) in {ANSWER_S:g} s")
         if not line:
             code = self._process.wait()
             raise InputError(f"the runner ended with code {code}, asked {asked['ask']} (question {asked['id']})")

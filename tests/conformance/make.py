@@ -67,7 +67,7 @@ def ship(name: str, scratch: Path) -> None:
         edgefr.load_experiment(overrides=[*BASE, *CASES[name]]),
         ROOT / "devices.yaml",
         out=scratch / name,
-        figures=False,
+        page=False,
     )
     export_run(run, scratch / "out" / name, expires_days=None)
     target = KIT / name

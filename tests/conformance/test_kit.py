@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edge.bundle import open_bundle
 from edge.conformance import ANSWERS, answer, packed
 from edgefr.serving import conformance as kits
 from edgefr.serving.conformance import Question, check, judged, questions
 from privacy.errors import InputError
 from tests.cli.commands import edgefr
+from tests.conformance import make
 
 ROOT = Path(__file__).resolve().parents[2]
 KIT = ROOT / "conformance"
@@ -136,6 +138,23 @@ def test_a_release_on_a_grid_may_be_one_step_off() -> None:
 def test_what_is_no_runner_is_told_in_a_line(runner: str, words: str, small: Path) -> None:
     with pytest.raises(InputError, match=words):
         check(runner, small)
+
+
+def test_a_runner_that_hangs_is_ended(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kits, "ANSWER_S", 0.5)
+    with pytest.raises(InputError, match=r"the runner has not answered \w+ \(question 0\) in 0\.5 s"):
+        check(f"{sys.executable} -c 'import time; time.sleep(600)'", small)
+
+
+def test_a_case_of_the_kit_can_be_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make, "KIT", tmp_path / "kit")
+    make.ship("fedmf", tmp_path)
+    bundle = open_bundle(tmp_path / "kit" / "fedmf")
+    made = [make.asked_and_answered("fedmf", *one) for one in make.questions("fedmf", bundle)]
+    kept = json.loads((KIT / "kit.json").read_text(encoding="utf-8"))["questions"]
+    assert [one["what"] for one in made] == [one["what"] for one in kept if one["case"] == "fedmf"]
+    (draws,) = (one["expected"] for one in made if one["what"] == "examples" and one["asked"]["number"] == "7")
+    assert draws in [one["expected"] for one in kept], "draws follow from the key alone, not from the bundle's maker"
 
 
 def test_a_folder_without_a_kit_is_refused(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def built() -> Path:
 
 def test_the_library_is_small(built: Path) -> None:
     lines = [line for path in (HOME / "src").glob("*.ts") for line in path.read_text(encoding="utf-8").splitlines()]
-    assert 2000 < len(lines) <= LINES
+    assert 0 < len(lines) <= LINES
     assert max(map(len, lines)) <= LONGEST
     assert (built / "edgefr-edge.js").stat().st_size <= BYTES
 
@@ -51,8 +51,6 @@ def test_its_own_tests_pass() -> None:
 def test_it_answers_the_kit(where: str, built: Path) -> None:
     if where == "Chromium" and CHROMIUM is None:
         pytest.skip("Chromium is not installed: apt-get install chromium")
-    if where == "WebAssembly" and CHROMIUM is not None:
-        pytest.skip("Chromium is asked, which runs the same")
     found = check(f"node {built}/{RUNNERS[where]}", ROOT / "conformance")
     assert [(one.question.case, one.question.what, one.fault) for one in found if one.fault is not None] == []
     assert len(found) > 250

@@ -67,7 +67,7 @@ def page(
         sheets.append(Sheet("what else differs", what, ["setting", *(row.name for row in rows)]))
     title = f"comparison of {len(rows)} runs, {RANKINGS[ranking]}"
     return Page(
-        "comparison", title, sheets, [_record(pair) for pair in pairs], [*NOTES, *notes], _figure(pairs, ranking)
+        "comparison", title, sheets, [_record(pair) for pair in pairs], [*NOTES, *notes], _figure(rows, pairs, ranking)
     )
 
 
@@ -170,13 +170,15 @@ def _p(value: float) -> Tex:
     return Tex("$<0.001$" if value < 0.001 else number(value, ".3f"))
 
 
-def _figure(pairs: Sequence[Pair], ranking: str) -> Figure:
-    """Draw the differences with their intervals, a panel per metric and a line per pair."""
+def _figure(rows: Sequence[RunMetrics], pairs: Sequence[Pair], ranking: str) -> Figure:
+    """Draw the differences with their intervals, a panel per metric and a line per pair, runs by their letters."""
     from matplotlib.figure import Figure
 
     metrics = list(dict.fromkeys(pair.metric for pair in pairs))
-    names = list(dict.fromkeys(f"{pair.one} − {pair.other}" for pair in pairs))
-    figure = Figure(figsize=(2.6 + 2.8 * len(metrics), 1.3 + 0.34 * len(names)), layout="constrained")
+    sign = _letters(rows)
+    names = list(dict.fromkeys(f"{sign[pair.one]} − {sign[pair.other]}" for pair in pairs))
+    size = (1.0 + 2.8 * len(metrics), 1.3 + 0.2 * len(rows) + 0.34 * len(names))
+    figure = Figure(figsize=size, layout="constrained")
     for axis, metric in zip(figure.subplots(1, len(metrics), squeeze=False, sharey=True)[0], metrics, strict=True):
         own = [pair for pair in pairs if pair.metric == metric]
         for at, pair in enumerate(own):
@@ -186,9 +188,11 @@ def _figure(pairs: Sequence[Pair], ranking: str) -> Figure:
         axis.axvline(0, color="black", linewidth=0.8)
         axis.set(xlabel=f"difference in {metric}", yticks=range(len(names)), yticklabels=names)
         axis.set_ylim(len(names) - 0.5, -0.5)
-        axis.locator_params(axis="x", nbins=5)
+        axis.locator_params(axis="x", nbins=4)
         axis.grid(alpha=0.3, axis="x")
     figure.suptitle(
         f"{RANKINGS[ranking]}; 95 % over users; blue diamonds: significant difference (Holm)", fontsize="medium"
     )
+    key = "\n".join(f"{letter}: {name}" for name, letter in sign.items())
+    figure.supxlabel(key, fontsize="small", x=0.02, ha="left")
     return figure
