@@ -21,6 +21,7 @@ from edgefr.methods.fcucr.parts import LOSSES
 from edgefr.methods.fcucr.settings import FCUCRSettings
 from edgefr.methods.fedcar.settings import FedCARSettings
 from edgefr.methods.feddcsr.settings import FedDCSRSettings
+from edgefr.methods.fedlightgcn.settings import FedLightGCNSettings
 from edgefr.methods.fedmf.settings import FedMFSettings
 from edgefr.methods.fedncf.settings import FedNCFSettings
 from edgefr.methods.fedrap.settings import FedRAPSettings
@@ -183,6 +184,15 @@ for _row in (
         check="edgefr.methods.objectives:check",
         defaults={**_ROUNDS, "batch_size": 512},
         stateless=True,
+    ),
+    Method(
+        name="fedlightgcn",
+        paper="LightGCN (He et al., SIGIR 2020) on each client's own graph, a rival of FCUCR and FedCAR",
+        settings=FedLightGCNSettings,
+        build="edgefr.methods.fedlightgcn.program:FedLightGCN.build",
+        check="edgefr.methods.objectives:check",
+        ordered=True,
+        defaults={**_ROUNDS, "batch_size": 256},
     ),
 ):
     METHODS.register(_row)

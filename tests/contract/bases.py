@@ -36,7 +36,7 @@ FCUCR = {"method": "fcucr", **MODELS["sequences"], "local_epochs": "2"}
 F3CREC = {  # what it remembers says something only where the model does
     **{"method": "f3crec", **MODELS["items"], "model.init_scale": "1.0", "continual.kd_weight": "1.0"},
 }
-ITEMS = ("fedmf", "fedncf", "pfedrec", "fedrap", "gpfedrec", "fedrecon", "fcf", "fedcar")
+ITEMS = ("fedmf", "fedncf", "pfedrec", "fedrap", "gpfedrec", "fedrecon", "fcf", "fedcar", "fedlightgcn")
 TWO_DOMAINS = ("cmf", "emcdr", "feddcsr")
 CENTRAL = ("mf", "pmf", "neumf", "ease")
 ACROSS = {"protocol.name": "cross-domain", "data_options": "{users: 60, items: 120, interactions: 30}"}

@@ -48,6 +48,8 @@ VARIANTS: dict[str, tuple[str, dict]] = {
     "gpfedrec as released": ("gpfedrec", {**LAYERS, "pulls": "table", **ROUNDED, "recommends": "global"}),
     "fedrap": ("fedrap", {**RAP, "apart": 0.05, "curriculum": 4.0}),
     "fedrecon": ("fedrecon", {**RECON, "support": 0.6}),
+    "fedlightgcn": ("fedlightgcn", {**ROWS, "neighbours": 4}),
+    "fedlightgcn by softmax": ("fedlightgcn", {**ROWS, "neighbours": 3, "layers": 3, **COOL}),
     "fcf": ("fcf", {"dim": 8, "alpha": 3.0, "ridge": 4.0, "init_scale": 0.3}),
     "fedcar": ("fedcar", {**CAR, "norm": "post"}),
     "fedcar vectors, two heads": (

@@ -41,7 +41,7 @@ from tests.mostly_slow import mostly_slow
 
 ROUNDS, SEED = 3, 3
 NOISED = {"clip": 0.05, "noise": "discrete-laplace", "scale": 2.0**-9, "step": 2.0**-20, "noised": "here"}
-SETS = ("fedmf by bpr", "fedrecon", *(name for name in VARIANTS if name.startswith("fedcar")))
+SETS = ("fedmf by bpr", "fedrecon", *(name for name in VARIANTS if name.startswith(("fedcar", "fedlightgcn"))))
 """Pairs; vectors made anew; a message, a state with the encoder of the round before, the newest items as context."""
 LEARNERS = {"set": (0, 7, 20), "sessions": (0, 1, 5, 7)}
 

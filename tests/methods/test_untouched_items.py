@@ -15,7 +15,8 @@ SPARSE = ["data_options={users: 60, items: 300, interactions: 12}", "rounds=10",
 
 
 @pytest.mark.parametrize(
-    "method", ["fedmf", "pfedrec", "fedncf", "gpfedrec", "fedrap", "fedrecon", "fcf", "fedcar", "fedsasrec"]
+    "method",
+    ["fedmf", "pfedrec", "fedncf", "gpfedrec", "fedrap", "fedrecon", "fcf", "fedcar", "fedlightgcn", "fedsasrec"],
 )
 @pytest.mark.parametrize("share", [1.0])
 def test_items_that_nobody_has_do_not_outrank_learned_ones(method: str, share: float) -> None:
