@@ -39,12 +39,12 @@ def reproduce(
 ) -> Report:
     """Run tables and figures of a paper again, beside the published numbers.
 
-    `paper`: f3crec, fcucr, fedcar or transfr. `exhibits`: "table-2", "figure-3", .... `data`: data sets (None: those of
-    each table). Every cell is run with seeds 0, 1, ... (`seeds` of them). `fidelity`: released or paper; `stream`
-    (fcucr): one-pass or cyclic. `rows` and `backbones`: a part of each table (none: all). `overrides` go over every
-    recipe. `out` (default: runs/<paper>) keeps finished runs: the same call goes on. `ray_address`: of a Ray cluster
-    that does the runs. `warn` is told of data sets that are missing. Raises `InputError` for unknown names and where no
-    data are.
+    `paper`: f3crec, fcucr, fedcar, transfr or leaderboard. `exhibits`: "table-2", "figure-3", .... `data`: data sets
+    (None: those of each table). Every cell is run with seeds 0, 1, ... (`seeds` of them). `fidelity`: released or
+    paper; `stream` (fcucr): one-pass or cyclic. `rows` and `backbones`: a part of each table (none: all). `overrides`
+    go over every recipe. `out` (default: runs/<paper>) keeps finished runs: the same call goes on. `ray_address`: of a
+    Ray cluster that does the runs. `warn` is told of data sets that are missing. Raises `InputError` for unknown names
+    and where no data are.
 
     Example: ``edgefr.reproduce("f3crec", ["table-2"], data=["ml-100k"], seeds=1).tables["table-2"]``
     """
