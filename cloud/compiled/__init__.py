@@ -15,6 +15,8 @@ from typing import Any
 import numba
 from numba import njit
 from numba.core import event
+from numba.core.caching import FunctionCache
+from numba.core.runtime import rtsys
 
 from privacy.files import cache_dir
 from privacy.progress import aside
@@ -54,6 +56,16 @@ class CompileNotice(event.Listener):  # type: ignore[misc]
         aside("compile", min(self.done, len(self.names)), len(self.names), self.note)
 
 
+class MachineCode(FunctionCache):  # type: ignore[misc]
+    """This is a function's machine code on the disk, which is read without all that numba would compile it with."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return what is kept for a signature, None where nothing is: whatever compiles it makes itself ready first."""
+        rtsys.initialize(target_context)
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)
+
+
 TOLD = CompileNotice()
 event.register("numba:compile", TOLD)
 
@@ -71,15 +83,15 @@ def compiled(function: Callable[..., Any], options: dict[str, Any] = OPTIONS) ->
     files = (*sorted(Path(__file__).parent.glob("*.py")), *sorted(folder.glob("*.py")))
     content = hashlib.sha256(b"".join(file.read_bytes() for file in files))
     config: Any = numba.config
-    before = config.CACHE_DIR
+    before, made = config.CACHE_DIR, njit(**options)(function)
     config.CACHE_DIR = str(cache_dir() / "compiled" / content.hexdigest()[:16])
     try:
-        kept: Callable[..., Any] = njit(cache=True, **options)(function)
+        made._cache = MachineCode(function)
     except (RuntimeError, OSError):  # there is nowhere to keep it
-        kept, TOLD.note = njit(**options)(function), NOT_KEPT
+        TOLD.note = NOT_KEPT
     finally:
         config.CACHE_DIR = before
-    return kept
+    return made
 
 
 def reordered(function: Callable[..., Any]) -> Callable[..., Any]:

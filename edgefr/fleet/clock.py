@@ -243,10 +243,11 @@ class Fleet:
         classes = np.array([json.dumps(name) for name in self.classes], dtype=object)[self.device_of[clients]]
         first, self._seq = self._seq, self._seq + len(kinds)
         columns = zip(times, range(first, self._seq), clients.tolist(), kinds, classes.tolist(), strict=True)
-        return "".join(
-            f'{{"time": {time!r}, "seq": {seq}, "round": {number}, "client": {client}, "kind": {kind}, "class": {name}}}\n'
-            for time, seq, client, kind, name in columns
-        )
+        lines = [
+            f'{{"time": {time!r}, "seq": {seq}, "round": {number}, "client": {client}, "kind": {kind}, "class": {of}}}'
+            for time, seq, client, kind, of in columns
+        ]
+        return "\n".join([*lines, ""])
 
     def _closed(self, number: int, out: StepOutcome) -> StepOutcome:
         closed = {"time": out.ended, "kind": "closed", "version": self.version, "outcomes": _counts(out.failure)}
