@@ -111,6 +111,6 @@ def test_metrics_and_events(tmp_path: Path) -> None:
     rows = [{"round": 1, **place, "value": 0.5}, {"round": None, **place, "value": 0.25}]
     run.write_metrics(rows)
     assert pq.read_table(tmp_path / "metrics.parquet").to_pylist() == rows
-    run.log.append([{"time": 0.0, "kind": "started"}])
-    run.log.append([{"time": 1.5, "kind": "ended"}])
+    run.log.append('{"time": 0.0, "kind": "started"}\n')
+    run.log.append('{"time": 1.5, "kind": "ended"}\n')
     assert (tmp_path / "events.jsonl").read_text().splitlines()[1] == '{"time": 1.5, "kind": "ended"}'

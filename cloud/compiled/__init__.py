@@ -12,12 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numba
-from numba import njit
-from numba.core import event
-
 from privacy.files import cache_dir
-from privacy.progress import aside
+from privacy.progress import MACHINE_CODE, aside
+
+with MACHINE_CODE:
+    import numba
+    from numba import njit
+    from numba.core import event
+    from numba.core.caching import FunctionCache
+    from numba.core.runtime import rtsys
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": False}
 """Every operation is the one that is written, in its order: the same bits on every machine.
@@ -42,16 +45,28 @@ class CompileNotice(event.Listener):  # type: ignore[misc]
         self.note = KEPT
 
     def on_start(self, event: Any) -> None:
+        MACHINE_CODE.__enter__()
         if event.data["dispatcher"].py_func.__qualname__ in self.names:
             self._tell()
 
     def on_end(self, event: Any) -> None:
+        MACHINE_CODE.__exit__()
         if event.data["dispatcher"].py_func.__qualname__ in self.names:
             self.done += 1
             self._tell()
 
     def _tell(self) -> None:
         aside("compile", min(self.done, len(self.names)), len(self.names), self.note)
+
+
+class MachineCode(FunctionCache):  # type: ignore[misc]
+    """This is a function's machine code on the disk, which is read without all that numba would compile it with."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return what is kept for a signature, None where nothing is: whatever compiles it makes itself ready first."""
+        with MACHINE_CODE, self._guard_against_spurious_io_errors():
+            rtsys.initialize(target_context)
+            return self._load_overload(sig, target_context)
 
 
 TOLD = CompileNotice()
@@ -71,15 +86,15 @@ def compiled(function: Callable[..., Any], options: dict[str, Any] = OPTIONS) ->
     files = (*sorted(Path(__file__).parent.glob("*.py")), *sorted(folder.glob("*.py")))
     content = hashlib.sha256(b"".join(file.read_bytes() for file in files))
     config: Any = numba.config
-    before = config.CACHE_DIR
+    before, made = config.CACHE_DIR, njit(**options)(function)
     config.CACHE_DIR = str(cache_dir() / "compiled" / content.hexdigest()[:16])
     try:
-        kept: Callable[..., Any] = njit(cache=True, **options)(function)
+        made._cache = MachineCode(function)
     except (RuntimeError, OSError):  # there is nowhere to keep it
-        kept, TOLD.note = njit(**options)(function), NOT_KEPT
+        TOLD.note = NOT_KEPT
     finally:
         config.CACHE_DIR = before
-    return kept
+    return made
 
 
 def reordered(function: Callable[..., Any]) -> Callable[..., Any]:

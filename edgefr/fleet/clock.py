@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
+import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,34 +43,30 @@ def play(ends: Floats, stops: Floats, working: Flags, deadline: float, enough: i
     [C]: who started. Fewer than `at_least` uploads keep the round open until the deadline. Ties are in cohort order.
     """
     uploaded, lost = np.zeros(len(ends), dtype=bool), np.zeros(len(ends), dtype=bool)
-    uploads, closed = 0, 0.0
-    leaves = np.minimum(ends[:, 2], stops)[working].tolist()
-    finishes = (stops >= ends[:, 2]).tolist()
-    heap = list(zip(leaves, np.flatnonzero(working).tolist(), strict=True))
-    heapq.heapify(heap)
-    while heap and heap[0][0] <= deadline:
-        closed, client = heapq.heappop(heap)
-        if not finishes[client]:
-            lost[client] = True
-            continue
-        uploaded[client] = True
-        uploads += 1
-        if uploads == enough:
-            return Played(uploaded, lost, closed, True)
-    if heap or uploads < at_least or not working.any():
-        closed = deadline
-    return Played(uploaded, lost, closed, False)
+    leaves, who = np.minimum(ends[:, 2], stops), np.flatnonzero(working)
+    order = who[np.argsort(leaves[who], kind="stable")]
+    gone = order[leaves[order] <= deadline]
+    uploads = stops[gone] >= ends[gone, 2]
+    at_enough = np.flatnonzero(uploads & (np.cumsum(uploads) == enough)) if enough is not None else gone[:0]
+    full = len(at_enough) > 0
+    if full:
+        gone, uploads = gone[: at_enough[0] + 1], uploads[: at_enough[0] + 1]
+    uploaded[gone], lost[gone] = uploads, ~uploads
+    if full or (len(gone) == len(order) > 0 and uploads.sum() >= at_least):
+        return Played(uploaded, lost, float(leaves[gone[-1]]), full)
+    return Played(uploaded, lost, deadline, full)
 
 
-def log(ends: Floats, stops: Floats, played: Played, working: Flags) -> list[tuple[float, int, str]]:
-    """List all that happened before the close: (seconds from the start, position in the cohort, kind)."""
+def log(ends: Floats, stops: Floats, played: Played, working: Flags) -> tuple[Floats, Ids, Ids]:
+    """List all that happened before the close: seconds from the start, position in the cohort, number of the stage."""
     times = np.concatenate([ends, stops[:, None]], axis=1)
     happened = working[:, None] & (times <= np.minimum(stops, played.closed)[:, None])
     happened[:, 2] &= played.uploaded
     happened[:, 3] = played.lost
     client, stage = np.nonzero(happened)
-    order = np.lexsort((stage, client, times[client, stage]))
-    return [(float(times[c, s]), int(c), STAGES[s]) for c, s in zip(client[order], stage[order], strict=True)]
+    seconds = times[client, stage]
+    order = np.lexsort((stage, client, seconds))
+    return seconds[order], client[order], stage[order]
 
 
 LOGGED_COHORT = 1000  # larger cohorts leave one event per round, with counts, in place of one per client and stage
@@ -81,8 +76,8 @@ LOGGED_COHORT = 1000  # larger cohorts leave one event per round, with counts, i
 class RoundOutcome:
     """This is the outcome of a round, [C] in cohort order; `seconds`: from its start until the client left.
 
-    `failure` holds `Failure` codes; `fetched`: downloads that ended; `started`, `ended`: virtual s; `events`: JSON
-    lines.
+    `failure` holds `Failure` codes; `fetched`: downloads that ended; `started`, `ended`: virtual s; `events`: lines
+    of JSON.
     """
 
     contributed: Flags
@@ -92,7 +87,7 @@ class RoundOutcome:
     energy_j: Floats
     started: float
     ended: float
-    events: list[dict[str, Any]]
+    events: str
 
 
 class Fleet:
@@ -148,8 +143,10 @@ class Fleet:
         self.now = started + played.closed
         self._rounds += 1
         self._void += void
-        happened = log(plan.ends, stops, played, working) if len(ids) <= LOGGED_COHORT else []
-        events = self._numbered(number, self._events(ids, started, failure, happened))
+        events = self._written(number, [{"time": started, "kind": "started", "invited": len(ids)}])
+        if len(ids) <= LOGGED_COHORT:
+            events += self._of_clients(number, ids, started, failure, log(plan.ends, stops, played, working))
+        events += self._written(number, [{"time": self.now, "kind": "closed", "outcomes": _counts(failure)}])
         fetched = working & (seconds >= plan.ends[:, 0])
         return RoundOutcome(failure == Failure.OK, fetched, failure, seconds, joules, started, self.now, events)
 
@@ -230,32 +227,42 @@ class Fleet:
             devices.account(ids[working], rows(plan, working), seconds[working])
         return joules
 
-    def _events(
-        self, ids: Ids, started: float, failure: Codes, happened: list[tuple[float, int, str]]
-    ) -> list[dict[str, Any]]:
-        """Return the round's log: what happened to each client (up to `LOGGED_COHORT`), and how it closed."""
-        found: list[dict[str, Any]] = [{"time": started, "kind": "started", "invited": len(ids)}]
-        if len(ids) <= LOGGED_COHORT:
-            for code in REFUSALS:
-                refusal = {"time": started, "kind": "refused", "why": code.name.lower()}
-                found += [refusal | {"client": client} for client in ids[failure == code].tolist()]
-        found += [{"time": started + t, "client": int(ids[i]), "kind": kind} for t, i, kind in happened]
-        return [*found, {"time": self.now, "kind": "closed", "outcomes": _counts(failure)}]
+    def _of_clients(
+        self, number: int, ids: Ids, started: float, failure: Codes, happened: tuple[Floats, Ids, Ids]
+    ) -> str:
+        """Return a round's log of its clients, as `_written` would write it: who refused, then who did what and when.
+
+        The columns are made at once: it is all that a round does for one client after another.
+        """
+        seconds, places, stages = happened
+        refused = [(f'"refused", "why": "{code.name.lower()}"', ids[failure == code]) for code in REFUSALS]
+        clients = np.concatenate([*(some for _, some in refused), ids[places]])
+        kinds = [kind for kind, some in refused for _ in range(len(some))]
+        times = [started] * len(kinds) + (started + seconds).tolist()
+        kinds += np.array([f'"{kind}"' for kind in STAGES], dtype=object)[stages].tolist()
+        classes = np.array([json.dumps(name) for name in self.classes], dtype=object)[self.device_of[clients]]
+        first, self._seq = self._seq, self._seq + len(kinds)
+        columns = zip(times, range(first, self._seq), clients.tolist(), kinds, classes.tolist(), strict=True)
+        lines = [
+            f'{{"time": {time!r}, "seq": {seq}, "round": {number}, "client": {client}, "kind": {kind}, "class": {of}}}'
+            for time, seq, client, kind, of in columns
+        ]
+        return "\n".join([*lines, ""])
 
     def _closed(self, number: int, out: StepOutcome) -> StepOutcome:
         closed = {"time": out.ended, "kind": "closed", "version": self.version, "outcomes": _counts(out.failure)}
-        return replace(out, events=self._numbered(number, [*out.events, closed]))
+        return replace(out, events=self._written(number, [*out.happened, closed]))
 
-    def _numbered(self, number: int, happened: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return events as they are written: with a running number, their round, and their client's device class."""
-        first, self._seq = self._seq, self._seq + len(happened)
-        found = []
-        for i, row in enumerate(happened):
-            event = {"time": row["time"], "seq": first + i, "round": number, "client": None, **row}
+    def _written(self, number: int, happened: list[dict[str, Any]]) -> str:
+        """Return events as they are logged: with a running number, their round, and their client's device class."""
+        lines = []
+        for row in happened:
+            event = {"time": row["time"], "seq": self._seq, "round": number, "client": None, **row}
             if event["client"] is not None:
                 event["class"] = self.classes[self.device_of[event["client"]]]
-            found.append(event)
-        return found
+            lines.append(json.dumps(event) + "\n")
+            self._seq += 1
+        return "".join(lines)
 
 
 def _failures(failure: Codes, working: Flags, played: Played, plan: PlannedRound, stops: Floats) -> Codes:

@@ -29,7 +29,7 @@ class StepOutcome:
     `clients`, `rounds`, `versions`, `staleness` [K]: the aggregate's updates in order of arrival, with the round each
     started in, aggregates by then, and aggregates since (K = 0: the round is void). `left`, `failure`, `seconds`,
     `energy_j` [L]: decided invitations, refusals included; `fetched`: downloads that ended. `started`, `ended`: virtual
-    s.
+    s. `happened`: all that did, `events` the same in lines of JSON.
     """
 
     clients: Ids
@@ -43,7 +43,8 @@ class StepOutcome:
     fetched: Flags
     started: float
     ended: float
-    events: list[Event]
+    happened: list[Event]
+    events: str = ""
 
 
 @dataclass

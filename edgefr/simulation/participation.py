@@ -34,8 +34,8 @@ from privacy.settings import PrivacySettings
 
 NEVER = -(2**31)
 """The round in which a client worked that never did."""
-Log = Callable[[list[dict[str, Any]]], None]
-"""Takes the events of a round as they happen."""
+Log = Callable[[str], None]
+"""Takes the events of a round as they happen, lines of JSON."""
 
 
 class Participants(ABC):

@@ -18,17 +18,18 @@ from privacy.errors import InputError
 from tests.cli.commands import ROOT
 
 EVENTS: list[dict[str, Any]] = [{"time": n / 8, "seq": n, "kind": "lost", "client": None} for n in range(5)]
-TEXT = "".join(json.dumps(event) + "\n" for event in EVENTS)
+LINES = [json.dumps(event) + "\n" for event in EVENTS]
+TEXT = "".join(LINES)
 
 
 def test_events_can_be_read_as_soon_as_they_happen(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.jsonl")
     assert log.flush() == 0
     assert not log.path.exists(), "nothing happened yet"
-    log.append(EVENTS[:2])
+    log.append("".join(LINES[:2]))
     assert log.path.read_text() == TEXT[: log.flush()]
-    log.append([])
-    log.append(EVENTS[2:])
+    log.append("")
+    log.append("".join(LINES[2:]))
     assert log.path.read_text() == TEXT
     assert log.flush() == len(TEXT)
     assert EventLog(log.path).flush() == len(TEXT), "another process finds the same length"
@@ -36,17 +37,17 @@ def test_events_can_be_read_as_soon_as_they_happen(tmp_path: Path) -> None:
 
 def test_a_log_goes_on_where_it_was_cut(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "events.jsonl")
-    log.append(EVENTS[:2])
+    log.append("".join(LINES[:2]))
     kept = log.flush()
-    log.append(EVENTS[3:])
+    log.append("".join(LINES[3:]))
     log.cut(kept)
-    log.append(EVENTS[2:])
+    log.append("".join(LINES[2:]))
     assert log.path.read_text() == TEXT
     with open(log.path, "ab") as file:
         file.write(b'{"time": 9')  # a line that a kill cut short
     after = EventLog(log.path)
     after.cut(kept)
-    after.append(EVENTS[2:])
+    after.append("".join(LINES[2:]))
     assert log.path.read_text() == TEXT
     after.cut(0)
     assert log.path.read_bytes() == b""
@@ -69,14 +70,14 @@ def test_a_full_disk_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     log = EventLog(tmp_path / "events.jsonl")
-    log.append(EVENTS)
+    log.append(TEXT)
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(InputError, match=r"cannot write .*events.jsonl: No space left on device; fix that first"):
         log.flush()
     with pytest.raises(InputError, match="cannot write /dev/full: No space left on device"):
-        EventLog(Path("/dev/full")).append(EVENTS)
+        EventLog(Path("/dev/full")).append(TEXT)
     with pytest.raises(InputError, match=r"cannot write .*: No such file or directory"):
-        EventLog(tmp_path / "nowhere" / "events.jsonl").append(EVENTS)
+        EventLog(tmp_path / "nowhere" / "events.jsonl").append(TEXT)
 
 
 def test_what_was_asked_for_is_taken_back_when_it_is_refused_and_kept_when_interrupted(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Small fleets for tests: the shipped file, with parts of it replaced."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -34,3 +35,8 @@ def work(**changes: Any) -> Work:
         "bytes_up": 200_000,
     }
     return Work(**{**usual, **changes})
+
+
+def read(lines: str) -> list[dict[str, Any]]:
+    """Events from the lines in which they are logged."""
+    return [json.loads(line) for line in lines.splitlines()]

@@ -66,11 +66,20 @@ def text_mean(vectors: npt.NDArray[np.float32], split: Task, train: bool = True)
     unit = vectors / np.where(length > 0, length, 1)
     ranked = unit if len(split.pool) == len(unit) else unit[split.pool]
 
+    last: tuple[npt.NDArray[np.int64], np.ndarray] = np.zeros(0, np.int64), unit[:0]
+
+    def means(users: npt.NDArray[np.int64]) -> np.ndarray:
+        """Return the users' means, which are kept for whoever asks next: the same users' other items, or a hybrid."""
+        nonlocal last
+        if not np.array_equal(last[0], users):
+            parts = [split.history.take(users)] + ([split.train.take(users)] if train else [])
+            total = sum(_row_sums(unit, part) for part in parts)
+            count = sum(part.counts for part in parts)
+            last = users.copy(), total / np.maximum(count, 1)[:, None].astype(unit.dtype)
+        return last[1]
+
     def score(users: npt.NDArray[np.int64], items: npt.NDArray[np.int32] | None) -> np.ndarray:
-        parts = [split.history.take(users)] + ([split.train.take(users)] if train else [])
-        total = sum(_row_sums(unit, part) for part in parts)
-        count = sum(part.counts for part in parts)
-        user = total / np.maximum(count, 1)[:, None].astype(unit.dtype)
+        user = means(users)
         if items is None:
             return user @ ranked.T
         return np.einsum("nkf,nf->nk", unit[items], user)
@@ -78,12 +87,19 @@ def text_mean(vectors: npt.NDArray[np.float32], split: Task, train: bool = True)
     return score
 
 
+COLUMNS = 16
+"""Columns that are summed at once: a column's values lie together then, which `reduceat` takes four times as fast."""
+
+
 def _row_sums(table: np.ndarray, rows: Ragged) -> np.ndarray:
     """Return the sum of the table's rows named by each ragged row: [n, f]."""
     out = np.zeros((len(rows), table.shape[1]), table.dtype)
     filled = rows.counts > 0
     if filled.any():
-        out[filled] = np.add.reduceat(table[rows.values], rows.offsets[:-1][filled], axis=0)
+        starts = rows.offsets[:-1][filled]
+        for at in range(0, table.shape[1], COLUMNS):
+            some = np.ascontiguousarray(table[:, at : at + COLUMNS].T)
+            out[filled, at : at + COLUMNS] = np.add.reduceat(some[:, rows.values], starts, axis=1).T
     return out
 
 

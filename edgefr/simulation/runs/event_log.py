@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
-from typing import Any
 
 from privacy.errors import InputError
 
@@ -20,12 +18,12 @@ class EventLog:
         self.path = path
         self._file: FileIO | None = None
 
-    def append(self, events: list[dict[str, Any]]) -> None:
-        """Add events at the end."""
+    def append(self, events: str) -> None:
+        """Add lines of events at the end."""
         with self._told():
             if self._file is None:
                 self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - open for as long as the run
-            lines = "".join(json.dumps(event) + "\n" for event in events).encode()
+            lines = events.encode()
             while lines:  # unbuffered, so that a full disk is noticed here and not at the end of the program
                 lines = lines[self._file.write(lines) :]
 
