@@ -248,13 +248,18 @@ def warnings(summary: Mapping[str, Any]) -> list[str]:
 def seed_tables(summary: dict[str, Any]) -> list[Sheet]:
     """Show mean and standard deviation over seeds."""
     sheets = [blocks_over_seeds(summary)] if "blocks" in summary else []
-    seeds = count(len(summary["seeds"]), "seed")
+    seeds, own = count(len(summary["seeds"]), "seed"), ranking_of(summary)
     for split, stages in summary.get("stages", {}).items():
-        names = _shown(stages)
-        rows = [
-            {"test items": named(stage)} | {n: f"{values[n]['mean']:.4f} ± {values[n]['sd']:.4f}" for n in names}
-            for stage, values in (stages | summary["references"][split]).items()
-        ]
-        title = f"{summary['method']} on {summary['data']}, {split}: mean ± sd of {seeds}, {ranking_of(summary)}"
+        names, full = _shown(stages), summary.get("full_ranking", {}).get(split, {})
+        rows = []
+        for stage, values in (stages | summary["references"][split]).items():
+            ranked = {"full": full.get(stage, {})} if full else {}
+            cells = {f"{n}\n{how}": _spread(of.get(n)) for how, of in (ranked | {own: values}).items() for n in names}
+            rows.append({"test items": named(stage)} | cells)
+        title = f"{summary['method']} on {summary['data']}, {split}: mean ± sd of {seeds}"
         sheets.append(Sheet(title, rows, words=["test items"], rules=[len(stages) - 1]))
     return sheets
+
+
+def _spread(of: Mapping[str, float] | None) -> str:
+    return "-" if of is None else f"{of['mean']:.4f} ± {of['sd']:.4f}"
