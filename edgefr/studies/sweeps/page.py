@@ -49,7 +49,7 @@ LEAD = "One experiment at many settings: where does on-device learning help, and
 ORDER = ("guaranteed", "nominal", "hypothetical")
 USABLE = (
     "A point is usable if learning helped with every seed: the model beats the same model before any round and "
-    "than every reference, by an interval over users{}."
+    "every baseline, by an interval over users{}."
 )
 
 
