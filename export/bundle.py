@@ -31,7 +31,18 @@ from export.quality import Judge
 from export.shared_files import item_tables, stage_catalogue, stage_scoring, stage_tables
 from export.sign import signature_of
 from export.staged_files import Staging
-from export.variants import Choice, ClassLimits, Rules, choose, energy_j, latency_s, memory_mb
+from export.variants import (
+    Candidate,
+    ClassLimits,
+    Rules,
+    choose,
+    energy_j,
+    excess,
+    in_order,
+    latency_s,
+    loss,
+    memory_mb,
+)
 from privacy.errors import InputError, unknown
 from privacy.files import beside, write_atomic
 from privacy.progress import Progress
@@ -73,11 +84,11 @@ def export_bundles(
 
     Rows: class, variant, files_mb, item_vectors, encoder ("f32", "f16", "i8", "i4", a student's after its name, or
     None), memory_mb, latency_ms and energy_mj (of a recommendation and reading one text; None: not known), fits, lacks
-    (what the class has too little of, or None), overlap and hr_kept (None: not measured), passed_over (better variants
-    and why not), parity_users, max_score_error, top10_equal, encoder_cosine, policy_needs (keys and values without
-    which a device's default policy lets no update leave; None: none is made), bundle_id, path, written (False: was
-    there). Raises `InputError` for parts that do not belong together, for a folder that holds anything but the same
-    bundle, and for a class whose every variant loses too much.
+    (what the class has too little of, or None), overlap and hr_kept (None: not measured), considered (every variant
+    with the same figures, the best first, and why not), parity_users, max_score_error, top10_equal, encoder_cosine,
+    policy_needs (keys and values without which a device's default policy lets no update leave; None: none is made),
+    bundle_id, path, written (False: was there). Raises `InputError` for parts that do not belong together, for a folder
+    that holds anything but the same bundle, and for a class whose every variant loses too much.
     """
     out, classes = Path(out), targets.classes
     _check_targets(out, targets, len(model.names.users))
@@ -92,7 +103,8 @@ def export_bundles(
         if model.held_out is not None and len(model.held_out.users):
             judge = Judge(model, whole, origin.seed)
         found = candidates(kit, whole, model.names.read, judge)
-        choices = {name: choose(found, name, limits, rules or Rules()) for name, limits in classes.items()}
+        rules = rules or Rules()
+        choices = {name: choose(found, name, limits, rules) for name, limits in classes.items()}
         encoder_in = [name for name, choice in choices.items() if choice.candidate.variant.encoder]
         reference, rows = Reference(model, _read(whole)), []
         for done, (name, choice) in enumerate(choices.items()):
@@ -101,7 +113,10 @@ def export_bundles(
             plan = PlannedBundle(
                 name, choice, memory_mb(choice.candidate, classes[name]), users, encoder_in, targets.with_users
             )
-            rows.append(_one(kit, plan, out / name, reference, key) | _figures(choice, classes[name]))
+            row = _one(kit, plan, out / name, reference, key)
+            considered = [_considered(one, classes[name], rules) for one in in_order(found)]
+            row |= _figures(choice.candidate, classes[name]) | {"lacks": choice.lacks, "considered": considered}
+            rows.append(row)
         tell("export", len(classes), len(classes), "")
     return rows
 
@@ -137,8 +152,15 @@ def _read(whole: Mapping[str, npt.NDArray[Any]]) -> dict[str, torch.Tensor]:
     return {VECTORS: torch.from_numpy(whole[VECTORS])} if VECTORS in whole else {}
 
 
-def _figures(choice: Choice, limits: ClassLimits) -> dict[str, Any]:
-    candidate, quality = choice.candidate, choice.candidate.quality
+def _considered(candidate: Candidate, limits: ClassLimits, rules: Rules) -> dict[str, Any]:
+    """Return what a variant would be on a class, and why it cannot be used there (None: it can)."""
+    size = {"variant": candidate.variant.name, "files_mb": candidate.size.files / 1e6}
+    why = loss(candidate, rules) or excess(candidate, limits, rules)
+    return size | _figures(candidate, limits) | {"why": why}
+
+
+def _figures(candidate: Candidate, limits: ClassLimits) -> dict[str, Any]:
+    quality = candidate.quality
     seconds, joules = latency_s(candidate, limits), energy_j(candidate, limits)
     return {
         "memory_mb": memory_mb(candidate, limits),
@@ -146,8 +168,6 @@ def _figures(choice: Choice, limits: ClassLimits) -> dict[str, Any]:
         "energy_mj": None if joules is None else 1e3 * joules,
         "overlap": None if quality is None else quality.overlap,
         "hr_kept": None if quality is None else quality.kept,
-        "lacks": choice.lacks,
-        "passed_over": [{"variant": name, "why": why} for name, why in choice.passed_over],
     }
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +40,7 @@ from export.staged_files import Staging
 from export.trace import IR, OPSET
 from export.variants import Choice, Size, Variant
 from privacy.errors import InputError
-from privacy.files import packed, settle, write_atomic
+from privacy.files import packed, settle, share, write_atomic
 
 MIN_ORT = "1.17"  # oldest release the graphs were tried with
 LONGEST = 36_500  # days: nobody means more
@@ -183,8 +181,7 @@ def fill(folder: Path, kit: Kit, plan: PlannedBundle) -> Manifest:
     )
     shared = [kit.stage.files[path] for path in kit.paths(plan.variant)]
     for entry in shared:
-        with open(kit.stage.root / entry.path, "rb") as whole:
-            write_atomic(folder / entry.path, partial(shutil.copyfileobj, whole))
+        share(kit.stage.root / entry.path, folder / entry.path)
     files: list[File] = sorted([*own.files.values(), *shared], key=lambda f: f.path)
     manifest = manifest.model_copy(update={"files": files})
     manifest = manifest.model_copy(update={"bundle_id": identify(manifest)})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edge.manifest import TableType
-from privacy.errors import InputError
+from privacy.errors import InputError, unknown
 
 if TYPE_CHECKING:
     from export.quality import Quality
@@ -51,13 +51,14 @@ class Rules:
     """These rules say what a variant may lose and take.
 
     Shares of HR@10 and of the top 10; seconds and joules of a recommendation together with the reading of one new text
-    (None: any).
+    (None: any). `variant`: the one that every class gets, whatever it loses there (None: the best).
     """
 
     max_loss: float = 0.05
     min_overlap: float = 0.8
     deadline_s: float | None = None
     budget_j: float | None = None
+    variant: str | None = None
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,8 @@ class NoBundle(InputError):
 def choose(candidates: Sequence[Candidate], name: str, limits: ClassLimits, rules: Rules) -> Choice:
     """Choose what class `name` gets. Cached vectors are the floor, given even where they do not fit: the smallest.
 
-    Raises `NoBundle`, naming class and figures, when all that fits loses too much.
+    A variant that the rules name is given as it is. Raises `NoBundle`, naming class and figures, when all that fits
+    loses too much.
 
     >>> sizes = {Variant("f16", "i8"): Size(20_000_000, 14_000_000), Variant("i8", None): Size(1_000_000, 0)}
     >>> candidates = [Candidate(variant, size) for variant, size in sizes.items()]
@@ -187,7 +189,9 @@ def choose(candidates: Sequence[Candidate], name: str, limits: ClassLimits, rule
     >>> choose(candidates, "watch", ClassLimits(app_mb=80, runtime_mb=20), Rules()).passed_over
     (('f16+encoder-i8', 'needs 82 MB of memory, has 64'),)
     """
-    ranked = sorted(candidates, key=_rank)
+    if rules.variant is not None:
+        return _named(candidates, rules.variant, limits, rules)
+    ranked = in_order(candidates)
     reasons = [(c, loss(c, rules), excess(c, limits, rules)) for c in ranked]
     passed = tuple((c.variant.name, lost or over or "") for c, lost, over in reasons)
     for place, (candidate, lost, over) in enumerate(reasons):
@@ -204,6 +208,21 @@ def choose(candidates: Sequence[Candidate], name: str, limits: ClassLimits, rule
     smallest = min(floor, key=lambda c: c.size.files)
     others = tuple(p for p in passed if p[0] != smallest.variant.name)
     return Choice(smallest, excess(smallest, limits, rules), others)
+
+
+def _named(candidates: Sequence[Candidate], name: str, limits: ClassLimits, rules: Rules) -> Choice:
+    """Choose the variant of this name. Raises `InputError` where there is none, and where nothing can use it."""
+    found = {candidate.variant.name: candidate for candidate in in_order(candidates)}
+    if name not in found:
+        raise unknown("variant", name, found)
+    if found[name].unfit is not None:
+        raise InputError(f"--variant {name}: it {found[name].unfit}; ask for another")
+    return Choice(found[name], excess(found[name], limits, rules), ())
+
+
+def in_order(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return candidates with the best first."""
+    return sorted(candidates, key=_rank)
 
 
 def _rank(candidate: Candidate) -> tuple[bool, float, int]:

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -73,6 +74,21 @@ def beside(target: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def share(finished: Path, path: Path) -> None:
+    """Have a finished file at `path` too: the same bytes on the disk, or a copy where the file system links none.
+
+    Whoever writes either anew by `write_atomic` leaves the other as it is, and a copied folder has files of its own.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(finished, path)
+    except OSError:
+        with open(finished, "rb") as whole:
+            write_atomic(path, partial(shutil.copyfileobj, whole))
+    else:
+        flush_folder(path.parent)
 
 
 def settle(folder: Path, target: Path) -> None:

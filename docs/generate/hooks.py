@@ -33,6 +33,9 @@ MADE = {
 OF_THE_ROOT = ("CONTRIBUTING.md", "CHANGELOG.md")
 """Pages that lie in the root of the repository and are shown in the site."""
 
+WIDE = ("threat-model.md", "versions.md")
+"""Pages whose tables need the room of the list of contents."""
+
 
 def equation(source: str, *_: Any, **__: Any) -> str:
     """Return a ```math block as MathML, which browsers show without a script or a font from elsewhere."""
@@ -82,6 +85,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     markdown = re.sub(r"^```(python|yaml) (\S+)$", r'```\1 title="\2"', markdown, flags=re.MULTILINE)
     markdown = re.sub(r"^```sh \w+$", "```sh", markdown, flags=re.MULTILINE)
     here = page.file.src_uri
+    if here in WIDE:
+        page.meta["hide"] = ["toc"]
     if here in MADE:
         return markdown
     return re.sub(r"(\]\()([^)#:/][^)#:]*)", lambda found: found[1] + moved(found[2], here), markdown)

@@ -20,6 +20,10 @@ def export(
         int, Option(min=1, help="Devices refuse the bundles so many days after the run was made.")
     ] = 365,
     key: Annotated[Path | None, Option(help="Private key (PEM) to sign them with; none: the run's own.")] = None,
+    variant: Annotated[
+        str | None,
+        Option(help="Every class gets this one, e.g. i8, whatever it loses there. Default: the best of each."),
+    ] = None,
     zipped: Annotated[bool, Option("--zip", help="Write each bundle as one zip file too, beside its folder.")] = False,
     with_users: Annotated[
         bool,
@@ -43,6 +47,8 @@ def export(
 
     Example: `edgefr export --run runs/demo --out signed --expires-days 90 --zip`
 
+    Example: `edgefr export --run runs/demo --variant i8 --out small`
+
     Example: `edgefr export --run runs/demo --served`
 
     Example: `edgefr export --run runs/demo --served --next-block`
@@ -52,5 +58,6 @@ def export(
 
     with shown() as progress:
         found = write(**asked, progress=progress)
-    show(found.sheet)
+    for sheet in found.sheets:
+        show(sheet)
     say(f"bundles: {found.path}")

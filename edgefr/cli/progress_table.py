@@ -14,9 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from edgefr.config.progress import duration, of_runs, shown
-from edgefr.studies.sweeps.results import SweepRun
+from edgefr.studies.sweeps.results import SweepRun, main_metric, validation
 from edgefr.studies.sweeps.run import Standing, Watch
-from edgefr.studies.sweeps.tradeoff import main_metric
 
 
 @contextmanager
@@ -50,10 +49,10 @@ def drawn(standing: Standing, seconds: float, lines: int) -> Group:
         rows.setdefault(entry.point.title(), []).append(entry)
     table = Table(box=None, pad_edge=False)
     table.add_column("point", overflow="ellipsis", no_wrap=True)
-    for name in ("done", "failed", "utility", "best"):
+    for name in ("done", "failed", "validation", "best"):
         table.add_column(name, justify="right")
     for title, entries in list(rows.items())[: max(lines, 1)]:
-        found = [value for value in map(_utility, entries) if not math.isnan(value)]
+        found = [value for value in map(_validated, entries) if not math.isnan(value)]
         cells = [f"{sum(found) / len(found):.4f}", f"{max(found):.4f}"] if found else ["-", "-"]
         lost = sum(entry.summary is None for entry in entries)
         table.add_row(Text(title), str(len(entries) - lost), str(lost or "-"), *cells)
@@ -66,8 +65,5 @@ def drawn(standing: Standing, seconds: float, lines: int) -> Group:
     return Group(over, *([Text(standing.doing, style="dim")] if standing.doing else []), table)
 
 
-def _utility(entry: SweepRun) -> float:
-    if entry.summary is None:
-        return math.nan
-    metrics = entry.summary["metrics"]
-    return float(metrics[main_metric(list(metrics))])
+def _validated(entry: SweepRun) -> float:
+    return math.nan if entry.summary is None else validation(entry.summary, main_metric(list(entry.summary["metrics"])))

@@ -68,7 +68,9 @@ def sweep(
     """Run an experiment over a grid of its fields, with several seeds, and compare.
 
     Every point of the grid is checked before anything runs. Runs are folders below the sweep's; a run that fails is
-    listed and does not stop the others. `sweep.md` has the means over seeds; where the grid is about privacy,
+    listed and does not stop the others. `sweep.md` has the means over seeds. Of points that differ in settings alone
+    (rounds, model, aggregation), the best on validation items is chosen, and test metrics are shown of that one; every
+    method, data set and epsilon has a row of its own. Where the grid is about privacy,
     `tradeoff.md` and `figures/tradeoff.png` show utility against each kind of epsilon, beside
     the baselines. `inf` for privacy.epsilon clips and adds no noise.
 

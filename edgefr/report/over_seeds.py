@@ -38,7 +38,8 @@ def over_seeds(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
         {"name": block["name"], "metrics": _over([s["blocks"][number]["metrics"] for s in summaries])}
         for number, block in enumerate(first["blocks"] if "continual" in first else ())
     ]
-    averaged = ("metrics", "metrics_history_masked", *(() if blocks else ("stages",)), "references")
+    averaged = ("metrics", "metrics_full_ranking", "metrics_history_masked", "references")
+    averaged += () if blocks else ("stages", "full_ranking")
     return {
         **{name: first[name] for name in SAME if name in first},
         "seeds": [s["seed"] for s in summaries],
@@ -53,5 +54,5 @@ def over_seeds(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _over(found: Sequence[Any]) -> dict[str, Any]:
     if isinstance(found[0], dict):
-        return {name: _over([one[name] for one in found]) for name in found[0]}
+        return {name: _over([one[name] for one in found]) for name in found[0] if all(name in one for one in found)}
     return {"mean": float(np.mean(found)), "sd": float(np.std(found, ddof=1)) if len(found) > 1 else 0.0}

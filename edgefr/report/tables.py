@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from edgefr.metrics.cutoffs import main_first
 from edgefr.report.attack import attacked
 from edgefr.report.blocks import block_table, blocks_over_seeds
 from edgefr.report.fairness import fairness_table
-from edgefr.report.fleet import fleet_table, short
+from edgefr.report.fleet import fleet_table, from_to, short
 from edgefr.report.over_seeds import over_seeds
 from edgefr.report.pages import number
 from edgefr.report.verdict import named, ranking_of
@@ -48,7 +49,7 @@ def of_run(summary: dict[str, Any]) -> Iterator[RenderableType]:
         if (attack := attacked(summary)) is not None:
             yield Text(f"attacked: {attack}", style="bold")
     if summary["bundles"]:
-        yield bundle_table(summary["bundles"])
+        yield from bundle_tables(summary["bundles"])
     yield Text(engine_line(summary))
     yield from (Text(line, style="bold yellow") for line in warnings(summary))
 
@@ -171,6 +172,38 @@ def pairs(title: str, rows: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
+def bundle_tables(rows: Sequence[dict[str, Any]]) -> list[Sheet]:
+    """Return the variants that were considered, where a run kept them, and the bundle of each class."""
+    considered = [row for row in rows if row.get("considered")]
+    return [*([_variant_table(considered)] if considered else []), bundle_table(rows)]
+
+
+def _variant_table(rows: Sequence[dict[str, Any]]) -> Sheet:
+    """Make one row per variant: what it takes and keeps, from class to class, and which classes got it."""
+    of: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        for one in row["considered"]:
+            of.setdefault(one["variant"], []).append(one)
+    cells, chosen = [], Counter(row["variant"] for row in rows)
+    for name, found in of.items():
+        seconds = [one["latency_ms"] for one in found if one["latency_ms"] is not None]
+        first = found[0]
+        cells.append(
+            {
+                "variant": name,
+                "given to\nclasses": str(chosen[name] or ""),
+                "MB": short(first["files_mb"]),
+                "RAM\nMB": from_to(one["memory_mb"] for one in found),
+                "ms": from_to(seconds) if seconds else "-",
+                "top-10\noverlap": "-" if first["overlap"] is None else f"{first['overlap']:.3f}",
+                "HR@10\nkept": "-" if first["hr_kept"] is None else f"{first['hr_kept']:.3f}",
+            }
+        )
+    bold = [at for at, cell in enumerate(cells) if cell["given to\nclasses"]]
+    caption = "\n".join(["the best first; edgefr export --variant NAME asks for another", *_not_used(rows)])
+    return Sheet("variants considered", cells, words=["variant"], caption=caption, bold=bold)
+
+
 def bundle_table(rows: Sequence[dict[str, Any]]) -> Sheet:
     """Make one row per device class: what its bundle holds, costs there, and keeps of the simulated model."""
     cells = [
@@ -195,19 +228,18 @@ def bundle_table(rows: Sequence[dict[str, Any]]) -> Sheet:
             "class's figures, for one recommendation and the encoding of one new text",
             "overlap and HR@10 kept: against the fp32 model, on validation items; with an encoder, all items encoded",
             "score error and identical top 10: the bundle without torch against the simulated model, on its users",
-            *_passed_over(rows),
         ]
     )
     return Sheet("bundles", cells, words=["device class", "variant"], caption=caption)
 
 
-def _passed_over(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Name variants that lose too much, and what larger variants every class lacks room or time for."""
+def _not_used(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Say which variants lose too much, and for which some classes lack room or time."""
     why: dict[str, list[str]] = {}
     for row in rows:
-        for other in row["passed_over"]:
-            line = f"{other['variant']} {other['why']}"
-            why.setdefault(line, []).append(row["class"])
+        for other in row["considered"]:
+            if other["why"] is not None:
+                why.setdefault(f"{other['variant']} {other['why']}", []).append(row["class"])
     return [
         f"not used: {line}" + ("" if len(classes) == len(rows) else f" ({', '.join(classes)})")
         for line, classes in why.items()
@@ -248,13 +280,18 @@ def warnings(summary: Mapping[str, Any]) -> list[str]:
 def seed_tables(summary: dict[str, Any]) -> list[Sheet]:
     """Show mean and standard deviation over seeds."""
     sheets = [blocks_over_seeds(summary)] if "blocks" in summary else []
-    seeds = count(len(summary["seeds"]), "seed")
+    seeds, own = count(len(summary["seeds"]), "seed"), ranking_of(summary)
     for split, stages in summary.get("stages", {}).items():
-        names = _shown(stages)
-        rows = [
-            {"test items": named(stage)} | {n: f"{values[n]['mean']:.4f} ± {values[n]['sd']:.4f}" for n in names}
-            for stage, values in (stages | summary["references"][split]).items()
-        ]
-        title = f"{summary['method']} on {summary['data']}, {split}: mean ± sd of {seeds}, {ranking_of(summary)}"
+        names, full = _shown(stages), summary.get("full_ranking", {}).get(split, {})
+        rows = []
+        for stage, values in (stages | summary["references"][split]).items():
+            ranked = {"full": full.get(stage, {})} if full else {}
+            cells = {f"{n}\n{how}": _spread(of.get(n)) for how, of in (ranked | {own: values}).items() for n in names}
+            rows.append({"test items": named(stage)} | cells)
+        title = f"{summary['method']} on {summary['data']}, {split}: mean ± sd of {seeds}"
         sheets.append(Sheet(title, rows, words=["test items"], rules=[len(stages) - 1]))
     return sheets
+
+
+def _spread(of: Mapping[str, float] | None) -> str:
+    return "-" if of is None else f"{of['mean']:.4f} ± {of['sd']:.4f}"

@@ -65,13 +65,15 @@ def export_run(
     with_users: bool = False,
     key: Path | None = None,
     only: str | None = None,
+    variant: str | None = None,
     served: ServedTensors | None = None,
 ) -> list[dict[str, Any]]:
     """Write a bundle for every device class of the run's fleet to `out` (default: in the run); one row per class.
 
     A class that lies there already with the same content is kept. Devices refuse the bundles `expires_days` after the
     run was made (None: never). `with_users`: bundles carry the simulated users of their class, for tests. `key`: a
-    private key that signs them (None: the run's own). `only`: the one class that a bundle is made for. `served`: what
+    private key that signs them (None: the run's own). `only`: the one class that a bundle is made for. `variant`: what
+    every class gets (None: the best of each). `served`: what
     devices have learned since, in place of the run's own tensors: the next bundles of its lineage. Raises `InputError`
     for a run that is not whole, a folder in the way, and a full disk.
 
@@ -115,7 +117,7 @@ def export_run(
         Provenance(created, facts, experiment.seed, expires_days, promise, counted(experiment)),
         text=encoders_of(run, model, progress),
         learning=learning,
-        rules=rules_of(experiment.export),
+        rules=replace(rules_of(experiment.export), variant=variant),
         key=signer,
         progress=progress,
     )
@@ -267,15 +269,15 @@ class Bundles(Brief):
         return pd.DataFrame(list(self.rows))
 
     @property
-    def sheet(self) -> Sheet:
-        """Return the table of the bundles."""
-        from edgefr.report.tables import bundle_table
+    def sheets(self) -> list[Sheet]:
+        """Return the tables of the variants that were considered, and of the bundles."""
+        from edgefr.report.tables import bundle_tables
 
-        return bundle_table(self.rows)
+        return bundle_tables(self.rows)
 
     def brief(self) -> list[RenderableType]:
         """Return the table as wide as it fits, and the folder."""
-        return [self.sheet.first(COLUMNS), f"wrote {self.path}"]
+        return [self.sheets[-1].first(COLUMNS), f"wrote {self.path}"]
 
 
 @watched()
@@ -286,6 +288,7 @@ def export(
     *,
     expires_days: int | None = LASTS_DAYS,
     key: str | Path | None = None,
+    variant: str | None = None,
     zipped: bool = False,
     with_users: bool = False,
     served: bool = False,
@@ -295,11 +298,12 @@ def export(
     """Write a bundle for every device class of a run's fleet to `out` (default: in the run).
 
     Devices refuse the bundles `expires_days` after the run was made (None: never). `key`: a private key (PEM) to sign
-    them with (None: the run's own). `zipped`: each also as one file. `with_users`: they carry the simulated users of
-    their class, private state and names, for tests that compare devices with the simulator; else nobody's. `served`: of
-    what real devices have learned since (`edgefr serve`): the next bundles of its lineage. `next_block`: of a run over
-    blocks of time these open the next one. Raises `InputError` for a run that is not whole or whose model no bundle can
-    hold, and for a folder that is in the way or elsewhere in the run.
+    them with (None: the run's own). `variant`: what every class gets, as "i8", also where it loses more than allowed or
+    does not fit (None: the best of each). `zipped`: each also as one file. `with_users`: they carry the simulated users
+    of their class, private state and names, for tests that compare devices with the simulator; else nobody's. `served`:
+    of what real devices have learned since (`edgefr serve`): the next bundles of its lineage. `next_block`: of a run
+    over blocks of time these open the next one. Raises `InputError` for a run that is not whole or whose model no
+    bundle can hold, and for a folder that is in the way or elsewhere in the run.
 
     Example: ``edgefr.export("runs/demo", "shipped").classes[["class", "variant", "files_mb"]]``
     """
@@ -313,7 +317,8 @@ def export(
     own = found.path / "bundles" if learned is None else place_of(found, learned)
     place = _outside(found, own, None if out is None else Path(out))
     signer = None if key is None else Path(key)
-    rows = export_run(found, place, progress, expires_days, with_users=with_users, key=signer, served=learned)
+    asked: dict[str, Any] = {"with_users": with_users, "key": signer, "variant": variant, "served": learned}
+    rows = export_run(found, place, progress, expires_days, **asked)
     if zipped:
         for folder in (Path(row["path"]) for row in rows):
             pack(folder, folder.with_name(f"{folder.name}.zip"))

@@ -1,5 +1,6 @@
 """Exporting as used: which variant each class gets, what is written, how it compares, what is refused."""
 
+import errno
 import inspect
 import shutil
 from datetime import datetime
@@ -333,5 +334,45 @@ def test_a_variant_that_loses_too_much_is_refused_and_said_so(tmp_path: Path) ->
     strict = Rules(max_loss=0.99, min_overlap=(1 + found["phone"]["overlap"]) / 2)
     found = {row["class"]: row for row in worlds.export(**arguments, rules=strict)}
     assert found["phone"]["variant"] in ("f32", "f16", "i8")
-    why = {passed["variant"]: passed["why"] for passed in found["phone"]["passed_over"]}
+    why = {one["variant"]: one["why"] for one in found["phone"]["considered"]}
     assert "of the top 10, less than" in why["f16+encoder-i4"]
+    assert why[found["phone"]["variant"]] is None
+
+
+def test_a_variant_that_is_asked_for_is_given_to_every_class_as_it_is(tmp_path: Path) -> None:
+    """It may lose more than is allowed, and need more than a class has; the row says both."""
+    arguments = worlds.arguments("transfr", tmp_path) | {"users_of": {}, "held_out": HELD}
+    arguments |= {"classes": {"watch": ClassLimits(70, 20), "laptop": ClassLimits(8000, 20)}}
+    rows = worlds.export(**arguments, rules=Rules(min_overlap=1.0, variant="i8"))
+    assert [row["variant"] for row in rows] == ["i8", "i8"]
+    assert [row["fits"] for row in rows] == [memory <= 0.8 * 70 for memory in (rows[0]["memory_mb"],)] + [True]
+    assert open_bundle(tmp_path / "watch").manifest.variant == "i8"
+    with pytest.raises(InputError, match="unknown variant 'i9'"):
+        worlds.export(**arguments | {"out": tmp_path / "other"}, rules=Rules(variant="i9"))
+
+
+def test_bundles_of_an_export_share_their_files_and_each_opens_alone(tmp_path: Path) -> None:
+    """What is the same in two classes lies on the disk once, and a copy of one folder is whole."""
+    arguments = worlds.arguments("transfr", tmp_path / "out") | {"users_of": {}}
+    arguments |= {"classes": {"one": ClassLimits(8000, 20), "other": ClassLimits(8000, 20)}}
+    worlds.export(**arguments)
+    first, second = tmp_path / "out" / "one", tmp_path / "out" / "other"
+    files = [file.relative_to(first) for file in first.rglob("*") if file.is_file()]
+    apart = {"manifest.json", "MODEL_CARD.md", "config.json", "private/users.json", "private/users.safetensors"}
+    assert {str(name) for name in files if not (first / name).samefile(second / name)} == apart
+    shutil.copytree(first, tmp_path / "alone")
+    shutil.rmtree(tmp_path / "out")
+    assert open_bundle(tmp_path / "alone").manifest.device_class == "one"
+    assert all(file.stat().st_nlink == 1 for file in (tmp_path / "alone").rglob("*") if file.is_file())
+
+
+def test_where_a_file_system_links_nothing_files_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*names: object) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr("os.link", refused)
+    arguments = worlds.arguments("mean", tmp_path) | {"users_of": {}}
+    arguments |= {"classes": {"one": ClassLimits(8000, 20), "other": ClassLimits(8000, 20)}}
+    worlds.export(**arguments)
+    assert open_bundle(tmp_path / "one").manifest.variant == open_bundle(tmp_path / "other").manifest.variant
+    assert not (tmp_path / "one/config.json").samefile(tmp_path / "other/config.json")

@@ -44,8 +44,16 @@ return [seen, poor];
 """
 OPEN = "for (const one of document.querySelectorAll('details')) one.open = true;"
 BEYOND = """
-return [...document.querySelectorAll(".scroll")].filter((one) => one.scrollWidth > one.clientWidth + 1
-  && !one.querySelector(".heat")).map((one) => one.getAttribute("aria-label"));
+return [...document.querySelectorAll(".scroll")].filter((one) => one.scrollWidth > one.clientWidth + 1)
+  .map((one) => one.getAttribute("aria-label"));
+"""
+FIRST_COLUMNS = """
+return [...document.querySelectorAll(".scroll")].filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => {
+  const first = one.querySelector("tbody th"), left = () => Math.round(first.getBoundingClientRect().left);
+  const before = left();
+  one.scrollLeft = one.scrollWidth;
+  return [before, left(), one.clientWidth - first.getBoundingClientRect().width];
+});
 """
 OUTSIDE = """
 return [...document.querySelectorAll("section[id]")].filter((one) => one.getBoundingClientRect().height < 40
@@ -86,24 +94,32 @@ def test_every_section_of_every_kind_of_run_renders(kind: str, made: Made, brows
 
 
 @pytest.mark.parametrize("width", [390, 768, 1280])
-def test_nothing_is_cut_off_and_tables_too_wide_for_a_phone_are_stacked(
+def test_nothing_is_cut_off_and_a_wide_table_scrolls_beside_its_first_column(
     width: int, page: Path, pages: list[Path], browser: Any
 ) -> None:
     for path in pages:
         found = looked_at(browser, path, width)
         found.execute_script(OPEN)
         assert found.execute_script("return document.documentElement.scrollWidth") <= width
-        if width == 390:
-            found.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0], 50))")
-            assert found.execute_script(BEYOND) == []
-            assert found.execute_script("return document.querySelectorAll('.stacked').length") > 2
-    found = looked_at(browser, page, width)
-    if width == 390:
-        row = "#costs .stacked tbody tr:first-child td"
-        named = found.execute_script(f"return [...document.querySelectorAll('{row}')].map((c) => c.dataset.name)")
-        assert named[:4] == ["clients", "took part", "seconds", "seconds, drawn"]
-    if width == 1280:
-        assert found.execute_script("return document.querySelectorAll('.stacked').length") == 0
+        assert len(found.execute_script(BEYOND)) > 2 or width > 390
+        for before, after, room in found.execute_script(FIRST_COLUMNS):
+            assert after == before, "the first column stays where it is"
+            assert room > 100, "there is room for another column"
+
+
+def test_a_report_on_a_phone_is_short_and_unfolds(pages: list[Path], browser: Any) -> None:
+    """The first sections are open; a link of the list opens its own, and a wide screen shows all."""
+    shown = "return [...document.querySelectorAll('section > details')].map((one) => one.open)"
+    for path in pages:
+        found = looked_at(browser, path, 390)
+        assert found.execute_script("return document.documentElement.scrollHeight") < 8000
+        states = found.execute_script(shown)
+        assert states[:2] == [True, True]
+        assert not any(states[2:])
+        found.execute_script("const all = document.querySelectorAll('nav a'); all[all.length - 1].click()")
+        found.execute_async_script("setTimeout(arguments[0], 50)")
+        assert found.execute_script(shown)[-1]
+        assert all(looked_at(browser, path).execute_script(shown))
 
 
 def test_a_round_has_a_time_line_of_every_class(page: Path, browser: Any) -> None:

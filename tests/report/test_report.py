@@ -20,7 +20,7 @@ from edgefr.experiment.experiment import load_experiment
 from edgefr.report.fleet import fleet_table
 from edgefr.report.over_seeds import over_seeds
 from edgefr.report.pages import Page, comma_separated
-from edgefr.report.tables import bundle_table, engine_line, metric_table, transfer_table, warnings
+from edgefr.report.tables import bundle_table, bundle_tables, engine_line, metric_table, transfer_table, warnings
 from edgefr.simulation.simulate import fleet_overrides
 
 
@@ -133,10 +133,29 @@ def test_transfer_table() -> None:
 def test_bundles_that_were_not_compared_show_a_dash() -> None:
     row = {"class": "tv", "variant": "i8", "files_mb": 1.0, "memory_mb": 99.6, "fits": False, "parity_users": 0}
     row |= dict.fromkeys(("max_score_error", "top10_equal", "latency_ms", "overlap", "hr_kept"))
-    row |= {"passed_over": [{"variant": "f16+encoder-i8", "why": "needs 97 MB, has 64"}]}
     shown = printed(bundle_table([row]))
     assert "100" in shown
     assert "NO" in shown
+    assert bundle_tables([row])[0].title == "bundles"  # of a run that kept no variants
+
+
+def test_variants_that_were_considered_are_one_table_with_the_chosen_ones_marked() -> None:
+    def one(name: str, size: float, ms: float, why: str | None, kept: float = 1.0) -> dict[str, object]:
+        figures = {"files_mb": size, "memory_mb": 60 + size, "latency_ms": ms, "overlap": kept, "hr_kept": kept}
+        return {"variant": name, "why": why, **figures}
+
+    row = {"class": "tv", "variant": "f16", "files_mb": 2.0, "memory_mb": 62.0, "fits": True, "parity_users": 0}
+    row |= dict.fromkeys(("max_score_error", "top10_equal", "latency_ms", "overlap", "hr_kept"))
+    row |= {"considered": [one("f16", 2.0, 3.0, None), one("i8", 1.0, 2.0, "keeps 0.900 of HR@10", 0.9)]}
+    watch = {**row, "class": "watch"}
+    watch["considered"] = [one("f16", 2.0, 30.0, None), one("i8", 1.0, 20.0, "keeps 0.900 of HR@10", 0.9)]
+    table = bundle_tables([row, watch])[0]
+    assert [list(cells.values()) for cells in table.rows] == [
+        ["f16", "2", "2", "62", "3 to 30", "1.000", "1.000"],
+        ["i8", "", "1", "61", "2 to 20", "0.900", "0.900"],
+    ]
+    assert list(table.bold) == [0]
+    assert table.caption.splitlines()[1:] == ["not used: i8 keeps 0.900 of HR@10"]
 
 
 def test_warnings_are_for_what_must_not_be_overlooked() -> None:

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import shutil
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from edgefr.report.web.chart import Axis
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.page import run_page
 from edgefr.report.web.privacy import in_words, watchers
+from edgefr.simulation.runs.run import Run
 from edgefr.simulation.summary.pages import facts_of
 from edgefr.studies.pages import write_report
 from edgefr.studies.sweeps.grid import Axis as GridAxis
@@ -27,7 +29,7 @@ from privacy.errors import InputError
 from privacy.report import label
 from tests.cli.conftest import cache, cli, inside, place
 from tests.mostly_slow import mostly_slow
-from tests.report.conftest import KINDS
+from tests.report.conftest import DATA, DEVICES, KINDS
 
 __all__ = ["cache", "cli", "inside", "place"]
 Made = Callable[[str], Path]
@@ -298,6 +300,24 @@ def test_the_page_of_runs_names_a_comparison_that_works_or_none(made: Made, cli:
     page = write_report(seeds, tmp_path / "seeds.html").read_text()
     assert "edgefr compare" not in page
     assert "no seed in common" in page
+
+
+def test_seeds_of_one_experiment_are_one_row_with_its_points(made: Made, tmp_path: Path) -> None:
+    """Two seeds are one group with a mean, a deviation and two points; another experiment is a group of its own."""
+    for seed in (1, 2):
+        experiment = edgefr.load_experiment(overrides=[*DATA, *KINDS["plain"], f"seed={seed}"])
+        edgefr.simulate(experiment, DEVICES, out=tmp_path / "plain" / f"seed-{seed}", bundles=False)
+    folders = [tmp_path / "plain" / "seed-1", made("private"), tmp_path / "plain" / "seed-2"]
+    page = write_report(folders, tmp_path / "many.html").read_text()
+    overview = page.split('id="overview"')[1].split("</section>")[0]
+    rows = re.findall(r'<th scope="row"><span class="c(\d)">■</span> ([^<]+)', overview)
+    assert rows == [("0", "plain"), ("1", "private")]
+    values = [s["learning"]["main"]["federated"]["value"] for s in (Run.open(f).summary for f in folders[::2])]
+    assert f"{statistics.mean(values):.4f} ± {statistics.stdev(values):.4f}" in words(overview)
+    assert [f"seed-{n}: {value:.4f}" in overview for n, value in enumerate(values, 1)] == [True, True]
+    assert set(re.findall(r'data-line="([^"]+)"', page)) == {"plain", "private"}
+    made_again = page.split('id="commands"')[1]
+    assert made_again.count("--experiment") == 3
 
 
 def test_curves_of_runs_are_drawn_together(made: Made, tmp_path: Path) -> None:

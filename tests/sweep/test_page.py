@@ -96,7 +96,7 @@ def test_hostile_words_of_a_sweep_are_shown_and_nothing_more(tmp_path: Path) -> 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_it_renders_in_a_browser_without_a_network(width: int, scheme: str, whole: Made, browser: Any) -> None:
     found = looked_at(browser, whole.folder / "report.html", width, scheme)
-    assert found.execute_script(OUTSIDE) == []
     found.execute_script(OPEN)
+    assert found.execute_script(OUTSIDE) == []
     assert found.execute_script("return document.documentElement.scrollWidth") <= width
     assert found.execute_script(CONTRAST)[1] == []

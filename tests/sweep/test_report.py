@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 from edgefr.report.figures import drawn
 from edgefr.report.pages import Report
 from edgefr.studies.sweeps.page import usable
-from edgefr.studies.sweeps.report import answers, table, tradeoff
-from edgefr.studies.sweeps.results import results, validation
+from edgefr.studies.sweeps.report import about, answers, run_record, table, tradeoff
+from edgefr.studies.sweeps.results import FinishedSweep, SweepRun, in_full, results, validation
 from edgefr.studies.sweeps.tradeoff import Scale, charts, comparables, curves, pareto
 from tests.sweep.summaries import entry, summary
 
@@ -40,15 +41,16 @@ def found():
 def test_a_point_s_row_is_the_mean_over_its_seeds(found):
     page = table(found)
     assert list(page.sheets[0].rows[0]) == [
-        "privacy.\nepsilon", "method", "seeds", "failed", "helped\nin runs", "HR@10\n1 + 99 sampled",
-        "NDCG@10\n1 + 99 sampled", "best without\nlearning\nNDCG@10\n1 + 99 sampled",
+        "privacy.\nepsilon", "method", "seeds", "failed", "validation\nNDCG@10\n1 + 99 sampled",
+        "NDCG@10\n1 + 99 sampled", "HR@10\n1 + 99 sampled", "helped\nin runs",
+        "best without\nlearning\nNDCG@10\n1 + 99 sampled",
     ]  # fmt: skip
     assert cells(page.sheets[0].rows) == [
-        ["1", "a", "2", "0", "0", "0.3000 ± 0.1414", "0.1500 ± 0.0707", "0.2500 popularity"],
-        ["8", "a", "1", "1", "1", "0.6000", "0.3000", "0.2500 popularity"],
-        ["inf", "a", "1", "0", "1", "0.8000", "0.4000", "0.2500 popularity"],
-        ["8", "b", "1", "0", "0", "0.4000", "0.2000", "0.2500 popularity"],
-        ["1", "b", "0", "1", "0", "-", "-", "-"],
+        ["1", "a", "2", "0", "0.1600 ± 0.0707", "0.1500 ± 0.0707", "0.3000 ± 0.1414", "0", "0.2500 popularity"],
+        ["8", "a", "1", "1", "0.3100", "0.3000", "0.6000", "1", "0.2500 popularity"],
+        ["inf", "a", "1", "0", "0.4100", "0.4000", "0.8000", "1", "0.2500 popularity"],
+        ["8", "b", "1", "0", "0.2100", "0.2000", "0.4000", "0", "0.2500 popularity"],
+        ["1", "b", "0", "1", "-", "-", "-", "0", "-"],
     ]
     assert page.sheets[0].words == ["method"]
     record = page.records[0]
@@ -114,7 +116,11 @@ def test_every_metric_of_a_sweep_says_its_ranking_and_has_the_best_without_learn
         .caption.startswith("* on the Pareto front; NDCG@10 (1 + 99 sampled) of the baselines")
     )
     assert charts(group)[0].y_title == "NDCG@10 (1 + 99 sampled)"
-    blocks = summary(0.3, 8.0, protocol="blocks: 3") | {"continual": {}, "references": {"popularity": {"unmasked": {}}}}
+    blocks = summary(0.3, 8.0, protocol="blocks: 3") | {
+        "continual": {},
+        "blocks": [{"validation": 0.3}],
+        "references": {"popularity": {"unmasked": {}}},
+    }
     assert comparables(results([entry({"a": 1}, 0, blocks)]))[0].ranking == "full ranking"
 
 
@@ -179,6 +185,66 @@ def test_validation_of_blocks_is_the_mean_over_increments():
     assert math.isnan(validation(summary(0.1, 1.0), "HR@20"))
 
 
+def learned(point: dict[str, object], ndcg: float, validated: float, seed: int = 0) -> SweepRun:
+    """A run whose validation and test items do not agree, and whose full ranking is half of what it is on samples."""
+    one = summary(ndcg, 8.0)
+    one["validation"]["main"]["federated"]["NDCG@10"] = validated
+    full = {"HR@10": ndcg, "NDCG@10": ndcg / 2, "Recall@10": ndcg}
+    one["metrics_full_ranking"] = full
+    one["full_ranking"] = {"users": 9, "main": {"federated": full, "popularity": {"HR@10": 0.1, "NDCG@10": 0.04}}}
+    return entry(point, seed, in_full(one))
+
+
+def test_of_settings_the_best_on_validation_items_is_chosen_and_only_that_one_is_tested():
+    """The epsilon is a question, so each has a row of its own; the learning rate is a setting."""
+    made = [
+        learned({"privacy.epsilon": 1, "model.lr": 0.1}, 0.9, 0.20),
+        learned({"privacy.epsilon": 1, "model.lr": 1}, 0.3, 0.21),
+        learned({"privacy.epsilon": 8, "model.lr": 0.1}, 0.6, 0.50),
+        learned({"privacy.epsilon": 8, "model.lr": 1}, 0.8, 0.40),
+    ]
+    sweep = FinishedSweep(Path(), {"search": None, "seeds": [0]}, tuple(made), tuple(made))
+    page = table(sweep.results)
+    rows = page.sheets[0].rows
+    assert [row["chosen"] for row in rows] == ["", "yes", "yes", ""]
+    assert [row["validation\nNDCG@10\n1 + 99 sampled"] for row in rows] == ["0.2000", "0.2100", "0.5000", "0.4000"]
+    assert [row["NDCG@10\nfull ranking"] for row in rows] == ["", "0.1500", "0.3000", ""]
+    assert [row["best without\nlearning\nNDCG@10\nfull ranking"] for row in rows] == [
+        "", "0.0400 popularity", "0.0400 popularity", "",
+    ]  # fmt: skip
+    assert [row.get("usable") for row in page.records] == [None, True, True, None]
+    tested = [math.isfinite(run_record(run, sweep)["NDCG@10"]) for run in made]
+    assert tested == [math.isfinite(row["NDCG@10"]) for row in page.records] == [False, True, True, False]
+    (group,) = comparables(sweep.results)
+    assert [result.point.title() for result in group.results] == [
+        "privacy.epsilon 1, model.lr 1", "privacy.epsilon 8, model.lr 0.1",
+    ]  # fmt: skip
+    assert any("settings are rounds" in line for line in about(sweep))
+
+
+def test_equals_are_chosen_in_their_order_and_without_validation_items_nobody_is_left_out():
+    same = [learned({"rounds": number}, 0.1, 0.2, seed) for number in (1, 2) for seed in (0, 1)]
+    assert [one.chosen for one in results(same)] == [True, False]
+    blind = [learned({"rounds": number}, 0.1, math.nan) for number in (1, 2)]
+    assert [one.chosen for one in results(blind)] == [True, True]
+    half = [learned({"rounds": 1}, 0.9, math.nan), learned({"rounds": 2}, 0.1, 0.1)]
+    assert [one.chosen for one in results(half)] == [False, True]
+
+
+def test_settings_that_change_the_guarantee_are_no_rivals():
+    """More rounds of the same noise promise less, which is another question; calibrated noise promises the same."""
+    made = [entry({"rounds": number}, 0, summary(0.1, float(number))) for number in (1, 2, 3)]
+    assert [one.chosen for one in results(made)] == [True, True, True]
+    made = [entry({"rounds": number}, 0, summary(0.1 * number, 8 - 0.01 * number)) for number in (1, 2, 3)]
+    assert [one.chosen for one in results(made)] == [False, False, True]
+
+
+def test_a_search_s_objective_chooses_among_its_points_too():
+    made = [learned({"rounds": 1}, 0.1, 0.9), learned({"rounds": 2}, 0.4, 0.1)]
+    assert [one.chosen for one in results(made)] == [True, False]
+    assert [one.chosen for one in results(made, {"rounds=1": "HR@10", "rounds=2": "HR@10"})] == [False, True]
+
+
 def test_only_failures_still_make_a_table():
     found = results([entry({"rounds": 1}, 0, "ValueError: x")])
     assert cells(table(found).sheets[0].rows) == [["1", "0", "1"]]
@@ -198,9 +264,9 @@ def test_the_board_says_how_far_a_sweep_is():
     lines = console.export_text().splitlines()
     assert lines[0][20:].strip() == "3 of 6 runs, 1 failed, 65 s so far, about 30 s left"
     assert [line.split() for line in lines[1:]] == [
-        ["point", "done", "failed", "utility", "best"],
+        ["point", "done", "failed", "validation", "best"],
         ["rounds", "2", "0", "1", "-", "-"],
-        ["rounds", "1", "2", "-", "0.2000", "0.3000"],
+        ["rounds", "1", "2", "-", "0.2100", "0.3100"],
     ]
     assert Standing(6, 2).seconds_left is None
     assert Standing(6, 2, entries).seconds_left == 4.0

@@ -75,11 +75,15 @@ class Axis:
 
 @dataclass(frozen=True)
 class Strip:
-    """This is one value on an axis: its place, the `ends` of its interval, and what it says."""
+    """This is one value on an axis: its place, the `ends` of its interval, and what it says.
+
+    `points`: values that it is the mean of, each with what it says.
+    """
 
     place: float
     ends: tuple[float, float] | None
     said: str
+    points: tuple[tuple[float, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 from edgefr.metrics.continual import MASKS
 from edgefr.report.attack import attacked
 from edgefr.report.blocks import block_table
-from edgefr.report.tables import bundle_table, group_table, metric_table, transfer_table, warnings
+from edgefr.report.tables import bundle_tables, group_table, metric_table, transfer_table, warnings
 from edgefr.report.verdict import FULL, ranked, ranking_of
 from edgefr.report.web.facts import Facts
 from edgefr.report.web.section import Section, SectionPart, sheet, text
@@ -82,7 +82,7 @@ def bundles(facts: Facts) -> Section | None:
     if rows:
         fit = f"{sum(row['fits'] for row in rows)} of {len(rows)} device classes have a bundle that fits them"
         what = "the model of this run as ONNX graphs and weights, without torch"
-        parts += [text(f"{fit}: {what}."), sheet(bundle_table(rows), "untitled")]
+        parts += [text(f"{fit}: {what}."), *map(sheet, bundle_tables(rows))]
     if not parts:
         return None
     parts += [text(line, "warning") for line in warnings(summary) if "bundle" in line]

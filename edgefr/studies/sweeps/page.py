@@ -13,7 +13,7 @@ from markupsafe import Markup
 from edgefr.report.pages import Report, comma_separated
 from edgefr.report.small_groups import of_few
 from edgefr.report.tables import count
-from edgefr.report.web.answers import BAD, GOOD, NEUTRAL, Answer
+from edgefr.report.web.answers import BAD, GOOD, NEUTRAL, Answer, capitals
 from edgefr.report.web.chart import Axis, short
 from edgefr.report.web.page import page
 from edgefr.report.web.section import (
@@ -30,8 +30,18 @@ from edgefr.report.web.section import (
     yes_no,
 )
 from edgefr.report.web.section import command as code
-from edgefr.studies.sweeps.report import about, answers, best_beside, is_private, judged_by, run_record, table, tradeoff
-from edgefr.studies.sweeps.results import EPSILONS, RUNS, FinishedSweep, PointResult, results
+from edgefr.studies.sweeps.report import (
+    CHOICE,
+    about,
+    answers,
+    best_beside,
+    is_private,
+    judged_by,
+    run_record,
+    table,
+    tradeoff,
+)
+from edgefr.studies.sweeps.results import EPSILONS, RUNS, FinishedSweep, PointResult
 from edgefr.studies.sweeps.tradeoff import Comparable, charts, comparables, epsilon_said
 from privacy.files import write_atomic, write_json
 
@@ -39,16 +49,16 @@ LEAD = "One experiment at many settings: where does on-device learning help, and
 ORDER = ("guaranteed", "nominal", "hypothetical")
 USABLE = (
     "A point is usable if learning helped with every seed: the model beats the same model before any round and "
-    "than every reference, by an interval over users{}."
+    "every baseline, by an interval over users{}."
 )
 
 
 def write_files(sweep: FinishedSweep, metric: str | None = None) -> Report:
     """Write the files of a sweep into its folder; `metric`: the test metric that is utility (none: the first NDCG)."""
-    folder, lines, found = sweep.folder, about(sweep), results(sweep.speaking)
+    folder, lines, found = sweep.folder, about(sweep), sweep.results
     records = [run_record(run, sweep) for run in sweep.entries]
     files = [write_atomic(folder / RUNS, comma_separated(records))]
-    pages = [table(found, metric)] if found else []
+    pages = [table(found, metric, sweep.objectives)] if found else []
     compared = comparables(found, metric)
     if compared and is_private(sweep.record["grid"]):
         pages.append(tradeoff(compared))
@@ -67,12 +77,14 @@ def write_sweep(folder: Path, out: Path | None = None, metric: str | None = None
 
 def sweep_page(sweep: FinishedSweep, metric: str | None = None) -> str:
     """Return the page of a sweep."""
-    found = results(sweep.speaking)
+    found = sweep.results
     compared, private = comparables(found, metric), is_private(sweep.record["grid"])
-    sections = [_points(compared, private)]
+    sections = [_points(compared, private, any(not one.chosen for one in found))]
     if compared:
         sections += [_tradeoff(compared)] if private else []
-        sections.append(Section.of("measures", "All measurements", map(sheet, table(found, metric).sheets)))
+        sections.append(
+            Section.of("measures", "All measurements", map(sheet, table(found, metric, sweep.objectives).sheets))
+        )
     sections.append(_made(sweep))
     name = sweep.folder.resolve().name
     head: dict[str, Any] = {"kind": "sweep", "name": name, "lead": LEAD, "answers": _answers(compared, sweep)}
@@ -108,8 +120,8 @@ def _answers(compared: Sequence[Comparable], sweep: FinishedSweep) -> list[Answe
     return [*out, Answer("What was run?", work, f"{broken}.", BAD if failed else NEUTRAL)]
 
 
-def _points(compared: Sequence[Comparable], private: bool) -> Section:
-    parts = list[SectionPart | None]()
+def _points(compared: Sequence[Comparable], private: bool, passed: bool) -> Section:
+    parts = list[SectionPart | None]([text(f"{capitals(CHOICE)}.", "note")] if passed else [])
     for group in compared:
         axis, best = Axis.over([*group.ends(group.results), *group.references().values()], most=4), group.best_reference
         utility, dashed = f"{group.metric}, {group.ranking}", ""

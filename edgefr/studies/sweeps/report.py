@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from edgefr.config.sheet import Sheet
+from edgefr.metrics.cutoffs import main_first
 from edgefr.report.attack import attack_metrics
 from edgefr.report.figures import drawn as draw
 from edgefr.report.over_seeds import versions
 from edgefr.report.pages import Page, Record, Spread, number
-from edgefr.report.verdict import ranked
+from edgefr.report.verdict import ranked, ranking_of
 from edgefr.studies.sweeps.grid import shown
 from edgefr.studies.sweeps.results import (
     EPSILONS,
+    SETTINGS,
     FinishedSweep,
     PointResult,
     SweepRun,
     epsilon_of,
     level_of,
+    main_metric,
     mean_references,
     references,
     validation,
@@ -28,6 +31,7 @@ from edgefr.studies.sweeps.tradeoff import NOTHING, Comparable, charts, comparab
 
 HELPED, BEST = "helped\nin runs", "best without\nlearning"
 RULE = "a point is usable if learning helped with every seed"
+CHOICE = "of points that differ in settings alone, the best on validation items is chosen, and only that one is tested"
 KINDS = (
     "the kinds of epsilon are never compared with each other: nominal is the papers' formula for one round and no "
     "guarantee; guaranteed composes all rounds of the client that took part most; hypothetical is what the same noise "
@@ -57,34 +61,54 @@ def about(sweep: FinishedSweep) -> list[str]:
         )
         lines.append("no epsilon here covers what the choice of settings tells about the data")
     summaries = [run.summary for run in sweep.entries if run.summary is not None]
+    if any(not one.chosen for one in sweep.results):
+        lines.append(f"{CHOICE}; settings are {', '.join(SETTINGS)}")
     lines += dict.fromkeys(f"protocol, {s['data']}: {s['protocol']}" for s in summaries)
     lines += [f"failed: {path}: {problem}" for path, problem in sweep.failures.items()]
     made_with = summaries[0]["versions"] if summaries else versions()
     return [*lines, f"versions: {', '.join(f'{name} {version}' for name, version in made_with.items())}"]
 
 
-def table(found: Sequence[PointResult], metric: str | None = None) -> Page:
-    """Show every point: its fields, what a search chose, in how many runs learning helped, test metrics, references."""
-    compared = comparables(found, metric)
+def table(found: Sequence[PointResult], metric: str | None = None, objectives: Mapping[str, str] | None = None) -> Page:
+    """Show every point: its fields, what a search chose, validation items; of chosen ones tests and references too."""
+    compared, objectives = comparables(found, metric), objectives or {}
     of = {id(result): group for group in compared for result in group.results}
-    metrics = list(dict.fromkeys(name for result in found for s in result.summaries() for name in s["metrics"]))
+    metrics = main_first(dict.fromkeys(name for result in found for s in result.summaries() for name in s["metrics"]))
     rankings = {group.ranking for group in compared}
     utilities = list(dict.fromkeys(group.metric for group in compared))
     how = f"\n{compared[0].ranking}" if len(rankings) == 1 else "\nits own ranking" if rankings else ""
     best = f"{BEST}\n{utilities[0] if len(utilities) == 1 else 'its metric'}{how}"
+    by, passed = _validated_by(found, objectives), any(not one.chosen for one in found)
     rows = []
     for result in found:
-        row = _point_columns(result, found) | _level(result, found) | {"seeds": str(len(result.entries))}
+        row = _point_columns(result, found) | _level(result, found)
+        row |= {"chosen": "yes" if result.chosen else ""} if passed else {}
+        row |= {"seeds": str(len(result.entries))}
         row |= {"failed": str(result.failed)} if any(one.failed for one in found) else {}
-        row |= {HELPED: str(result.helped)} if of else {}
-        row |= {name + how: str(Spread.of(result.metric(name))) for name in _apart(metrics, found)}
-        row |= {best: best_beside(result, of.get(id(result)))} if of else {}
-        rows.append(row)
-    caption = "mean ± standard deviation over seeds, test items"
+        row |= {by: str(result.validated(objectives.get(result.point.name)))} if of else {}
+        tested = {name + how: str(Spread.of(result.metric(name))) for name in _apart(metrics, found)}
+        tested |= {HELPED: str(result.helped)} | {best: best_beside(result, of.get(id(result)))} if of else {}
+        rows.append(row | (tested if result.chosen else dict.fromkeys(tested, "")))
+    caption = "mean ± standard deviation over seeds, test items but for validation"
+    caption += f"; {CHOICE}" if passed else ""
     if of:
         caption = f"{caption}; {RULE}{judged_by(compared)}; each compared with the best baseline"
-    sheet = Sheet("Points of the grid", rows, _words(found), caption)
+    sheet = Sheet(
+        "Points of the grid", rows, _words(found), caption, bold=[at for at, r in enumerate(rows) if r.get("chosen")]
+    )
     return Page("sweep", "Sweep", [sheet], [point_record(result, metrics) for result in found])
+
+
+def _validated_by(found: Sequence[PointResult], objectives: Mapping[str, str]) -> str:
+    """Name the column of validation items: the metric that points are chosen by, and how items were ranked."""
+    some = [(objectives.get(one.point.name), s) for one in found for s in one.summaries()]
+    names = dict.fromkeys(name or main_metric(list(s["metrics"])) for name, s in some)
+    ranked_as = dict.fromkeys(s.get("validated") or ranking_of(s) for _, s in some)
+    parts = [
+        next(iter(own)) if len(own) == 1 else mixed
+        for own, mixed in ((names, "own metric"), (ranked_as, "own ranking"))
+    ]
+    return "\n".join(["validation", *parts])
 
 
 def judged_by(compared: Sequence[Comparable]) -> str:
@@ -200,9 +224,14 @@ def point_record(result: PointResult, metrics: Sequence[str]) -> Record:
     record: Record = {field: shown(value) for field, value in result.point.values}
     for entry in result.entries[:1]:
         record |= {f"chosen {field}": value for field, value in entry.chosen.items()}
-    record |= {"seeds": len(result.entries), "failed": result.failed}
-    record |= {"helped": result.helped, "usable": result.usable}
+    record |= {"seeds": len(result.entries), "failed": result.failed, "chosen": result.chosen}
     record |= {key: result.epsilon(kind) for kind, key in EPSILONS.items()}
+    if result.entries:
+        validated = result.validated()
+        record |= {"validation": validated.mean, "validation sd": validated.sd}
+    if not result.chosen:
+        return record | {name: math.nan for name in metrics}
+    record |= {"helped": result.helped, "usable": result.usable}
     for name in metrics:
         spread = Spread.of(result.metric(name))
         record |= {name: spread.mean, f"{name} sd": spread.sd}
@@ -220,10 +249,11 @@ def run_record(run: SweepRun, sweep: FinishedSweep) -> Record:
     record |= {"seed": run.seed, "status": "failed" if run.summary is None else "done"}
     record |= run.chosen
     if run.summary is not None:
+        metrics = run.summary["metrics"]
+        by = sweep.objectives.get(run.point.name) or main_metric(list(metrics))
+        tested = run.path in sweep.tested
+        record |= {name: metrics[name] if tested else math.nan for name in main_first(metrics)}
+        record |= {f"validation {by}": validation(run.summary, by)} | (attack_metrics(run.summary) if tested else {})
         record |= {key: epsilon_of(run.summary, kind) for kind, key in EPSILONS.items()}
-        record |= run.summary["metrics"] | attack_metrics(run.summary)
-        if search is not None:
-            objective = search["objectives"].get(run.point.name)
-            record |= {} if objective is None else {f"validation {objective}": validation(run.summary, objective)}
         record["seconds"] = run.summary["engine"]["wall_seconds"]
     return record | {"folder": str(run.path), "problem": run.problem or ""}

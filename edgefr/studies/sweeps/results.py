@@ -1,18 +1,24 @@
-"""The results of a sweep are read from the summaries of its runs: test metrics, references, epsilons; or a failure."""
+"""The results of a sweep are read from the summaries of its runs: metrics, references, epsilons; or a failure.
+
+Metrics are those of full ranking, where a run has it. Of points that differ in settings alone, the best on validation
+items is chosen, and only that one is tested.
+"""
 
 from __future__ import annotations
 
 import csv
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from edgefr.metrics.continual import MASKS
+from edgefr.metrics.cutoffs import main_first
 from edgefr.metrics.settings import CEILINGS
 from edgefr.report.pages import Spread
-from edgefr.report.verdict import Verdict, Worth, verdicts
+from edgefr.report.verdict import FULL, Verdict, Worth, ranking_of, verdicts
 from edgefr.simulation.runs.run import Run
 from edgefr.studies.sweeps.grid import Point
 from edgefr.studies.sweeps.plan import RECORD
@@ -23,6 +29,12 @@ RUNS = "runs.csv"
 
 EPSILONS = {"nominal": "eps_nominal", "guaranteed": "eps_guaranteed", "hypothetical": "eps_hypothetical"}
 """The kinds of epsilon that a run knows, never mixed, and their keys in its summary."""
+
+SETTINGS = (
+    *("rounds", "local_epochs", "clients_per_round", "batch_size", "negatives", "privacy.clip"),
+    *("model", "aggregation", "knowledge", "continual", "encoder"),
+)
+"""Fields whose values are chosen. Any other field asks a question, and each of its values gets an answer of its own."""
 
 USER, INTERACTION = "user level", "interaction level"
 """Whom a guarantee is about: a person with all that it did, or one interaction. Their epsilons are never compared."""
@@ -52,11 +64,15 @@ class SweepRun:
 
 @dataclass(frozen=True)
 class PointResult:
-    """A point has finished runs, which differ in their seed; `failed`: how many others there are."""
+    """A point has finished runs, which differ in their seed; `failed`: how many others there are.
+
+    `chosen`: no other point that differs in `SETTINGS` alone was better on validation items, so this one is tested.
+    """
 
     point: Point
     entries: tuple[SweepRun, ...]
     failed: int
+    chosen: bool = True
 
     def summaries(self) -> list[dict[str, Any]]:
         """Of the finished runs, in the order of their seeds."""
@@ -65,6 +81,16 @@ class PointResult:
     def metric(self, name: str) -> list[float]:
         """Return a test metric of each run; NaN where it has none of that name."""
         return [float(summary["metrics"].get(name, math.nan)) for summary in self.summaries()]
+
+    def validated(self, metric: str | None = None) -> Spread:
+        """Return a metric on validation items over the runs; none: the main one of each."""
+        return Spread.of([validation(s, metric or main_metric(s["metrics"])) for s in self.summaries()])
+
+    @property
+    def question(self) -> str:
+        """Return what the point is about: its values but settings, and at which level something is guaranteed."""
+        values = [one for one in self.point.values if not _is_setting(one[0])]
+        return repr((values, [level_of(summary) for summary in self.summaries()[:1]]))
 
     def epsilon(self, kind: str) -> float:
         """Return the largest over the runs: it holds for each of them. NaN where a run does not know."""
@@ -90,15 +116,50 @@ class PointResult:
         return max(mean_references(self.summaries(), metric).items(), key=lambda one: one[1], default=None)
 
 
-def results(entries: Sequence[SweepRun]) -> list[PointResult]:
-    """Return the runs by point, in the order they come."""
+def results(entries: Sequence[SweepRun], objectives: Mapping[str, str] | None = None) -> list[PointResult]:
+    """Return the runs by point, in the order they come, with what was chosen on validation items.
+
+    `objectives`: the validation metric of a point, by its name (none: its main metric). Of equals the first is chosen.
+    Where no point has validation items, none is left out.
+    """
     grouped: dict[str, list[SweepRun]] = {}
     for entry in entries:
         grouped.setdefault(entry.point.name, []).append(entry)
-    return [
+    found = [
         PointResult(own[0].point, tuple(e for e in own if e.summary is not None), sum(e.summary is None for e in own))
         for own in grouped.values()
     ]
+    passed = set[str]()
+    for rivals in _rivals(found):
+        worth = {one.point.name: one.validated((objectives or {}).get(one.point.name)).mean for one in rivals}
+        known = [name for name, mean in worth.items() if not math.isnan(mean)]
+        passed |= set(worth) - {max(known, key=worth.__getitem__)} if known else set()
+    return [replace(one, chosen=one.point.name not in passed) for one in found]
+
+
+def _rivals(found: Sequence[PointResult]) -> list[list[PointResult]]:
+    """Return the finished points that ask one question, where settings do not change what is guaranteed either.
+
+    Epsilons within a twentieth of the next one are one guarantee: calibration meets a budget no closer.
+    """
+    asked: dict[tuple[str, int], list[PointResult]] = {}
+    last, number = -math.inf, 0
+    ended = [one for one in found if one.entries]
+    for one in sorted(ended, key=lambda one: _no_nan(one.epsilon("guaranteed"))):
+        epsilon = _no_nan(one.epsilon("guaranteed"))
+        number += epsilon > 1.05 * last
+        last = epsilon
+        asked.setdefault((one.question, number), []).append(one)
+    order = {one.point.name: at for at, one in enumerate(found)}
+    return [sorted(own, key=lambda one: order[one.point.name]) for own in asked.values()]
+
+
+def _no_nan(epsilon: float) -> float:
+    return math.inf if math.isnan(epsilon) else epsilon
+
+
+def _is_setting(field: str) -> bool:
+    return any(field == name or field.startswith(f"{name}.") for name in SETTINGS)
 
 
 @dataclass(frozen=True)
@@ -114,6 +175,23 @@ class FinishedSweep:
     def failures(self) -> dict[str, str]:
         """Return why runs failed, by their folder."""
         return {str(entry.path): entry.problem for entry in self.entries if entry.problem is not None}
+
+    @property
+    def objectives(self) -> Mapping[str, str]:
+        """Return the validation metric that a search compared, by the name of its point."""
+        found: Mapping[str, str] = (self.record["search"] or {}).get("objectives", {})
+        return found
+
+    @cached_property
+    def results(self) -> list[PointResult]:
+        """Return what counts for each point."""
+        return results(self.speaking, self.objectives)
+
+    @cached_property
+    def tested(self) -> set[Path]:
+        """Return the folders of the runs whose test metrics are shown: of chosen points, and of what was not tuned."""
+        given = [] if self.record["search"] is None else [e for e in self.entries if e.trial is None]
+        return {e.path for one in (*self.results, *results(given)) if one.chosen for e in one.entries}
 
     @classmethod
     def read(cls, folder: Path) -> FinishedSweep:
@@ -140,8 +218,31 @@ def _run_of(folder: Path, record: Mapping[str, Any], row: Mapping[str, str]) -> 
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f"{RUNS} names a folder outside the sweep's")
     problem = row["problem"] or None
-    summary = Run(folder / path).summary if problem is None else None
+    summary = in_full(Run(folder / path).summary) if problem is None else None
     return SweepRun(point, int(row["seed"]), trial, path, summary, problem)
+
+
+def in_full(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a summary whose metrics and references are those of full ranking, where it has that.
+
+    `validated`: how its validation items were ranked.
+    """
+    found, full = {**summary, "validated": ranking_of(summary)}, summary.get("metrics_full_ranking")
+    if full:
+        split, ranked = summary["split"], summary["full_ranking"]
+        names = [name for name in summary["references"].get(split, {}) if name in ranked[split]]
+        references = {split: {name: ranked[split][name] for name in names}}
+        found |= {"metrics": full, "references": references, "ranked": FULL}
+    return found
+
+
+def main_metric(names: Sequence[str]) -> str:
+    """Return the metric that stands for utility where nobody names one.
+
+    >>> main_metric(["HR@10", "NDCG@10", "NDCG@20"])
+    'NDCG@10'
+    """
+    return main_first(names)[0]
 
 
 def epsilon_of(summary: Mapping[str, Any], kind: str) -> float:

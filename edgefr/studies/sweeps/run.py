@@ -24,7 +24,7 @@ from edgefr.studies.jobs import HERE, Failed, Where
 from edgefr.studies.jobs_on_ray import run_jobs
 from edgefr.studies.sweeps.grid import Point
 from edgefr.studies.sweeps.plan import RECORD, SweepPlan
-from edgefr.studies.sweeps.results import FinishedSweep, SweepRun, validation
+from edgefr.studies.sweeps.results import FinishedSweep, SweepRun, in_full, validation
 from edgefr.studies.sweeps.search import EndedTrial, Study, Trial, available, open_journal
 from privacy.errors import InputError
 from privacy.noise_key import NoiseKey
@@ -158,7 +158,7 @@ class Sweep:
         summary = None
         if problem is None:
             try:
-                summary = Run(job.out).summary
+                summary = in_full(Run(job.out).summary)
             except InputError as error:
                 problem = str(error)
         run = SweepRun(job.point, job.seed, job.trial, job.out.relative_to(self.folder), summary, problem)

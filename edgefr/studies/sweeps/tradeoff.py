@@ -14,7 +14,7 @@ from edgefr.report.pages import Spread
 from edgefr.report.verdict import FULL, ranked, ranking_of
 from edgefr.report.web.chart import Axis, Chart, Point, levels, line, short
 from edgefr.studies.sweeps.grid import shown
-from edgefr.studies.sweeps.results import EPSILONS, PointResult, level_of, mean_references
+from edgefr.studies.sweeps.results import EPSILONS, PointResult, level_of, main_metric, mean_references
 
 AMOUNTS = ("privacy.epsilon", "privacy.sigma", "privacy.scale")
 """Fields that say how much noise: points that differ in them alone are one curve."""
@@ -79,9 +79,9 @@ class Comparable:
 
 
 def comparables(found: Sequence[PointResult], metric: str | None = None) -> list[Comparable]:
-    """Return the results with at least one finished run, by what may be compared. `metric`: none is the first NDCG."""
+    """Return the chosen results with a finished run, by what may be compared. `metric`: none is the first NDCG."""
     parted: dict[tuple[str, str, str, str], list[PointResult]] = {}
-    for result in found:
+    for result in (one for one in found if one.chosen):
         for summary in result.summaries()[:1]:
             name = metric if metric is not None and metric in summary["metrics"] else main_metric(summary["metrics"])
             parted.setdefault((summary["data"], summary["protocol"], name, level_of(summary)), []).append(result)
@@ -91,15 +91,6 @@ def comparables(found: Sequence[PointResult], metric: str | None = None) -> list
         Comparable(f"{data}, {first_words[how]}{f', {level}' if several else ''}", name, tuple(own))
         for (data, how, name, level), own in parted.items()
     ]
-
-
-def main_metric(names: Sequence[str]) -> str:
-    """Return the metric that stands for utility where nobody names one.
-
-    >>> main_metric(["HR@10", "NDCG@10", "NDCG@20"])
-    'NDCG@10'
-    """
-    return next((name for name in names if name.startswith("NDCG")), next(iter(names)))
 
 
 def pareto(places: Sequence[tuple[float, float]]) -> list[int]:

@@ -12,7 +12,6 @@ from scipy.special import stdtrit
 
 from edgefr.report.audit import read_attacks
 from edgefr.report.pages import Spread
-from edgefr.report.verdict import FULL
 from edgefr.studies.sweeps.results import INTERACTION, FinishedSweep, PointResult, SweepRun, results
 from edgefr.studies.sweeps.tradeoff import Comparable, comparables
 from edgefr.studies.tradeoffs.run import PRICES
@@ -140,10 +139,8 @@ def tradeoff_of(sweep: FinishedSweep) -> Tradeoff | None:
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"cannot read {path}: {error}; continue the sweep with --resume {sweep.folder}") from None
     level = sweep.record["privacy"]
-    found = comparables(results([_in_full(run, level) for run in sweep.speaking]), METRICS[0])
-    beside = [
-        one for one in results([_in_full(run, level) for run in sweep.entries if run.trial is None]) if one.entries
-    ]
+    found = comparables(results([_at(run, level) for run in sweep.speaking]), METRICS[0])
+    beside = [one for one in results([_at(run, level) for run in sweep.entries if run.trial is None]) if one.entries]
     if not found:
         return None
     points = [_point(result, sweep, prices) for result in found[0].results]
@@ -157,14 +154,6 @@ def _point(result: PointResult, sweep: FinishedSweep, prices: Mapping[str, Any])
     return TradeoffPoint(result, epsilon, found, prices.get(result.point.name))
 
 
-def _in_full(run: SweepRun, level: str) -> SweepRun:
-    """Return a run at a level; its metrics, and of what needs no learning, are of full ranking where it has that."""
-    if run.summary is None:
-        return run
-    summary, full = run.summary | {"level": level}, run.summary.get("metrics_full_ranking")
-    if full:
-        split, ranked = summary["split"], summary["full_ranking"]
-        names = [name for name in summary["references"].get(split, {}) if name in ranked[split]]
-        references = {split: {name: ranked[split][name] for name in names}}
-        summary |= {"metrics": full, "references": references, "ranked": FULL}
-    return replace(run, summary=summary)
+def _at(run: SweepRun, level: str) -> SweepRun:
+    """Return a run at a level."""
+    return run if run.summary is None else replace(run, summary=run.summary | {"level": level})

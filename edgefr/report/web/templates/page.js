@@ -58,43 +58,19 @@ if (select) {
   select.addEventListener("change", choose);
   choose();
 }
-// A table that is wider than the screen is stacked: a block per row, and each cell beside the name of its column.
-const tables = [...document.querySelectorAll(".scroll > table:not(.heat)")];
-for (const table of tables) {
-  const names = [];
-  [...table.tHead.rows].forEach((row, level) => {
-    let at = 0;
-    for (const cell of row.cells) {
-      while (names[at]?.length > level) at += 1;
-      for (let end = at + cell.colSpan; at < end; at += 1) {
-        const text = (cell.querySelector(".unseen") ?? cell).textContent.trim();
-        (names[at] ??= []).push(...Array(cell.rowSpan).fill(text));
-      }
-    }
-  });
-  table.setAttribute("role", "table");
-  for (const part of table.querySelectorAll("thead, tbody")) part.setAttribute("role", "rowgroup");
-  for (const row of table.rows) {
-    row.setAttribute("role", "row");
-    [...row.cells].forEach((cell, at) => {
-      cell.setAttribute("role", cell.tagName === "TD" ? "cell" : cell.scope === "row" ? "rowheader" : "columnheader");
-      if (cell.tagName === "TD") cell.dataset.name = [...new Set(names[at])].join(", ");
-    });
-  }
+// On a phone the first sections are open, and the others unfold when they are chosen.
+const sections = [...document.querySelectorAll("section > details")];
+if (window.matchMedia("(max-width: 640px)").matches) for (const one of sections.slice(2)) one.open = false;
+function unfold() {
+  const wanted = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const own = wanted && wanted.querySelector(":scope > details");
+  if (own) own.open = true;
 }
-function stack() {
-  for (const table of tables) {
-    table.classList.remove("stacked");
-    table.classList.toggle("stacked", table.offsetWidth > table.parentNode.clientWidth + 1);
-  }
-}
-stack();
-window.addEventListener("resize", stack);
-document.addEventListener("toggle", stack, true);
-if (select) select.addEventListener("change", stack);
+window.addEventListener("hashchange", unfold);
+for (const link of document.querySelectorAll("nav a")) link.addEventListener("click", () => setTimeout(unfold));
+unfold();
 // What is folded away is printed too.
 window.addEventListener("beforeprint", () => {
-  for (const table of tables) table.classList.remove("stacked");
   for (const one of document.querySelectorAll("details:not([open])")) {
     one.open = true;
     one.dataset.folded = "";
@@ -102,5 +78,4 @@ window.addEventListener("beforeprint", () => {
 });
 window.addEventListener("afterprint", () => {
   for (const one of document.querySelectorAll("details[data-folded]")) one.open = false;
-  stack();
 });
