@@ -4,8 +4,8 @@ import { finite, floats, parseNpy, type Floats } from "./arrays.js";
 import { Bundle, parsed, type Files, type Terms } from "./bundle.js";
 import idsSchema from "../../docs/schemas/ids.json" with { type: "json" };
 import { trained as names, type Learning, type Phase } from "./config.js";
-import { readDelta } from "./delta.js";
-import { reason, Refused } from "./errors.js";
+import { readDelta, type Delta } from "./delta.js";
+import { reason, Refused, Withheld } from "./errors.js";
 import type { Runtime } from "./graph.js";
 import * as keyed from "./keyed.js";
 import { Model, windowFeeds } from "./model.js";
@@ -139,15 +139,21 @@ export class Device {
     return toBytes(made!);
   }
 
+  /** An update of the server, once its signature is the publisher's and it is one of this bundle. */
+  async delta(content: Uint8Array, signature: Uint8Array | null): Promise<Delta> {
+    const { signedBy, manifest } = this.bundle;
+    await checkSignature("delta", "the update", content, signature, signedBy ? [signedBy] : undefined);
+    const delta = readDelta(content, this.learning);
+    if (delta.base_digest !== manifest.bundle_id) throw new Refused("the update is of another bundle; nothing was changed");
+    return delta;
+  }
+
   /** Takes the server's new shared tensors, signed by the bundle's publisher; `reply`: to the last release's message. */
   apply(content: Uint8Array, signature: Uint8Array | null, reply: Float32Array | null = null): Promise<void> {
     return this.#change(async (state) => {
       const { learning, bundle } = this;
-      const own = bundle.manifest.bundle_id;
-      await checkSignature("delta", "the update", content, signature, bundle.signedBy ? [bundle.signedBy] : undefined);
-      const delta = readDelta(content, learning);
+      const delta = await this.delta(content, signature);
       const base = delta.from_round === learning.round;
-      if (delta.base_digest !== own) throw new Refused("the update is of another bundle; nothing was changed");
       if (delta.to_round <= state.facts.round || !(base || delta.from_round === state.facts.round) || delta.to_round > state.facts.round + 10_000) {
         throw new Refused(`the update goes from round ${delta.from_round} to ${delta.to_round}, this device is at ${state.facts.round}`);
       }
@@ -292,7 +298,7 @@ export class Device {
     if (facts.begun === round) return none();
     if (facts.ledger.some((one) => one.round === round)) throw new Refused(`round ${round} was released before; take the server's next update first`);
     const why = this.withheld();
-    if (why) throw new Refused(`nothing leaves this device: ${why}`);
+    if (why) throw new Withheld(`nothing leaves this device: ${why}`);
     const promises = learning.release.noised !== "nowhere";
     const charge = () => facts.ledger.push(entryOf(bundle.manifest.privacy, round, Math.max(now(), ...facts.ledger.map((one) => one.seconds))));
     const made = async (on: State) => {
