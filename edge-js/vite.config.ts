@@ -14,7 +14,7 @@ const plainSchemas = {
 export default defineConfig({
   plugins: [plainSchemas],
   build: {
-    lib: { entry: { "edgefr-edge": "src/index.ts", node: "src/node.ts" }, formats: ["es"] },
+    lib: { entry: { "edgefr-edge": "src/index.ts", node: "src/node.ts", join: "src/join/index.ts" }, formats: ["es"] },
     rollupOptions: { external: [/^node:/, /^onnxruntime-/], output: { minify: true } },
     target: "es2022",
   },
