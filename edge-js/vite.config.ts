@@ -1,7 +1,7 @@
 import { defineConfig } from "vite";
 
 /** The schemas as a device needs them: without what is said to people. */
-const plainSchemas = {
+export const plainSchemas = {
   name: "plain-schemas",
   enforce: "pre" as const,
   transform(code: string, id: string) {

@@ -5,7 +5,7 @@ export default defineConfig({
   build: {
     ssr: true, outDir: "dist", emptyOutDir: false, target: "node20", minify: false,
     rollupOptions: {
-      input: { runner: "test/runner.ts", chromium: "test/chromium.ts", tabs: "test/tabs.ts" },
+      input: { runner: "test/runner.ts", chromium: "test/chromium.ts", tabs: "test/tabs.ts", demo: "test/demo.ts" },
       external: ["onnxruntime-node", "onnxruntime-web", "playwright-core"],
     },
   },

@@ -221,6 +221,25 @@ export class Device {
     });
   }
 
+  /** The user's own items that are nearest to an item by the model's rows, with their cosines: alike, not a cause. */
+  async nearest(id: string, k = 3): Promise<{ item: string; title: string; cosine: number }[]> {
+    const item = this.number(id);
+    const had = this.state.facts.own.filter((one) => one !== item);
+    if (!had.length) throw new Refused("nothing to explain from: its user has had no other items yet");
+    const rows = await this.model.compared(await this.#tables(this.state), [item, ...had]);
+    const dot = (a: Float32Array, b: Float32Array) => a.reduce((sum, value, n) => sum + value * b[n], 0);
+    const norms = rows.map((row) => Math.sqrt(dot(row, row)) || 1);
+    const cosines = had.map((_, n) => dot(rows[0], rows[n + 1]) / norms[0] / norms[n + 1]);
+    const best = had.map((_, n) => n).sort((a, b) => cosines[b] - cosines[a] || had[a] - had[b]).slice(0, k);
+    return best.map((n) => ({ item: this.ids.ids[had[n]], title: this.ids.titles[had[n]], cosine: cosines[n] }));
+  }
+
+  /** Ids and titles of all items that may be recommended. */
+  catalogue(): { id: string; title: string; had: boolean }[] {
+    const own = new Set(this.state.facts.own);
+    return this.#pool.map((item) => ({ id: this.ids.ids[item], title: this.ids.titles[item], had: own.has(item) }));
+  }
+
   /** The number of an item in the catalogue. */
   number(id: string): number {
     const found = this.#numbers.get(id);
