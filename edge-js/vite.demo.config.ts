@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { defineConfig } from "vite";
-import { plainSchemas } from "./vite.config.js";
+import { plainSchemas } from "./schemas.js";
 
 const home = dirname(createRequire(import.meta.url).resolve("onnxruntime-web"));
 const ORT = ["ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm"];

@@ -11,13 +11,14 @@ runtime.env.wasm.numThreads = 1;
 runtime.env.wasm.wasmPaths = "/ort/";
 
 const SHOWN = 6; // recommendations
+const NEAR = 0.3; // least cosine that is worth to be told
 const TITLES = matchMedia("(max-width: 46rem)").matches ? 12 : 48; // shown at once
 
 const at = <T extends HTMLElement>(id: string): T => document.getElementById(id) as T;
 const say = (id: string, text: string): void => {
   if (at(id).textContent !== text) at(id).textContent = text;
 };
-const number = (value: number): string => (value === 0 ? "0" : value.toPrecision(3).replace(/\.?0+$/, ""));
+const number = (value: number): string => String(Number(value.toPrecision(3)));
 const plural = (count: number, what: string): string => `${count} ${what}${count === 1 ? "" : "s"}`;
 
 const me = await person();
@@ -110,7 +111,8 @@ async function show(): Promise<void> {
   const why = new Map<string, string>();
   for (const { id } of basis === "model" && interactions ? items : []) {
     const near = await device.nearest(id, 1).catch(() => []);
-    if (near.length) why.set(id, `The model finds it ${Math.round(100 * near[0].cosine)}% like ${near[0].title}, which you liked`);
+    const [{ title, cosine } = { title: "", cosine: 0 }] = near;
+    why.set(id, cosine >= NEAR ? `The model finds it ${Math.round(100 * cosine)}% like ${title}, which you liked` : "Nothing you liked is near it: the model ranks it so");
   }
   at("list").replaceChildren(...items.map(({ id, title }) => {
     const entry = document.createElement("li");

@@ -262,7 +262,7 @@ export class Device {
       dense.set(name, made);
     }
     const tables = await this.#tables(state);
-    return { work: { sampler, tables, replay: null, round }, dense, shared: state.part("shared"), tables: state.part("table") };
+    return { work: { sampler, tables, round }, dense, shared: state.part("shared"), tables: state.part("table") };
   }
 
   /** Trains phases from the state as it is; nothing is kept. */

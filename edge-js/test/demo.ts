@@ -54,8 +54,8 @@ try {
   await one.locator("#forget").click();
   await one.locator("#epsilon", { hasText: "epsilon 0 of" }).waitFor();
   await one.locator("#found", { hasText: "0 liked" }).waitFor();
-  const kept = await one.evaluate("indexedDB.databases().then((all) => all.length)");
-  process.stdout.write(JSON.stringify({ first, liked, pictures, second, spent, again, anew: await text(one, "#who"), kept, faults }));
+  const cold = await two.evaluate("performance.getEntriesByName('first recommendation')[0].startTime");
+  process.stdout.write(JSON.stringify({ first, liked, pictures, second, spent, again, anew: await text(one, "#who"), cold, faults }));
 } finally {
   await browser.close();
 }

@@ -5,7 +5,7 @@ import type { Runtime } from "../src/graph.js";
 import { Device, databaseStore, memoryStore } from "../src/index.js";
 import { Identity, join, Server } from "../src/join/index.js";
 import { readState, writeState } from "../src/state.js";
-import { answer, type Place } from "./conformance.js";
+import { answer, figures, type Place } from "./conformance.js";
 
 runtime.env.wasm.numThreads = 1;
 runtime.env.wasm.wasmPaths = "/ort/";
@@ -63,4 +63,4 @@ async function takePart({ code, number, private: own, items }: Person) {
   const device = await Device.open(files, store, options);
   return { ...(await join(device, server, items)), round: device.status().round, scores: [...(await device.scores())] };
 }
-Object.assign(globalThis, { takePart, answer: (asked: Record<string, unknown>) => answer(asked, place), live, told });
+Object.assign(globalThis, { figures: (bundle: string) => figures(bundle, place), takePart, answer: (asked: Record<string, unknown>) => answer(asked, place), live, told });
