@@ -107,7 +107,7 @@ def demo(
 ) -> Served:
     """Serve rounds of a run with the page; from its first answer on a round waits `timeout_s` for those of all users.
 
-    One answer publishes a round, which protects nobody but by the noise of its device.
+    One answer publishes a round: the device's own noise is then the only protection.
 
     Raises `InputError` where the page is not built, and as `serve`.
     """
