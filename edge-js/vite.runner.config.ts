@@ -1,11 +1,13 @@
 import { defineConfig } from "vite";
+import { plainSchemas } from "./schemas.js";
 
 /** The runners of the conformance kit: for Node, and one that puts a page in Chromium to it. */
 export default defineConfig({
+  plugins: [plainSchemas],
   build: {
     ssr: true, outDir: "dist", emptyOutDir: false, target: "node20", minify: false,
     rollupOptions: {
-      input: { runner: "test/runner.ts", chromium: "test/chromium.ts" },
+      input: { runner: "test/runner.ts", chromium: "test/chromium.ts", tabs: "test/tabs.ts", demo: "test/demo.ts", figures: "test/figures.ts" },
       external: ["onnxruntime-node", "onnxruntime-web", "playwright-core"],
     },
   },

@@ -4,8 +4,8 @@ import { finite, floats, parseNpy, type Floats } from "./arrays.js";
 import { Bundle, parsed, type Files, type Terms } from "./bundle.js";
 import idsSchema from "../../docs/schemas/ids.json" with { type: "json" };
 import { trained as names, type Learning, type Phase } from "./config.js";
-import { readDelta } from "./delta.js";
-import { reason, Refused } from "./errors.js";
+import { readDelta, type Delta } from "./delta.js";
+import { reason, Refused, Withheld } from "./errors.js";
 import type { Runtime } from "./graph.js";
 import * as keyed from "./keyed.js";
 import { Model, windowFeeds } from "./model.js";
@@ -139,15 +139,21 @@ export class Device {
     return toBytes(made!);
   }
 
+  /** An update of the server, once its signature is the publisher's and it is one of this bundle. */
+  async delta(content: Uint8Array, signature: Uint8Array | null): Promise<Delta> {
+    const { signedBy, manifest } = this.bundle;
+    await checkSignature("delta", "the update", content, signature, signedBy ? [signedBy] : undefined);
+    const delta = readDelta(content, this.learning);
+    if (delta.base_digest !== manifest.bundle_id) throw new Refused("the update is of another bundle; nothing was changed");
+    return delta;
+  }
+
   /** Takes the server's new shared tensors, signed by the bundle's publisher; `reply`: to the last release's message. */
   apply(content: Uint8Array, signature: Uint8Array | null, reply: Float32Array | null = null): Promise<void> {
     return this.#change(async (state) => {
       const { learning, bundle } = this;
-      const own = bundle.manifest.bundle_id;
-      await checkSignature("delta", "the update", content, signature, bundle.signedBy ? [bundle.signedBy] : undefined);
-      const delta = readDelta(content, learning);
+      const delta = await this.delta(content, signature);
       const base = delta.from_round === learning.round;
-      if (delta.base_digest !== own) throw new Refused("the update is of another bundle; nothing was changed");
       if (delta.to_round <= state.facts.round || !(base || delta.from_round === state.facts.round) || delta.to_round > state.facts.round + 10_000) {
         throw new Refused(`the update goes from round ${delta.from_round} to ${delta.to_round}, this device is at ${state.facts.round}`);
       }
@@ -215,6 +221,25 @@ export class Device {
     });
   }
 
+  /** The user's own items that are nearest to an item by the model's rows, with their cosines: alike, not a cause. */
+  async nearest(id: string, k = 3): Promise<{ item: string; title: string; cosine: number }[]> {
+    const item = this.number(id);
+    const had = this.state.facts.own.filter((one) => one !== item);
+    if (!had.length) throw new Refused("nothing to explain from: its user has had no other items yet");
+    const rows = await this.model.compared(await this.#tables(this.state), [item, ...had]);
+    const dot = (a: Float32Array, b: Float32Array) => a.reduce((sum, value, n) => sum + value * b[n], 0);
+    const norms = rows.map((row) => Math.sqrt(dot(row, row)) || 1);
+    const cosines = had.map((_, n) => dot(rows[0], rows[n + 1]) / norms[0] / norms[n + 1]);
+    const best = had.map((_, n) => n).sort((a, b) => cosines[b] - cosines[a] || had[a] - had[b]).slice(0, k);
+    return best.map((n) => ({ item: this.ids.ids[had[n]], title: this.ids.titles[had[n]], cosine: cosines[n] }));
+  }
+
+  /** Ids and titles of all items that may be recommended. */
+  catalogue(): { id: string; title: string; had: boolean }[] {
+    const own = new Set(this.state.facts.own);
+    return this.#pool.map((item) => ({ id: this.ids.ids[item], title: this.ids.titles[item], had: own.has(item) }));
+  }
+
   /** The number of an item in the catalogue. */
   number(id: string): number {
     const found = this.#numbers.get(id);
@@ -237,7 +262,7 @@ export class Device {
       dense.set(name, made);
     }
     const tables = await this.#tables(state);
-    return { work: { sampler, tables, replay: null, round }, dense, shared: state.part("shared"), tables: state.part("table") };
+    return { work: { sampler, tables, round }, dense, shared: state.part("shared"), tables: state.part("table") };
   }
 
   /** Trains phases from the state as it is; nothing is kept. */
@@ -292,7 +317,7 @@ export class Device {
     if (facts.begun === round) return none();
     if (facts.ledger.some((one) => one.round === round)) throw new Refused(`round ${round} was released before; take the server's next update first`);
     const why = this.withheld();
-    if (why) throw new Refused(`nothing leaves this device: ${why}`);
+    if (why) throw new Withheld(`nothing leaves this device: ${why}`);
     const promises = learning.release.noised !== "nowhere";
     const charge = () => facts.ledger.push(entryOf(bundle.manifest.privacy, round, Math.max(now(), ...facts.ledger.map((one) => one.seconds))));
     const made = async (on: State) => {

@@ -4,4 +4,3 @@ export { Refused } from "./errors.js";
 export type { Runtime } from "./graph.js";
 export { STRICT, type Policy } from "./policy.js";
 export { databaseStore, memoryStore, type Store } from "./store.js";
-export { WordEncoder } from "./words.js";

@@ -55,6 +55,17 @@ export class Model {
     return tables;
   }
 
+  /** Rows by which items are alike: their vectors, or else the first table of values that no graph makes. */
+  async compared(tables: Tables, items: number[]): Promise<Float32Array[]> {
+    const made = this.bundle.config.learning?.prepared ?? {};
+    const names = [...tables.keys()].filter((name) => !Object.hasOwn(made, name)).sort((a, b) => +(b === "vectors") - +(a === "vectors"));
+    for (const name of names) {
+      const { data, shape } = await tables.get(name)!(items);
+      if (data instanceof Float32Array) return items.map((_, n) => data.subarray(n * shape[1], (n + 1) * shape[1]));
+    }
+    throw new Refused("the bundle has no rows of items to compare; nothing says which are near");
+  }
+
   /** A graph's score of every item, float32 [items]. */
   async scores(path: string, dense: Feeds, own: number[], tables: Tables): Promise<Float32Array> {
     const graph = await this.graph(path);

@@ -85,7 +85,7 @@ function times(change: Change, factor: number): Change {
 }
 
 /** Every coordinate of every shared tensor that rounds train, in the program's order. */
-function whole(change: Change, learning: Learning): Float32Array {
+export function whole(change: Change, learning: Learning): Float32Array {
   const out: Float32Array[] = [];
   let taken = 0;
   for (const name of names(learning, "round", "shared")) {

@@ -36,13 +36,6 @@ export interface Pairs {
   there: number[][] | null;
 }
 
-/** Items that are replayed in every step, with soft labels and weights. */
-export interface Replay {
-  items: number[];
-  label: Float32Array;
-  weight: Float32Array;
-}
-
 export class Sampler {
   readonly #had: Set<number>;
 
@@ -138,7 +131,7 @@ export function newest(own: number[], length: number): { items: number[]; there:
 }
 
 /** The steps of one epoch: every item of a step once, its appearances as weight, ascending. */
-export function* stepsOf(examples: Examples, batchSize: number, replay: Replay | null): Generator<Step> {
+export function* stepsOf(examples: Examples, batchSize: number): Generator<Step> {
   const { items, label, group } = examples;
   const size = examples.whole ? Math.max(items.length, 1) : Math.max(Math.floor(batchSize / group), 1) * group;
   for (let start = 0; start < items.length; start += size) {
@@ -150,7 +143,6 @@ export function* stepsOf(examples: Examples, batchSize: number, replay: Replay |
       else entries.set(items[at], { label: label[at], weight: 1 });
     }
     for (const entry of entries.values()) entry.weight = Math.fround(entry.weight / (examples.summed ? 1 : stop - start));
-    if (replay) join(entries, replay);
     const context = examples.context?.slice(start / group, stop / group) ?? null;
     for (const row of context ?? []) {
       for (const item of row) if (item >= 0 && !entries.has(item)) entries.set(item, { label: 0, weight: 0 });
@@ -163,15 +155,6 @@ export function* stepsOf(examples: Examples, batchSize: number, replay: Replay |
       pairs: group > 1 || context ? pairsOf(items.slice(start, stop), group, context, ordered) : null,
     };
   }
-}
-
-function join(entries: Map<number, { label: number; weight: number }>, replay: Replay): void {
-  replay.items.forEach((item, n) => {
-    const own = entries.get(item) ?? { label: 0, weight: 0 };
-    const total = own.weight + replay.weight[n];
-    const label = total > 0 ? (own.weight * own.label + replay.weight[n] * replay.label[n]) / total : 0;
-    entries.set(item, { label, weight: total });
-  });
 }
 
 function pairsOf(items: number[], group: number, context: number[][] | null, ordered: number[]): Pairs {

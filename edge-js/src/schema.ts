@@ -1,22 +1,23 @@
-/** JSON is checked against the schemas that edgefr writes of its own records: unknown fields are refused. */
+/** JSON is checked against the schemas that edgefr writes of its own records, as the build makes them plain (schemas.ts). */
 
 import { Refused } from "./errors.js";
 
-export interface Schema {
+interface Rules {
   [key: string]: unknown;
 }
+/** A name, of a type or in `$defs`; a list of schemas, of which one holds; or rules. Rules with properties are closed. */
+export type Schema = string | Schema[] | Rules;
 
 /** Throws, naming the place, unless `value` is as the schema says. */
 export function validate(schema: Schema, value: unknown, root: Schema = schema, at = "it"): void {
   const fail = (why: string): never => {
     throw new Refused(`${at} ${why}`);
   };
-  if (typeof schema.$ref === "string") {
-    const named = (root.$defs as Record<string, Schema>)[schema.$ref.replace("#/$defs/", "")];
-    validate(named, value, root, at);
+  if (Array.isArray(schema)) return schema.some((one) => passes(one, value, root)) ? undefined : fail("is none of what it may be");
+  if (typeof schema === "string") {
+    if (!Object.hasOwn(TYPES, schema)) return validate(((root as Rules).$defs as Record<string, Schema>)[schema], value, root, at);
+    return TYPES[schema](value) ? undefined : fail(`is no ${schema}`);
   }
-  const any = (schema.anyOf ?? schema.oneOf) as Schema[] | undefined;
-  if (any && !any.some((one) => passes(one, value, root))) fail("is none of what it may be");
   if ("const" in schema && value !== schema.const) fail(`is not ${JSON.stringify(schema.const)}`);
   if (Array.isArray(schema.enum) && !schema.enum.includes(value)) fail(`is none of ${schema.enum.join(", ")}`);
   if (typeof schema.type === "string" && !TYPES[schema.type](value)) fail(`is no ${schema.type}`);
@@ -42,25 +43,26 @@ const TYPES: Record<string, (value: unknown) => boolean> = {
   null: (value) => value === null,
 };
 
-function checkNumber(schema: Schema, value: number, fail: Fail): void {
+function checkNumber(schema: Rules, value: number, fail: Fail): void {
   const limit = (name: string, usual: number) => Number(schema[name] ?? usual);
   const below = value < limit("minimum", -Infinity) || value <= limit("exclusiveMinimum", -Infinity);
   if (below || value > limit("maximum", Infinity) || value >= limit("exclusiveMaximum", Infinity)) fail("is out of its range");
 }
 
-function checkText(schema: Schema, value: string, fail: Fail): void {
+function checkText(schema: Rules, value: string, fail: Fail): void {
   const length = [...value].length;
   if (length < Number(schema.minLength ?? 0) || length > Number(schema.maxLength ?? Infinity)) fail("is too short or long");
   if (typeof schema.pattern === "string" && !new RegExp(schema.pattern, "u").test(value)) fail("is not of its form");
 }
 
-function checkFields(schema: Schema, value: Record<string, unknown>, root: Schema, at: string, fail: Fail): void {
+function checkFields(schema: Rules, value: Record<string, unknown>, root: Schema, at: string, fail: Fail): void {
   const known = (schema.properties ?? {}) as Record<string, Schema>;
-  for (const name of (schema.required ?? []) as string[]) if (!Object.hasOwn(value, name)) fail(`has no ${name}`);
+  const optional = (schema.optional ?? []) as string[];
+  for (const name of Object.keys(known)) if (!optional.includes(name) && !Object.hasOwn(value, name)) fail(`has no ${name}`);
   for (const [name, one] of Object.entries(value)) {
     if (Object.hasOwn(known, name)) validate(known[name], one, root, `${at}.${name}`);
-    else if (schema.additionalProperties === false) fail(`has a field that nobody knows, ${name.slice(0, 50)}`);
-    else if (typeof schema.additionalProperties === "object") validate(schema.additionalProperties as Schema, one, root, `${at}.${name}`);
+    else if (schema.properties) fail(`has a field that nobody knows, ${name.slice(0, 50)}`);
+    else if (schema.values) validate(schema.values as Schema, one, root, `${at}.${name}`);
   }
   if (Object.keys(value).length > Number(schema.maxProperties ?? Infinity)) fail("has too many fields");
 }

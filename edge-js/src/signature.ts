@@ -4,7 +4,7 @@ import { Refused } from "./errors.js";
 
 export type Kind = "bundle" | "delta";
 
-const bytes = (content: Uint8Array) => content as Uint8Array<ArrayBuffer>;
+export const bytes = (content: Uint8Array) => content as Uint8Array<ArrayBuffer>;
 
 export async function sha256(content: Uint8Array): Promise<Uint8Array> {
   return new Uint8Array(await crypto.subtle.digest("SHA-256", bytes(content)));

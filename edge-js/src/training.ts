@@ -4,7 +4,7 @@ import { floats, product, type Floats } from "./arrays.js";
 import { selection, type Learning, type Phase } from "./config.js";
 import { Refused } from "./errors.js";
 import type { Feed, Feeds, Graph } from "./graph.js";
-import { newest, stepsOf, type Replay, type Sampler, type Step } from "./sampling.js";
+import { newest, stepsOf, type Sampler, type Step } from "./sampling.js";
 
 /** Rows of a table for some items, [n, width]. */
 export type Rows = (items: readonly number[]) => Promise<Feed> | Feed;
@@ -21,7 +21,6 @@ export interface Trained {
 export interface Work {
   sampler: Sampler;
   tables: Tables;
-  replay: Replay | null;
   round: number;
 }
 
@@ -99,7 +98,7 @@ function turns(phases: Phase[]): Phase[][] {
 function* steps(phase: Phase, work: Work): Generator<Step> {
   for (let epoch = 0; epoch < phase.epochs; epoch++) {
     const drawn = work.sampler.epoch(phase.purpose, work.round, epoch, selection(phase));
-    yield* stepsOf(drawn, work.sampler.batchSize, phase.when === "round" ? work.replay : null);
+    yield* stepsOf(drawn, work.sampler.batchSize);
   }
 }
 export { steps as stepsOfPhase };

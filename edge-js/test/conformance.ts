@@ -140,3 +140,34 @@ export async function answer(asked: Question, place: Place): Promise<Answer> {
     return { id: asked.id, refused: reason(error) };
   }
 }
+
+const HAD = 20; // items that a device of the figures has had
+const REPEATS = 30;
+
+/** What a device costs where it runs, milliseconds; medians, but of what is done once. */
+export async function figures(bundle: string, place: Place): Promise<Record<string, number>> {
+  const timed = async (work: () => Promise<unknown>) => {
+    const begun = performance.now();
+    await work();
+    return performance.now() - begun;
+  };
+  const median = async (work: () => Promise<unknown>) => {
+    const found: number[] = [];
+    for (let n = 0; n < REPEATS; n++) found.push(await timed(work));
+    return found.sort((a, b) => a - b)[REPEATS / 2];
+  };
+  let device!: Device;
+  const load = await timed(async () => {
+    device = await Device.open(place.files(bundle), memoryStore(), { runtime: place.runtime, policy: OPEN });
+  });
+  await device.note(device.catalogue().slice(0, HAD).map(({ id }) => id));
+  const round = device.learning.phases.filter((phase) => phase.when === "round");
+  const { steps } = await device.train(round, 1);
+  const personal = device.learning.phases.some((phase) => phase.when === "final");
+  const first = await timed(async () => {
+    if (personal) await device.personalise();
+    await device.recommend(10);
+  });
+  const step = (await median(() => device.train(round, 1))) / steps;
+  return { load, first, step, recommend: await median(() => device.recommend(10)) };
+}

@@ -2,8 +2,10 @@
 
 import * as runtime from "onnxruntime-web/wasm";
 import type { Runtime } from "../src/graph.js";
-import { Device, databaseStore } from "../src/index.js";
-import { answer, type Place } from "./conformance.js";
+import { Device, databaseStore, memoryStore } from "../src/index.js";
+import { Identity, join, Server } from "../src/join/index.js";
+import { readState, writeState } from "../src/state.js";
+import { answer, figures, type Place } from "./conformance.js";
 
 runtime.env.wasm.numThreads = 1;
 runtime.env.wasm.wasmPaths = "/ort/";
@@ -37,4 +39,28 @@ const told = async (bundle: string) => {
   const mine = await device(bundle);
   return { ...mine.status(), top: mine.status().interactions ? (await mine.recommend(3)).items.map(({ id }) => id) : [] };
 };
-Object.assign(globalThis, { answer: (asked: Record<string, unknown>) => answer(asked, place), live, told });
+
+/** A simulated user as a tab: enrolled by a code, with the bundle of the server, and the user's own number and tensors. */
+interface Person {
+  code: string;
+  number: string;
+  private: Record<string, number[]>;
+  items: string[];
+}
+
+async function takePart({ code, number, private: own, items }: Person) {
+  const [identity, store] = [await Identity.of(memoryStore()), memoryStore()];
+  const server = new Server(location.origin, identity);
+  const user = await server.enrol(code);
+  const options = { runtime: place.runtime, user, policy: { unprotected: true } };
+  const files = server.bundle();
+  await Device.open(files, store, options);
+  const state = (await readState(store))!;
+  state.facts.number = number;
+  const shape = (name: string) => state.tensors.get(`private.${name}`)!.shape;
+  state.put("private", new Map(Object.entries(own).map(([name, data]) => [name, { data: Float32Array.from(data), shape: shape(name) }])));
+  await writeState(store, state);
+  const device = await Device.open(files, store, options);
+  return { ...(await join(device, server, items)), round: device.status().round, scores: [...(await device.scores())] };
+}
+Object.assign(globalThis, { figures: (bundle: string) => figures(bundle, place), takePart, answer: (asked: Record<string, unknown>) => answer(asked, place), live, told });

@@ -48,6 +48,7 @@ PANELS: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
     "Rounds with real devices": {
         "serve": ("serve", ("cloud", "serve")),
         "enrol": ("serve", ("cloud",)),
+        "demo": ("demo", ("cloud", "serve")),
         "device": ("join", ()),
     },
 }

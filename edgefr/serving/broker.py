@@ -44,11 +44,13 @@ class RoundBroker:
 
     One thread opens rounds and collects; others ask for tasks and submit releases. `heard` is called when a round
     opens, or the last has ended. `keep` is called with a release before its device is told that it was taken.
+    `from_first`: a round's time begins with its first answer.
     """
 
     def __init__(self, bundles: Mapping[str, str], learning: Learning, items: int):
         self.bundles, self.learning, self.items = dict(bundles), learning, items
         self.counts, self.heard, self.keep = Counts(), _nobody, _nowhere
+        self.from_first = False
         self.reach = Reach.of(learning)
         self._changed = threading.Condition()
         self._task: RoundTask | None = None
@@ -115,6 +117,7 @@ class RoundBroker:
             lambda: len(self._arrived),
             timeout_s,
             lambda there: tell(there, asked, ""),
+            self.from_first,
         )
         with self._changed:
             self._all_kept()

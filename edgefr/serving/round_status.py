@@ -5,6 +5,7 @@ It tells without the lock that requests need, so a slow terminal delays no devic
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -38,17 +39,23 @@ def awaited(
     count: Callable[[], int],
     timeout_s: float,
     tell: Callable[[int], None],
+    from_first: bool = False,
 ) -> None:
-    """Wait until it is `over` or for `timeout_s`; `tell` hears of each new `count`, without the lock."""
-    until, said = time.monotonic() + timeout_s, -1
+    """Wait until it is `over` or for `timeout_s`; `tell` hears of each new `count`, without the lock.
+
+    `from_first`: the time begins when there is something to count, and until then whoever waits waits on.
+    """
+    until, said = math.inf if from_first else time.monotonic() + timeout_s, -1
 
     def new() -> bool:
         return over() or count() != said
 
     while True:
         with changed:
-            changed.wait_for(new, until - time.monotonic())
+            changed.wait_for(new, None if until == math.inf else until - time.monotonic())
             if over() or time.monotonic() >= until:
                 return
             said = count()
+        if said and until == math.inf:
+            until = time.monotonic() + timeout_s
         tell(said)

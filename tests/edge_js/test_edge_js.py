@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from edgefr.serving.conformance import check
+from tests.edge_js.conftest import CHROMIUM, HOME, ROOT, npm
 
-ROOT = Path(__file__).resolve().parents[2]
-HOME = ROOT / "edge-js"
 LINES, LONGEST, BYTES = 2500, 160, 66_000
-NODE = shutil.which("node")
-CHROMIUM = shutil.which("chromium")
-MODULES = HOME / "node_modules"
 RUNNERS = {"Node": "runner.js", "WebAssembly": "runner.js --web", "Chromium": "chromium.js"}
 pytestmark = pytest.mark.xdist_group("edge_js")
-
-
-def npm(*arguments: str) -> subprocess.CompletedProcess[str]:
-    if NODE is None or not MODULES.is_dir():
-        pytest.skip("Node or its modules are not installed: npm ci --ignore-scripts --prefix edge-js")
-    return subprocess.run(["npm", *arguments], cwd=HOME, capture_output=True, text=True, timeout=500)
-
-
-@pytest.fixture(scope="module")
-def built() -> Path:
-    """The folder of what is built."""
-    done = npm("run", "build")
-    assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
-    return HOME / "dist"
 
 
 def test_the_library_is_small(built: Path) -> None:

@@ -1,0 +1,102 @@
+/** A device at work for a server: fetch a round, learn, send the release, until there are no more rounds (edge/remote.py). */
+
+import { trained as names, type Learning } from "../config.js";
+import type { Device } from "../device.js";
+import { Refused, Withheld } from "../errors.js";
+import { unsealed, type Server, type Task } from "./server.js";
+
+/** What a device did for a server. `stopped`: why it let no more leave. */
+export interface Counts {
+  taken: number;
+  late: number;
+  rested: number;
+  bytesUp: number;
+  bytesDown: number;
+  stopped: string | null;
+}
+/** Hears how a round stands for the device: `waiting` for one above `round`, then what became of it. */
+export type Tell = (round: number, stands: "waiting" | "learning" | "taken" | "late" | "rested" | "over", counts: Counts) => void;
+
+const HEADERS = 1 << 20; // bytes of a file of tensors that are not values
+
+function values(learning: Learning, chosen: Set<string>): number {
+  const found = learning.tensors.filter((one) => chosen.has(one.name));
+  const size = (shape: number[]) => shape.reduce((a, b) => a * b, 1);
+  return found.reduce((sum, { shape, kind }) => sum + 4 * size(shape) + (kind === "rows" ? 8 * shape[0] : 0), 0);
+}
+
+/** Bytes that an update of all shared tensors of a bundle can have. */
+export function updateLimit(learning: Learning): number {
+  return HEADERS + values(learning, new Set(learning.tensors.filter((one) => one.place === "shared").map((one) => one.name)));
+}
+
+/** Bytes that a release of a bundle's device can have. */
+export function releaseLimit(learning: Learning): number {
+  return HEADERS + values(learning, new Set(names(learning, "round", "shared")));
+}
+
+/**
+ * Works for a server until it has no more rounds, and takes its last update. A device that was stopped goes on: what it
+ * made of a round is sent first. It ends by itself where its own policy or ledger lets nothing more leave.
+ */
+export async function join(device: Device, server: Server, given: string[] = [], tell: Tell = () => {}): Promise<Counts> {
+  const [items, counts]: [string[], Counts] = [[...given], { taken: 0, late: 0, rested: 0, bytesUp: 0, bytesDown: 0, stopped: null }];
+  if (server.identity.user === null) throw new Refused("this device is not enrolled; enrol it with a one-time code");
+  const why = device.withheld();
+  if (why) throw new Withheld(`nothing would leave this device: ${why}`);
+  const limit = updateLimit(device.learning);
+  let [after, fruitless, until] = [0, 0, performance.now() + server.patience.idle * 1000];
+  const waiting = device.status().waitingRelease;
+  if (waiting !== null && (await server.send(waiting, await device.release(), true))) [after, counts.taken] = [waiting, 1];
+  while (fruitless < server.patience.fruitless) {
+    tell(after, "waiting", counts);
+    const task = await server.task(after, limit);
+    if (!task) {
+      if (performance.now() < until) continue;
+      throw new Refused(`${server.url} had no work for ${server.patience.idle} s; join again later`);
+    }
+    if (task.round <= after && !task.done) throw new Refused(`${server.url} answers with round ${task.round} for one above ${after}`);
+    [fruitless, until] = [fruitless + 1, performance.now() + server.patience.idle * 1000];
+    if (task.rest) {
+      [after, counts.rested] = [task.round, counts.rested + 1];
+      tell(after, "rested", counts);
+      continue;
+    }
+    counts.bytesDown += task.content.length;
+    await catchUp(device, task, server.url);
+    tell(task.round, task.done ? "over" : "learning", counts);
+    if (task.done) return counts;
+    try {
+      const content = await device.release(items.splice(0));
+      after = task.round;
+      const taken = await server.send(after, content);
+      if (taken) [counts.taken, counts.bytesUp, fruitless] = [counts.taken + 1, counts.bytesUp + content.length, 0];
+      else counts.late++;
+      tell(after, taken ? "taken" : "late", counts);
+    } catch (error) {
+      if (!(error instanceof Withheld)) throw error;
+      return { ...counts, stopped: error.message };
+    }
+  }
+  return { ...counts, stopped: `of ${fruitless} rounds in a row nothing was taken; join again later` };
+}
+
+/** Takes a task's update unless the device has it; one that leads elsewhere is refused, and nothing is changed. */
+export async function catchUp(device: Device, task: Task, url: string): Promise<void> {
+  const [own, starts] = [device.bundle.manifest.bundle_id, task.done ? task.round : task.round - 1];
+  if (task.bundle !== null && task.bundle !== own) {
+    throw new Refused(`${url} takes this device to hold another bundle: fetch that one (nothing was learned)`);
+  }
+  if (task.sum) throw new Refused(`${url} sums uploads under masks, which this device does not do: nothing leaves in the clear`);
+  if (task.content.length) {
+    const [content, signature] = unsealed(task.content);
+    const delta = await device.delta(content, signature);
+    if (delta.to_round !== starts) {
+      throw new Refused(`${url} sent an update to round ${delta.to_round} for one that starts at ${starts}; nothing was changed`);
+    }
+    if (delta.to_round > device.status().round) await device.apply(content, signature);
+  }
+  const reached = device.status().round;
+  if (reached === starts) return;
+  throw new Refused(`${url} is at round ${starts}, this device's state at ${reached}: they belong to different servers`);
+}

@@ -1,0 +1,39 @@
+/** What the next round would send, looked at before anything leaves: nothing of it is kept, charged or sent. */
+
+import type { Floats } from "../arrays.js";
+import type { Learning } from "../config.js";
+import type { Device } from "../device.js";
+import { changeOf, makeUpdate, toBytes, whole, type Update } from "../release.js";
+
+/** An update at three moments, values in the program's order; `noised`: one draw, and every release draws anew. */
+export interface Preview {
+  bytes: number;
+  before: Float32Array;
+  clipped: Float32Array;
+  noised: Float32Array;
+}
+
+export async function preview(device: Device): Promise<Preview> {
+  const { learning, bundle } = device;
+  const round = device.status().round + 1;
+  const { shared, tables } = await device.work(round);
+  const phases = learning.phases.filter((phase) => phase.when === "round");
+  const change = changeOf(learning, shared, tables, await device.train(phases, round));
+  const { interactions } = device.status();
+  const made = (noise: boolean) => makeUpdate(learning, bundle.manifest.bundle_id, change, interactions, round, noise);
+  const [quiet, noised] = [made(false), made(true)];
+  const bytes = toBytes(noised).length;
+  return { bytes, before: whole(change, learning), clipped: valuesOf(quiet, learning), noised: valuesOf(noised, learning) };
+}
+
+function valuesOf({ arrays }: Update, learning: Learning): Float32Array {
+  const { data } = arrays.get("update")!;
+  if (data instanceof Int32Array) return Float32Array.from(data, (steps) => steps * learning.release.step!);
+  if (learning.release.project) return data as Float32Array;
+  const tables = [...arrays.keys()].flatMap((name) => /^rows\.(.*)\.items$/.exec(name)?.[1] ?? []);
+  const rows = tables.map((name) => {
+    const items = Array.from(arrays.get(`rows.${name}.items`)!.data, Number);
+    return [name, { items, values: arrays.get(`rows.${name}.values`) as Floats }] as const;
+  });
+  return whole({ dense: data as Float32Array, rows: new Map(rows) }, learning);
+}

@@ -1,0 +1,112 @@
+"""The page of `edgefr demo`: people use it in Chromium, and other sites' pages can ask it for nothing."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import queue
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+import edgefr
+from edgefr.serving import demo
+from edgefr.simulation.runs.run import Run
+from privacy.errors import InputError
+from tests.cli.commands import ROOT
+from tests.edge_js.conftest import CHROMIUM, npm
+from tests.remote.worlds import FEDMF, experiment_of
+
+pytestmark = pytest.mark.xdist_group("edge_js")
+NOISED = {"privacy.mechanism": "gaussian", "privacy.norm": "l2", "privacy.sigma": 6.0}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that is begun, whose devices draw noise."""
+    experiment = experiment_of(FEDMF | NOISED, 0)
+    return edgefr.simulate(experiment, ROOT / "devices.yaml", out=tmp_path_factory.mktemp("demo") / "run", page=False)
+
+
+@contextmanager
+def open_page(run: Run, folder: Path) -> Iterator[str]:
+    """The address of the demo of a copy of a run, of a round that nobody ends; it dies with the tests."""
+    copy, urls = Run(shutil.copytree(run.path, folder / "run")), queue.Queue[str]()
+
+    def serve() -> None:
+        demo.demo(copy, 1, timeout_s=1000.0, ready=urls.put)
+
+    threading.Thread(target=serve, daemon=True).start()
+    yield urls.get(timeout=60)
+
+
+def ask(url: str, method: str, path: str, **headers: str) -> tuple[int, dict[str, str], str]:
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    connection.request(method, path, headers=named)
+    answer = connection.getresponse()
+    return answer.status, {n.lower(): v for n, v in answer.getheaders()}, answer.read().decode()
+
+
+def test_pages_of_other_sites_are_given_nothing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page"
+    page.mkdir()
+    (page / "index.html").write_text("here")
+    (tmp_path / "secret").write_text("secret")
+    monkeypatch.setattr(demo, "PAGE", page)
+    with open_page(run, tmp_path) as url:
+        host = urlsplit(url).netloc
+        status, headers, body = ask(url, "GET", "/")
+        assert (status, body) == (200, "here")
+        assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
+        for asked in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Sec_Fetch_Site": "cross-site"}):
+            assert ask(url, "GET", "/", **asked)[0] == 403
+            assert ask(url, "POST", "/people", **{"Sec_Fetch_Site": "same-origin", **asked})[0] == 403
+        assert ask(url, "POST", "/people")[0] == 403
+        assert ask(url, "GET", "/people")[0] == 405
+        assert ask(url, "PUT", "/")[0] == 405
+        for path in ("/../secret", "/%2e%2e/secret", "//secret", "/index.html/../../secret", "/private/keys.jsonl"):
+            status, _, body = ask(url, "GET", path)
+            assert (status, "secret" in body) == (404, False)
+        for method, path in (("OPTIONS", "/task?after=0"), ("GET", "/task?after=0"), ("GET", "/"), ("POST", "/people")):
+            assert not [n for n in ask(url, method, path, Origin=f"http://{host}")[1] if n.startswith("access-control")]
+        own = {"Sec_Fetch_Site": "same-origin", "Origin": f"http://{host}"}
+        given = [json.loads(ask(url, "POST", "/people", **own)[2]) for _ in range(2)]
+        assert given[0]["user"] != given[1]["user"]
+        for _ in range(4):
+            ask(url, "POST", "/people", **own)
+        status, _, body = ask(url, "POST", "/people", **own)
+        assert (status, body[:17]) == (409, "all 6 people of t")
+
+
+def test_a_demo_without_its_page_says_how_to_build_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "PAGE", tmp_path)
+    with pytest.raises(InputError, match="npm run page --prefix edge-js"):
+        demo.page()
+
+
+def test_people_like_learn_take_part_and_leave(built: Path, run: Run, tmp_path: Path) -> None:
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed: apt-get install chromium")
+    made = npm("run", "page")
+    assert made.returncode == 0, made.stderr[-2000:]
+    with open_page(run, tmp_path) as url:
+        done = subprocess.run(["node", built / "demo.js", url], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert found["faults"] == []
+    assert found["first"]["scrolls"] == 390
+    assert found["first"]["list"] == []  # this bundle has no list for new people
+    assert len(found["liked"]["list"]) == 6
+    assert "which you liked" in found["liked"]["why"]
+    assert "bytes: 640 numbers" in found["liked"]["size"]
+    assert all("640 numbers, length" in one for one in found["pictures"])
+    assert len(found["pictures"]) == 3
+    assert len({found["first"]["who"], found["second"], found["anew"]}) == 3
+    assert found["again"] == {"who": found["first"]["who"], "spent": found["spent"]}

@@ -1,0 +1,113 @@
+"""Tabs of a browser and devices in Python are one federation, which ends where the simulator does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import edgefr
+from edge.bundle import open_bundle
+from edge.clients import Clients
+from edge.remote import TrafficCounts, join
+from edgefr.engine.model import part
+from edgefr.serving.keys import Keys
+from edgefr.serving.serve import by_http, origins_of
+from edgefr.serving.server import Access
+from edgefr.serving.site import Site
+from tests.devices import open_device
+from tests.edge_js.conftest import CHROMIUM
+from tests.remote import worlds
+from tests.remote.worlds import CLASS, FEDMF, ROUNDS, Twins
+
+pytestmark = pytest.mark.xdist_group("edge_js")
+ORT = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
+TABS, OTHERS = 6, 6
+
+
+def described(twins: Twins) -> dict[str, dict[str, Any]]:
+    """What a device of each user starts from: the number that keys its draws, private tensors, and items."""
+    clients = Clients(open_bundle(twins.bundle))
+    return {
+        user: {
+            "number": str(clients.client(clients.number(user))),
+            "private": {name: value.tolist() for name, value in clients.private(clients.number(user)).items()},
+            "items": twins.items(user),
+        }
+        for user in twins.users
+    }
+
+
+def site(folder: Path, built: Path) -> Site:
+    """The page of the tests beside a server's own."""
+    (folder / "ort").mkdir(parents=True)
+    shutil.copy(built / "page.js", folder)
+    for name in ORT:
+        shutil.copy(built.parent / "node_modules" / "onnxruntime-web" / "dist" / name, folder / "ort")
+    (folder / "index.html").write_text('<!doctype html><script type="module" src="/page.js"></script>')
+    return Site(folder)
+
+
+def in_tabs(built: Path, url: str, people: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """People as tabs of one browser, to the end."""
+    asked = "".join(json.dumps(one) + "\n" for one in people)
+    done = subprocess.run(
+        ["node", str(built / "tabs.js"), url], input=asked, capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def in_python(twins: Twins, url: str, states: Path, people: dict[str, dict[str, Any]]) -> list[TrafficCounts]:
+    """People as devices in Python, a thread each, to the end."""
+
+    def one(user: str) -> TrafficCounts:
+        worlds.known(twins.begun, states / user, user)
+        device, who = open_device(twins.bundle, states / user, user=user), people[user]
+        with device.store.locked():
+            state = device.state
+            state.facts["number"] = int(who["number"])
+            state.put("private", {name: np.array(value, np.float32) for name, value in who["private"].items()})
+            device.store.write(state)
+        return join(device, url, who["items"])
+
+    with ThreadPoolExecutor(len(people)) as pool:
+        return list(pool.map(one, people))
+
+
+def test_tabs_and_python_devices_end_where_the_simulator_does(built: Path, tmp_path: Path) -> None:
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed: apt-get install chromium")
+    twins = Twins.of({**FEDMF, "data_options.users": TABS + OTHERS}, tmp_path)
+    people = described(twins)
+    shutil.rmtree(twins.begun.path / "bundles")
+    edgefr.export(twins.begun)  # without users, so that a server gives it away
+    users = list(people)
+    codes = Keys(twins.begun.path).issue(users[:TABS])
+    origins = origins_of(twins.begun, CLASS)
+    transport = by_http(Access(), twins.begun, origins, ROUNDS, site(tmp_path / "site", built).over)
+    with (
+        worlds.serving(twins.begun, tmp_path / "served", transport=transport) as (url, future),
+        ThreadPoolExecutor(2) as pool,
+    ):
+        tabs = pool.submit(in_tabs, built, url, [{**people[user], "code": codes[user]} for user in users[:TABS]])
+        others = {user: people[user] for user in users[TABS:]}
+        python = pool.submit(in_python, twins, url, tmp_path / "states", others)
+        found, counts = tabs.result(200), python.result(200)
+        future.result(60)
+    assert [(one["taken"], one["late"], one["round"]) for one in found] == [(ROUNDS, 0, ROUNDS)] * TABS
+    assert [one.taken for one in counts] == [ROUNDS] * OTHERS
+    got = load_file(tmp_path / "served" / "shared.safetensors")
+    simulated, first = (part(run.read_tensors("model"), "shared.") for run in (twins.simulated, twins.begun))
+    for name, value in simulated.items():
+        np.testing.assert_allclose(got[name], value.numpy(), rtol=0, atol=1e-4)
+        assert np.abs(got[name] - first[name].numpy()).max() > 1e-2
+    scores = twins.simulated_scores()[:TABS]
+    np.testing.assert_allclose(np.array([one["scores"] for one in found]), scores, rtol=0, atol=1e-4)
