@@ -77,7 +77,7 @@ def beside(target: Path) -> Iterator[Path]:
 
 
 def share(finished: Path, path: Path) -> None:
-    """Have a finished file at `path` too: the same bytes on the disk, or a copy where the file system links none.
+    """This puts a finished file at `path` too: the same bytes on the disk, or a copy where there are no links.
 
     Whoever writes either anew by `write_atomic` leaves the other as it is, and a copied folder has files of its own.
     """
