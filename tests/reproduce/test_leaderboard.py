@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
+import pandas as pd
 import pytest
 
 from edgefr.simulation.runs.run import Run
 from edgefr.studies.reproductions.cells import FinishedRuns
-from edgefr.studies.reproductions.leaderboard.tables import LEADERBOARD, LISTED, private
+from edgefr.studies.reproductions.leaderboard.tables import LEADERBOARD, LISTED, panels, private
 from tests.reproduce import test_fedcar as fedcar
 from tests.reproduce.summaries import assert_cells
 
@@ -26,6 +27,13 @@ class Made(fedcar.Made):
     def summary(self) -> dict[str, Any]:
         costs = {"bytes_down": 2e5, "bytes_up": 1e5, "energy_j": 0.75, "seconds": 1.5}
         return {**super().summary, "fleet": {name: {"p50": value} for name, value in costs.items()}}
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """Validation by full ranking after rounds 1 and 6, and what else such a table has."""
+        line = {"which": "valid", "ranking": "full", "metric": "NDCG@10", "round": 0.0, "value": self.value / 2}
+        other = [{**line, "which": "test"}, {**line, "ranking": "sampled"}, {**line, "round": None, "value": 9.0}]
+        return pd.DataFrame([line, {**line, "round": 5.0, "value": self.value}, *other])
 
 
 def found() -> FinishedRuns:
@@ -74,3 +82,11 @@ def test_rows_with_noise_are_those_whose_method_bounds_what_a_client_adds() -> N
         ("gaussian", 8.0, 1.0)
     }
     assert {row for row, cell in cells.items() if cell and SERVER_RATE not in cell.extra} == {"fcf"}
+
+
+def test_curves_are_of_validation_items_by_round_and_by_what_was_moved() -> None:
+    rounds, moved = panels(found(), ASK.cells("ml-100k", ["fedmf", "ease", "fcf"]), "ml-100k")
+    assert set(rounds.curves) == {"FedMF", "FCF"}, "central rows have no rounds"
+    assert {at: spread.mean for at, spread in rounds.curves["FedMF"].items()} == {1: 0.025, 6: 0.05}
+    assert [round(at, 6) for at in moved.curves["FedMF"]] == [0.3, 1.8]
+    assert rounds.curves["FCF"] == {}, "it has not been run"

@@ -1,4 +1,4 @@
-"""This is the leaderboard's table: a row a method, the highest NDCG@10 first."""
+"""This is the leaderboard's table: a row a method, the highest NDCG@10 first, and how federated rows got there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgefr.studies.reproductions.exhibits import Exhibit, Paper, by_data
 from edgefr.studies.reproductions.fedcar.recipes import ROWS, FedCARCell
 from edgefr.studies.reproductions.fedcar.tables import KINDS, MAIN, METRICS, REFERENCES, measure
 from edgefr.studies.reproductions.paired import beside, compared
-from edgefr.studies.reproductions.tables import Column, Line, Made, Row, level, lines, seeds, sheet
+from edgefr.studies.reproductions.tables import Column, Line, Made, Panel, Row, level, lines, seeds, sheet
 from privacy.errors import InputError
 
 BASE = "fedmf"
@@ -93,11 +93,38 @@ def table(ask: Ask, found: FinishedRuns, data: str) -> Made:
         if (source := found.fullest(rows.values(), measure(MAIN, "full", name)))
     ]
     asked = [beside(stands, "against FedMF", BASE), costs, at_epsilon(noised), seeds]
-    return sheet(found, data, lines({name: rows[name] for name in order}, {"data": data}), [*columns, *asked], below)
+    made = sheet(found, data, lines({name: rows[name] for name in order}, {"data": data}), [*columns, *asked], below)
+    return made + Made(panels=panels(found, {name: rows[name] for name in order}, data))
+
+
+def panels(found: FinishedRuns, rows: Mapping[str, Cell], data: str) -> list[Panel]:
+    """Return two panels of federated rows: NDCG@10 on validation items by round, and by what a client has moved."""
+    federated = {ROWS[name].label: cell for name, cell in rows.items() if ROWS[name].kind != "central"}
+    by_round = {label: learned(found, cell) for label, cell in federated.items()}
+    moved = {
+        label: {found.spread(cell, _megabytes).mean * after: spread for after, spread in by_round[label].items()}
+        for label, cell in federated.items()
+    }
+    y = f"{MAIN} of validation items, full ranking"
+    return [Panel(data, "rounds", y, by_round), Panel(data, "MB to and from a client", y, moved)]
+
+
+def learned(found: FinishedRuns, cell: Cell) -> dict[int, Spread]:
+    """Return a row's NDCG@10 on validation items by the rounds behind it, over the seeds that got so far."""
+    values: dict[int, list[float]] = {}
+    for run in found.runs.get(cell, {}).values():
+        table = run.metrics
+        asked = (table["which"] == "valid") & (table["ranking"] == "full") & (table["metric"] == MAIN)
+        some = table[asked & table["round"].notna()]
+        for at_round, value in zip(some["round"], some["value"], strict=True):
+            values.setdefault(int(at_round) + 1, []).append(float(value))
+    return {after: Spread.of(values[after]) for after in sorted(values)}
 
 
 def _users(summary: Summary) -> dict[str, str]:
     return {"ranking": "full", "stage": summary["stage"]}
 
 
-LEADERBOARD = Paper("leaderboard", FedCARCell, (Exhibit.of("leaderboard", "leaderboard", cells, by_data(table)),))
+LEADERBOARD = Paper(
+    "leaderboard", FedCARCell, (Exhibit.of("leaderboard", "leaderboard", cells, by_data(table), grid=(2, 11.0, 4.2)),)
+)
