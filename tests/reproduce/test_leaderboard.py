@@ -30,7 +30,7 @@ class Made(fedcar.Made):
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """Validation by full ranking after rounds 1 and 6, and what else such a table has."""
+        """Validation by full ranking after rounds 0 and 5, and what else such a table has."""
         line = {"which": "valid", "ranking": "full", "metric": "NDCG@10", "round": 0.0, "value": self.value / 2}
         other = [{**line, "which": "test"}, {**line, "ranking": "sampled"}, {**line, "round": None, "value": 9.0}]
         return pd.DataFrame([line, {**line, "round": 5.0, "value": self.value}, *other])
@@ -87,6 +87,6 @@ def test_rows_with_noise_are_those_whose_method_bounds_what_a_client_adds() -> N
 def test_curves_are_of_validation_items_by_round_and_by_what_was_moved() -> None:
     rounds, moved = panels(found(), ASK.cells("ml-100k", ["fedmf", "ease", "fcf"]), "ml-100k")
     assert set(rounds.curves) == {"FedMF", "FCF"}, "central rows have no rounds"
-    assert {at: spread.mean for at, spread in rounds.curves["FedMF"].items()} == {1: 0.025, 6: 0.05}
-    assert [round(at, 6) for at in moved.curves["FedMF"]] == [0.3, 1.8]
+    assert {at: spread.mean for at, spread in rounds.curves["FedMF"].items()} == {0: 0.025, 5: 0.05}
+    assert [round(at, 6) for at in moved.curves["FedMF"]] == [0.0, 1.5]
     assert rounds.curves["FCF"] == {}, "it has not been run"

@@ -117,7 +117,7 @@ def learned(found: FinishedRuns, cell: Cell) -> dict[int, Spread]:
         asked = (table["which"] == "valid") & (table["ranking"] == "full") & (table["metric"] == MAIN)
         some = table[asked & table["round"].notna()]
         for at_round, value in zip(some["round"], some["value"], strict=True):
-            values.setdefault(int(at_round) + 1, []).append(float(value))
+            values.setdefault(int(at_round), []).append(float(value))
     return {after: Spread.of(values[after]) for after in sorted(values)}
 
 
