@@ -12,14 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numba
-from numba import njit
-from numba.core import event
-from numba.core.caching import FunctionCache
-from numba.core.runtime import rtsys
-
 from privacy.files import cache_dir
-from privacy.progress import aside
+from privacy.progress import MACHINE_CODE, aside
+
+with MACHINE_CODE:
+    import numba
+    from numba import njit
+    from numba.core import event
+    from numba.core.caching import FunctionCache
+    from numba.core.runtime import rtsys
 
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": False}
 """Every operation is the one that is written, in its order: the same bits on every machine.
@@ -44,10 +45,12 @@ class CompileNotice(event.Listener):  # type: ignore[misc]
         self.note = KEPT
 
     def on_start(self, event: Any) -> None:
+        MACHINE_CODE.__enter__()
         if event.data["dispatcher"].py_func.__qualname__ in self.names:
             self._tell()
 
     def on_end(self, event: Any) -> None:
+        MACHINE_CODE.__exit__()
         if event.data["dispatcher"].py_func.__qualname__ in self.names:
             self.done += 1
             self._tell()
@@ -61,8 +64,8 @@ class MachineCode(FunctionCache):  # type: ignore[misc]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return what is kept for a signature, None where nothing is: whatever compiles it makes itself ready first."""
-        rtsys.initialize(target_context)
-        with self._guard_against_spurious_io_errors():
+        with MACHINE_CODE, self._guard_against_spurious_io_errors():
+            rtsys.initialize(target_context)
             return self._load_overload(sig, target_context)
 
 

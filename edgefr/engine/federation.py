@@ -10,7 +10,6 @@ start, and its updates count less the older that is (FedBuff, Nguyen et al. 2022
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -55,6 +54,7 @@ from privacy.errors import InputError
 from privacy.guarantee import Event
 from privacy.noise_key import NoiseKey
 from privacy.plan import PrivacyPlan
+from privacy.progress import working
 from privacy.prototypes import Prototypes
 
 
@@ -152,7 +152,7 @@ class Federation:
         A client is in one group of the cohort at most.
         """
         self.backend.start()
-        started = time.perf_counter()
+        started = working()
         groups = [Group(cohort, number, self.shared)] if isinstance(cohort, np.ndarray) else cohort
         named = np.concatenate([np.zeros(0, np.int64), *(group.clients for group in groups)])
         if len(np.unique(named)) < len(named):
@@ -190,7 +190,7 @@ class Federation:
             if isinstance(table, OwnTables):
                 table.table = self.shared[name]
                 table.forget()
-        self.counters.seconds += time.perf_counter() - started
+        self.counters.seconds += working() - started
 
     def _weights(self, group: Group) -> tuple[float, float]:
         """Return factors of a group's updates before their release, and of their sum after it.
@@ -316,11 +316,11 @@ class Federation:
 
         `shared`: of the model that they start from (None: the server's).
         """
-        started = time.perf_counter()
+        started = working()
         out = self.alone(clients, sampler, context, private, number, shared)
         if self.phases("final"):
             self.counters.clients += len(clients)
-            self.counters.seconds += time.perf_counter() - started
+            self.counters.seconds += working() - started
         return out
 
     @one_thread()

@@ -17,6 +17,7 @@ from edgefr.simulation.runs import checkpoint
 from edgefr.simulation.simulate import fleet_overrides
 from tests.cli.commands import ROOT
 from tests.durable.test_checkpoint import OWNER, same
+from tests.fleet.fleets import read
 from tests.noises import KEY
 
 BLOCKS = (
@@ -43,7 +44,7 @@ def untimed(state: Any) -> Any:
 
 def begun(experiment: Experiment, prepared: Prepared, log: list[Any]) -> Training:
     fleet = load_fleet(ROOT / "devices.yaml", fleet_overrides(experiment))
-    return Training.start(experiment, prepared, fleet, torch.device("cpu"), log.extend, KEY)
+    return Training.start(experiment, prepared, fleet, torch.device("cpu"), lambda lines: log.extend(read(lines)), KEY)
 
 
 def kept(simulation: Any, folder: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 
 from edgefr.engine.aggregate import Leaving, ReleaseTerms, ShardAggregate, leaving
@@ -86,8 +87,33 @@ class Inline(InProcess):
         if work.device.type != "cpu":
             yield from super().releases(work, terms, shared, private, shards)
             return
-        for shard in shards:
-            yield formed.released(work, terms, shared, own(work, private, shard), shard)
+        for some in _calls(work, terms, shards):
+            found = None
+            if len(some) > 1:
+                found = formed.together(work, terms, shared, own(work, private, np.concatenate(some)), some)
+            if found is not None:
+                yield found
+                continue
+            for shard in some:
+                yield formed.released(work, terms, shared, own(work, private, shard), shard)
+
+
+def _calls(work: LocalWork, terms: ReleaseTerms, shards: Sequence[Clients]) -> Iterator[Sequence[Clients]]:
+    """Yield the shards that one call can train and sum as they would be summed by themselves.
+
+    Where every block is one shard these are all, else those of a block. A clip is told of shard by shard.
+    """
+    if (
+        formed.declared(work.program) is None
+        or not terms.in_blocks
+        or terms.clip is not None
+        or work.memory is not None
+    ):
+        yield from ([shard] for shard in shards)
+    elif len(shards) <= BLOCKS:
+        yield shards
+    else:
+        yield from (shards[block.start : block.stop] for block in blocks(len(shards)))
 
 
 def own(work: LocalWork, private: Tensors, shard: Clients) -> dict[str, torch.Tensor]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from edge import random_streams as purposes
@@ -39,6 +40,18 @@ def released(
     if isinstance(form, System):
         return _solved(form, work, terms, shared, private, clients)
     return _compiled(form, work, terms, shared, private, clients)
+
+
+def together(
+    work: LocalWork, terms: ReleaseTerms, shared: Tensors, private: Tensors, shards: Sequence[Clients]
+) -> ShardAggregate | None:
+    """Train several shards in one call, as `summed` would add up what each has released; None where nothing can."""
+    clients = np.concatenate(shards)
+    form = form_of(work, terms, shared, private, clients)
+    if not isinstance(form, ScoreForm):
+        return None
+    keep_memory()
+    return _compiled(form, work, terms, shared, private, clients, np.cumsum([len(shard) for shard in shards]))
 
 
 def declared(program: LocalProgram) -> ScoreForm | System | None:
@@ -93,8 +106,15 @@ def _alike(phases: Sequence[Phase]) -> list[list[Phase]]:
 
 
 def _compiled(
-    form: ScoreForm, work: LocalWork, terms: ReleaseTerms, shared: Tensors, private: Tensors, clients: Clients
+    form: ScoreForm,
+    work: LocalWork,
+    terms: ReleaseTerms,
+    shared: Tensors,
+    private: Tensors,
+    clients: Clients,
+    ends: npt.NDArray[np.int64] | None = None,
 ) -> ShardAggregate:
+    """Train a shard's clients, or those of several that end before `ends`."""
     from edgefr.engine.compiled.kernel_run import run
 
     replay = work.replay(shared, private, clients)
@@ -106,6 +126,7 @@ def _compiled(
     items, width = tensors.rows.shape
     sizes = work.sampler.train.counts[clients]
     weights = (sizes if terms.by_size else np.ones(len(clients))).astype(np.float64)
+    ends = np.array([len(clients)]) if ends is None else ends
     *before, last = _alike(work.phases)
     for phases in [*before, last]:
         lists, draws = _lists(work, clients, phases[0].which, replay), _draws(form, work, clients, phases)
@@ -113,11 +134,14 @@ def _compiled(
         release = arrays.Release.of(terms, weights, leaves)
         touched = min(items, len(lists.had) * (1 + draws.each * len(draws.orders)) + len(lists.replays))
         out = arrays.Out.of(items, touched * leaves, width, len(clients))
-        count = run(lists, draws, _phases(form, phases), tensors, release, room, out)
-    order = np.argsort(out.found[:count])
-    rows = {form.rows: (torch.from_numpy(out.found[order]), torch.from_numpy(out.sums[order]))}
+        total = arrays.Total.of(items, touched * leaves * (len(ends) > 1), width)
+        count = run(ends, lists, draws, _phases(form, phases), tensors, release, room, out, total)
+    found, sums = (total.found, total.sums) if len(ends) > 1 else (out.found, out.sums)
+    order = np.argsort(found[:count])
+    rows = {form.rows: (torch.from_numpy(found[order]), torch.from_numpy(sums[order]))}
     trained = {name for phase in work.phases for name in phase.trains}
-    return of_sums(terms, weights, out.norms, ({}, rows), {name: own[name] for name in own if name in trained})
+    private = {name: own[name] for name in own if name in trained}
+    return replace(of_sums(terms, weights, out.norms, ({}, rows), private), shards=len(ends))
 
 
 def _lists(work: LocalWork, clients: Clients, which: Selection, replay: Replay | None) -> arrays.Lists:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 @functools.lru_cache(maxsize=2)
-def maps(items: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """Return two zero maps of the catalogue, which calls leave zero: making them takes longer."""
-    return np.zeros(items, np.uint32), np.zeros(items, np.int64)
+def maps(items: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return three zero maps of the catalogue, which calls leave zero: making them takes longer."""
+    return np.zeros(items, np.uint32), np.zeros(items, np.int64), np.zeros(items, np.int64)
 
 
 def plain(values: Any, kind: Any) -> Any:
@@ -114,7 +114,20 @@ class Out(NamedTuple):
     @classmethod
     def of(cls, items: int, touched: int, width: int, clients: int) -> Out:
         """Make room for so many `touched` rows of a catalogue."""
-        return cls(*maps(items), np.empty(touched, np.int64), np.empty((touched, width)), np.empty(clients))
+        return cls(*maps(items)[:2], np.empty(touched, np.int64), np.empty((touched, width)), np.empty(clients))
+
+
+class Total(NamedTuple):
+    """These are the sums of several shards' sums; `slot` [items] is a map of zeros, and left so."""
+
+    slot: Any
+    found: Any
+    sums: Any
+
+    @classmethod
+    def of(cls, items: int, touched: int, width: int) -> Total:
+        """Make room for so many `touched` rows of a catalogue."""
+        return cls(maps(items)[2], np.empty(touched, np.int64), np.empty((touched, width)))
 
 
 class Room(NamedTuple):

@@ -73,25 +73,56 @@ def factor_of(norm: float, clip: float) -> float:
 
 
 @compiled
-def run(lists: Any, draws: Any, phases: Any, tensors: Any, terms: Any, room: Any, out: Any) -> int:
-    """Train a shard's clients one after another, and add up their releases `out`. Return how many rows have a sum."""
+def join(slots: int, out: Any, joined: int, total: Any) -> int:
+    """Add a shard's sums to those of the shards before it, and forget the shard's rows; return the rows summed."""
+    for s in range(slots):
+        i = out.found[s]
+        out.slot[i] = 0
+        if total.slot[i] == 0:
+            total.found[joined] = i
+            for k in range(total.sums.shape[1]):
+                total.sums[joined, k] = 0
+            joined += 1
+            total.slot[i] = joined
+        place = total.slot[i] - 1
+        for k in range(total.sums.shape[1]):
+            total.sums[place, k] += out.sums[s, k]
+    return joined
+
+
+@compiled
+def run(
+    ends: Any, lists: Any, draws: Any, phases: Any, tensors: Any, terms: Any, room: Any, out: Any, total: Any
+) -> int:
+    """Train clients one after another, and add up their releases, those of a shard before the next. Return the rows.
+
+    Shards end before the clients `ends`. A shard's sums are in `out`, and those of several in `total`.
+    """
     norms, d = out.norms, tensors.rows.shape[1]
     w, by_w, by_width = np.empty(d, F), np.empty(d, F), np.empty(d, np.float64)
-    slots = 0
-    for c in range(norms.shape[0]):
-        rows, steps = steps_of(c, lists, draws, out.seen, room)
-        groups = (lists.had_ends[c + 1] - lists.had_ends[c]) * (1 + draws.each) // draws.groups
-        for r in range(rows):
-            room.moved[r] = False
-        train(c, steps, draws, groups, phases, tensors, w, by_w, room)
-        if not terms.leaves:
-            continue
-        norm = norm_of(rows, terms.l1, by_width, room)
-        norms[c] = norm
-        if not norm <= terms.largest:  # so of what is no number
-            continue
-        factor = factor_of(norm, terms.clip) * terms.share
-        slots = add(rows, factor, terms.sizes[c], terms.step, slots, out, room)
+    slots = joined = 0
+    for s in range(len(ends)):
+        slots = 0
+        for c in range(ends[s - 1] if s else 0, ends[s]):
+            rows, steps = steps_of(c, lists, draws, out.seen, room)
+            groups = (lists.had_ends[c + 1] - lists.had_ends[c]) * (1 + draws.each) // draws.groups
+            for r in range(rows):
+                room.moved[r] = False
+            train(c, steps, draws, groups, phases, tensors, w, by_w, room)
+            if not terms.leaves:
+                continue
+            norm = norm_of(rows, terms.l1, by_width, room)
+            norms[c] = norm
+            if not norm <= terms.largest:  # so of what is no number
+                continue
+            factor = factor_of(norm, terms.clip) * terms.share
+            slots = add(rows, factor, terms.sizes[c], terms.step, slots, out, room)
+        if len(ends) > 1:
+            joined = join(slots, out, joined, total)
+    if len(ends) > 1:
+        for s in range(joined):
+            total.slot[total.found[s]] = 0
+        return joined
     for s in range(slots):
         out.slot[out.found[s]] = 0
     return slots
