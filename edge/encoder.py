@@ -15,6 +15,7 @@ from edge.records import Record
 from edge.verified_files import exactly, read
 from edge.word_vectors import WordEncoder, WordTable
 from privacy.errors import InputError
+from privacy.extras import needed
 
 Floats = npt.NDArray[np.float32]
 
@@ -35,8 +36,10 @@ class TextEncoder:
         data: Path | None = None,
         entry: Entry = unlisted,
     ) -> None:
-        from tokenizers import Tokenizer
-
+        try:
+            from tokenizers import Tokenizer
+        except ModuleNotFoundError as error:
+            raise needed("text") from error
         content = read(tokenizer, entry(tokenizer), MOST_BYTES)
         try:
             self._tokenizer = Tokenizer.from_str(checked(content))

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from privacy.errors import InputError
 
 EXTRAS = {
+    "text": ("tokenizers",),
     "cloud": (
         *("torch", "transformers", "peft", "onnx", "onnxscript", "dp_accounting", "pandas", "pyarrow"),
         *("narwhals", "matplotlib", "scipy", "numba", "threadpoolctl", "jinja2"),

@@ -31,12 +31,14 @@ SMALL = {
     "sessions": None,
     "stages": None,
     "waiting": ["--devices", "20"],
+    "whole_run": ["--quick", "--only", "default"],
     "against": None,
+    "by_hand": None,
     "closed_form": None,
     "closed_form_fedcar": None,
 }
 """The smallest run of each script; None: it needs data, another checkout or minutes, and is asked what it does."""
-UNASKED = ("closed_form", "closed_form_fedcar", "own_data", "peers")
+UNASKED = ("by_hand", "closed_form", "closed_form_fedcar", "own_data", "peers")
 """What is no script, takes no options, or needs a package that tests do without."""
 
 

@@ -19,7 +19,7 @@ from tests.export import worlds
 
 ROOT = Path(__file__).parents[2]
 BASE = ["numpy", "onnxruntime", "tokenizers", "safetensors", "pydantic", "cryptography", "pyyaml", "typer", "rich"]
-"""What a device installs."""
+"""What a device installs, and what the extra `text` adds, by which it reads texts."""
 ALONE = """
 import importlib.abc, json, os, sys
 
