@@ -34,7 +34,7 @@ RUNS: dict[str, tuple[str | None, list[str], str | None]] = {
     "default": (None, [], None),
 }
 """Each run's experiment, its changes, and the file of its data."""
-SHIPPED = ("FedMF", "default")
+SHIPPED = ("default",)
 """Runs that write bundles."""
 WRAPPED = {
     "edgefr.simulation.prepare:prepare": "data",

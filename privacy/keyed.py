@@ -10,6 +10,8 @@ avalanche. It runs backwards, so who knows one number of a key knows them all: n
 noise least of all (`noise_key`), which shares with it only what numbers are made of random words.
 """
 
+from __future__ import annotations
+
 import hashlib
 import math
 

@@ -14,7 +14,7 @@ import torch
 
 from edge.ragged import Ragged
 from edge.sampling import Sampler
-from edgefr.engine.aggregate import ReleaseTerms, ShardAggregate, release
+from edgefr.engine.aggregate import ReleaseTerms, ShardAggregate, release, summed
 from edgefr.engine.compiled import dispatch as formed
 from edgefr.engine.executors import debug, inline
 from edgefr.engine.work import LocalWork
@@ -252,6 +252,23 @@ def test_a_shard_does_not_depend_on_what_came_before_it() -> None:
     todo = work(program("fedncf"), batch_size=7)
     once, again = (formed.released(todo, TERMS, *first(todo, EVERYONE), EVERYONE) for _ in range(2))
     assert torch.equal(once.rows["item"][1], again.rows["item"][1])
+
+
+@pytest.mark.parametrize("variant", ["fedmf", "pfedrec in turns", "fedrecon"])
+def test_shards_in_one_call_are_added_up_as_they_are_by_themselves(variant: str) -> None:
+    todo = work(program(variant), batch_size=16)
+    shared, private = first(todo, EVERYONE)
+    cuts = np.split(np.arange(CLIENTS), [3, 4, 9])
+    shards = [EVERYONE[cut] for cut in cuts]
+    own = [{name: value[cut] for name, value in private.items()} for cut in cuts]
+    alone = [formed.released(todo, TERMS, shared, *one) for one in zip(own, shards, strict=True)]
+    expected, found = summed(alone, [len(cut) for cut in cuts]), formed.together(todo, TERMS, shared, private, shards)
+    assert found is not None
+    assert (found.shards, found.weight, found.clients) == (len(cuts), expected.weight, expected.clients)
+    np.testing.assert_array_equal(found.norms, expected.norms)
+    for one, other in zip(found.rows["item"], expected.rows["item"], strict=True):
+        assert torch.equal(one, other)
+    assert all(torch.equal(value, expected.private[name]) for name, value in found.private.items())
 
 
 DIGEST = """

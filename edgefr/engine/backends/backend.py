@@ -12,7 +12,7 @@ from edgefr.engine.aggregate import Leaving, ReleaseTerms, ShardAggregate, leavi
 from edgefr.engine.compiled import dispatch as formed
 from edgefr.engine.executors import inline
 from edgefr.engine.work import MEMORY, Clients, Executor, LocalWork, Updates
-from export.program import Tensors, read_by
+from export.program import ScoreForm, Tensors, read_by
 
 BLOCK, BLOCKS = 16, 16
 """A round's shards are cut into blocks of at most `BLOCK` shards, into `BLOCKS` of them if it can be."""
@@ -103,12 +103,8 @@ def _calls(work: LocalWork, terms: ReleaseTerms, shards: Sequence[Clients]) -> I
 
     Where every block is one shard these are all, else those of a block. A clip is told of shard by shard.
     """
-    if (
-        formed.declared(work.program) is None
-        or not terms.in_blocks
-        or terms.clip is not None
-        or work.memory is not None
-    ):
+    together = isinstance(formed.declared(work.program), ScoreForm) and terms.in_blocks
+    if not together or terms.clip is not None or work.memory is not None:
         yield from ([shard] for shard in shards)
     elif len(shards) <= BLOCKS:
         yield shards
