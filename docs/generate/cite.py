@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-CITATION = Path(__file__).resolve().parents[2] / "CITATION.cff"
+ROOT = Path(__file__).resolve().parents[2]
+CITATION = ROOT / "CITATION.cff"
+SINCE = 2026
+"""The year of the software that is cited, until CITATION.cff has the day of a release."""
 KINDS = {"software": "software", "article": "article", "conference-paper": "inproceedings"}
 """Kinds of BibTeX by those of CITATION.cff."""
 
@@ -16,6 +20,8 @@ KINDS = {"software": "software", "article": "article", "conference-paper": "inpr
 def cite_page() -> str:
     """Return the page: edgefr, and the paper of every method that it runs."""
     found = yaml.safe_load(CITATION.read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found |= {"version": project["version"], "year": str(found.get("date-released", SINCE))[:4]}
     out = ["# How to cite", "", f"{found['message']} Both are in `CITATION.cff`, which this page is made from.", ""]
     for work in (found, *found["references"]):
         out += [f"## {work['title'].split(':')[0]}", "", "```bibtex", bibtex(work), "```", ""]
@@ -33,6 +39,7 @@ def bibtex(work: Mapping[str, Any]) -> str:
         "title": f"{{{work['title']}}}",
         "author": " and ".join(names if "family-names" in work["authors"][0] else [f"{{{names[0]}}}"]),
         "year": year,
+        "version": work.get("version"),
         "booktitle" if work["type"] == "conference-paper" else "journal": journal,
         "volume": work.get("volume"),
         "number": work.get("issue"),

@@ -34,6 +34,10 @@ def escape(text: str) -> str:
     return "".join(_SIGNS.get(sign, sign if sign.isprintable() else "?") for sign in text)
 
 
+NEEDS = "% needs \\usepackage{booktabs}"
+"""The first line of a file of tables."""
+
+
 def latex_table(rows: Sequence[Mapping[str, str | Tex]], caption: str, label: str, words: Collection[str] = ()) -> str:
     """Write rows with the same keys as a table: the first column and columns of `words` left, the others right.
 

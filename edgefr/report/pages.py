@@ -15,6 +15,7 @@ import numpy as np
 from edgefr.config.display import COLUMNS, Brief
 from edgefr.config.sheet import Sheet
 from edgefr.report.figures import written
+from edgefr.report.latex import NEEDS, latex_table
 from privacy.files import write_atomic
 
 if TYPE_CHECKING:
@@ -50,14 +51,24 @@ class Page:
         sheets = [sheet.without(labels) for sheet in self.sheets]
         return replace(self, sheets=[sheet for sheet in sheets if sheet.rows], records=records)
 
-    def write(self, folder: Path, about: Sequence[str]) -> list[Path]:
-        """`<name>.md` and `.csv`, and `.png` and `.svg` of a figure; `about` are lines common to all pages."""
-        paths = [folder / f"{self.name}.md", folder / f"{self.name}.csv"]
-        write_atomic(paths[0], self.markdown(about))
-        write_atomic(paths[1], comma_separated(self.records))
+    def write(self, folder: Path, about: Sequence[str], latex: str | None = None) -> list[Path]:
+        """`<name>.md`, `.csv` and `.tex`, and `.png` and `.svg` of a figure; `about` are lines common to all pages.
+
+        `latex`: what the third holds (None: the sheets).
+        """
+        written_as = {"md": self.markdown(about), "csv": comma_separated(self.records), "tex": latex or self.latex()}
+        paths = [write_atomic(folder / f"{self.name}.{end}", text) for end, text in written_as.items()]
         if self.figure is not None:
             paths += written(self.figure, folder / self.drawn_in / self.name)
         return paths
+
+    def latex(self) -> str:
+        """Return the tables as LaTeX."""
+        tables = [
+            latex_table(sheet.rows, f"{sheet.title}. {sheet.caption}".strip(), f"{self.name}-{number}", sheet.words)
+            for number, sheet in enumerate(self.sheets, 1)
+        ]
+        return "\n\n".join([NEEDS, *tables]) + "\n"
 
     def markdown(self, about: Sequence[str] = ()) -> str:
         """Return the page as Markdown."""

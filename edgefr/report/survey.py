@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,19 +50,26 @@ def settings_of(found: Survey) -> str:
 def print_survey(found: Survey, console: Console) -> None:
     """Print a survey; the settings come last, as an experiment file."""
     for label, line in _lines(found):
-        console.print(Text(f"{label:<13}", style="bold"), Text(line), sep="")
+        _labelled(console, f"{label:<13}", line)
     console.print()
     for fit in found.fits:
         line = f"fits: {fit.tested:,} users are tested" if fit.tested else f"does not fit: {fit.why}"
-        console.print(Text(f"{fit.protocol:<14} ", style="bold"), Text(line, style="" if fit.tested else "dim"), sep="")
+        _labelled(console, f"{fit.protocol:<14} ", line, "" if fit.tested else "dim")
     if found.probe is not None:
-        console.print(Text("probe          ", style="bold"), Text(found.probe), sep="")
+        _labelled(console, "probe          ", found.probe)
     console.print()
     if found.start is None:
         console.print(Text("No protocol fits: use more data, or lower what is asked for above."))
         return
     console.print(Text("Settings to start from; --out FILE writes them, for: edgefr simulate --experiment FILE"))
     console.print(Text(settings_of(found).rstrip()), soft_wrap=True)
+
+
+def _labelled(console: Console, label: str, words: str, style: str = "") -> None:
+    """Print words beside their label, and what does not fit into the line below them."""
+    found = textwrap.wrap(words, max(20, console.width - len(label)), break_on_hyphens=False, break_long_words=False)
+    for place, line in enumerate(found or [""]):
+        console.print(Text(" " * len(label) if place else label, style="bold"), Text(line, style=style), sep="")
 
 
 def _lines(found: Survey) -> Iterator[tuple[str, str]]:

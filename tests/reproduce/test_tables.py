@@ -133,7 +133,13 @@ def test_knobs_of_figure_4():
 
 @pytest.mark.parametrize("name", ["figure-3", "figure-4"])
 def test_figures_are_written(name: str, tmp_path):
-    assert {p.suffix for p in page(name, KNOBS.get(name, MADE)).write(tmp_path, [])} == {".md", ".csv", ".png", ".svg"}
+    assert {p.suffix for p in page(name, KNOBS.get(name, MADE)).write(tmp_path, [])} == {
+        ".md",
+        ".csv",
+        ".tex",
+        ".png",
+        ".svg",
+    }
 
 
 def test_losses_are_of_groups():

@@ -204,7 +204,12 @@ def test_a_recipe_is_written_as_soon_as_its_search_ends(spaces: Path, tmp_path: 
 
     with pytest.raises(KeyboardInterrupt):
         tuned(spaces, tmp_path / "out", "fedmf", "pfedrec", progress=progress)
-    assert {path.name for path in (tmp_path / "out" / "recipes").iterdir()} == {"fedmf.csv", "fedmf.md", "fedmf.yaml"}
+    assert {path.name for path in (tmp_path / "out" / "recipes").iterdir()} == {
+        "fedmf.csv",
+        "fedmf.md",
+        "fedmf.tex",
+        "fedmf.yaml",
+    }
 
 
 @pytest.mark.parametrize("change", ["rounds=3", "fleet.dropout=0.1", "privacy.clip=1.0", "engine.shard_size=64"])

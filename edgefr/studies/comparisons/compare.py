@@ -29,7 +29,6 @@ from edgefr.studies.comparisons.sides import (
     shared_seeds,
     sides,
 )
-from privacy.files import write_atomic
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -75,8 +74,7 @@ class Comparison(Brief):
 
     def write(self, folder: str | Path) -> list[Path]:
         """Write comparison.md, .csv, .tex, .png and .svg into a folder."""
-        place = Path(folder)
-        return [*self.page.write(place, ()), write_atomic(place / f"{self.page.name}.tex", self.latex)]
+        return self.page.write(Path(folder), (), self.latex)
 
     def brief(self) -> list[RenderableType]:
         """Return the table of the runs and that of the pairs, as wide as they fit."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgefr.config.sheet import Sheet
 from edgefr.metrics.paired import LEVEL, Apart
-from edgefr.report.latex import Tex, escape, latex_table
+from edgefr.report.latex import NEEDS, Tex, escape, latex_table
 from edgefr.report.pages import Page, Spread, number
 from edgefr.report.verdict import RANKINGS
 
@@ -140,7 +140,7 @@ def latex(rows: Sequence[RunMetrics], baselines: Sequence[RunMetrics], pairs: Se
     first = f"Test items, {RANKINGS[ranking]}. {_marks(rows, baselines, pairs)}"
     second = f"Paired differences over {max(pair.users.users for pair in pairs):,} users. {NOTES[0]}."
     tables = latex_table(reached, first, "runs", ["run"]), latex_table(apart, second, "pairs", ["pair", "metric"])
-    return "\n\n".join(["% needs \\usepackage{booktabs}", *tables]) + "\n"
+    return "\n\n".join([NEEDS, *tables]) + "\n"
 
 
 def _marks(rows: Sequence[RunMetrics], baselines: Sequence[RunMetrics], pairs: Sequence[Pair]) -> str:
