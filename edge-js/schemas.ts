@@ -8,7 +8,8 @@ const limitless = (key: string, value: unknown) => /aximum$/.test(key) && Number
 
 /** One schema: a name, a list of which one holds, or an object; `seen` counts what may be worth a name of its own. */
 function plain(schema: Json, seen: Map<string, number>): unknown {
-  const kept = Object.fromEntries(Object.entries(schema).filter(([key, value]) => !SAID.includes(key) && !limitless(key, value)));
+  const kept =
+    Object.fromEntries(Object.entries(schema).filter(([key, value]) => !SAID.includes(key) && !limitless(key, value)));
   const any = (kept.anyOf ?? kept.oneOf) as Json[] | undefined;
   const alone = Object.keys(kept).length === 1;
   if (any && alone) return any.map((one) => plain(one, seen));
@@ -35,7 +36,8 @@ function whole(schema: Json): unknown {
   const { $defs = {}, ...root } = schema as Json & { $defs?: Record<string, Json> };
   const defs = Object.fromEntries(Object.entries($defs).map(([name, one]) => [name, plain(one, seen)]));
   const made = { ...(plain(root, seen) as Json), $defs: defs };
-  const names = new Map([...seen].filter(([text, count]) => count > 1 && text.length > 12).map(([text], n) => [text, `_${n}`]));
+  const names =
+    new Map([...seen].filter(([text, count]) => count > 1 && text.length > 12).map(([text], n) => [text, `_${n}`]));
   const named = (_: string, value: unknown) => names.get(JSON.stringify(value)) ?? value;
   const shared = Object.fromEntries([...names].map(([text, name]) => [name, JSON.parse(text) as unknown]));
   const short = JSON.parse(JSON.stringify(made, named)) as Json & { $defs: Json };

@@ -5,7 +5,12 @@ import { plainSchemas } from "./schemas.js";
 export default defineConfig({
   plugins: [plainSchemas],
   build: {
-    lib: { entry: { "edgefr-edge": "src/index.ts", node: "src/node.ts", join: "src/join/index.ts", words: "src/words.ts" }, formats: ["es"] },
+    lib: {
+      entry: {
+        "edgefr-edge": "src/index.ts", node: "src/node.ts", join: "src/join/index.ts", words: "src/words.ts",
+      },
+      formats: ["es"],
+    },
     rollupOptions: { external: [/^node:/, /^onnxruntime-/], output: { minify: true } },
     target: "es2022",
   },

@@ -11,7 +11,8 @@ const ORT = ["ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-th
 const runtime = {
   name: "runtime-beside",
   generateBundle(this: { emitFile(file: { type: "asset"; fileName: string; source: Uint8Array }): void }) {
-    for (const name of ORT) this.emitFile({ type: "asset", fileName: `ort/${name}`, source: readFileSync(join(home, name)) });
+    for (const name of ORT)
+      this.emitFile({ type: "asset", fileName: `ort/${name}`, source: readFileSync(join(home, name)) });
   },
 };
 

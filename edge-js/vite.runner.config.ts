@@ -7,7 +7,10 @@ export default defineConfig({
   build: {
     ssr: true, outDir: "dist", emptyOutDir: false, target: "node20", minify: false,
     rollupOptions: {
-      input: { runner: "test/runner.ts", chromium: "test/chromium.ts", tabs: "test/tabs.ts", demo: "test/demo.ts", figures: "test/figures.ts" },
+      input: {
+        runner: "test/runner.ts", chromium: "test/chromium.ts", tabs: "test/tabs.ts", demo: "test/demo.ts",
+        figures: "test/figures.ts",
+      },
       external: ["onnxruntime-node", "onnxruntime-web", "playwright-core"],
     },
   },

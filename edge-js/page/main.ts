@@ -69,7 +69,8 @@ function showItems(): void {
   say("found", `${plural(found.length, "title")}${asked ? " found" : ""}, ${device.status().interactions} liked`);
   const focused = document.activeElement instanceof HTMLElement ? document.activeElement.dataset.id : undefined;
   at("items").replaceChildren(...found.slice(0, shown).map(({ id, title, had }, n) => {
-    const button = Object.assign(document.createElement("button"), { type: "button", textContent: title, tabIndex: n ? -1 : 0 });
+    const button =
+      Object.assign(document.createElement("button"), { type: "button", textContent: title, tabIndex: n ? -1 : 0 });
     button.dataset.id = id;
     button.setAttribute("aria-pressed", String(had));
     button.onclick = () => void (had || next(() => like(id)));
@@ -100,52 +101,66 @@ async function like(id: string): Promise<void> {
 
 /** Local training on all that was liked, and what it changes on the page. */
 async function learned(): Promise<void> {
-  if (device.status().interactions && device.learning.phases.some((phase) => phase.when === "final")) await device.personalise();
+  if (device.status().interactions && device.learning.phases.some((phase) => phase.when === "final"))
+    await device.personalise();
   await show();
 }
 
 async function show(): Promise<void> {
   showItems();
   const { basis, items } = await device.recommend(SHOWN);
-  const { interactions, round, epsilon, epsilonLimit, withheld, stateBytes, user } = device.status();
-  const why = new Map<string, string>();
-  for (const { id } of basis === "model" && interactions ? items : []) {
-    const near = await device.nearest(id, 1).catch(() => []);
-    const [{ title, cosine } = { title: "", cosine: 0 }] = near;
-    why.set(id, cosine >= NEAR ? `The model finds it ${Math.round(100 * cosine)}% like ${title}, which you liked` : "Nothing you liked is near it: the model ranks it so");
-  }
-  at("list").replaceChildren(...items.map(({ id, title }) => {
+  const entries: HTMLElement[] = [];
+  for (const { id, title } of items) {
     const entry = document.createElement("li");
     const [name, because] = [document.createElement("b"), document.createElement("small")];
-    [name.textContent, because.textContent] = [title, why.get(id) ?? "From the list for new people"];
+    [name.textContent, because.textContent] = [title, basis === "model" ? await why(id) : "From the list for new people"];
     if (before.length && !before.includes(id)) entry.className = "new";
     entry.append(name, because);
-    return entry;
-  }));
+    entries.push(entry);
+  }
+  at("list").replaceChildren(...entries);
   const changed = before.length ? items.filter(({ id }) => !before.includes(id)).length : 0;
   before = items.map(({ id }) => id);
-  const learns = `Learned here from ${plural(interactions, "like")}, after round ${round}`;
-  say("basis", interactions ? `${learns}. ${changed ? `${changed} of ${items.length} are new.` : "The list stayed as it was."}` : `Nothing liked yet${items.length ? "" : ", and the bundle has no list for new people"}.`);
+  showStatus(changed, items.length);
+  if (device.status().interactions) await pictures();
+}
+
+async function why(id: string): Promise<string> {
+  const [{ title, cosine } = { title: "", cosine: 0 }] = await device.nearest(id, 1).catch(() => []);
+  if (cosine < NEAR) return "Nothing you liked is near it: the model ranks it so";
+  return `The model finds it ${Math.round(100 * cosine)}% like ${title}, which you liked`;
+}
+
+function showStatus(changed: number, count: number): void {
+  const { interactions, round, epsilon, epsilonLimit, withheld, stateBytes, user } = device.status();
+  const likes = plural(interactions, "like");
+  const anew = changed ? `${changed} of ${count} are new.` : "The list stayed as it was.";
+  const none = count ? "Nothing liked yet." : "Nothing liked yet, and the bundle has no list for new people.";
+  say("basis", interactions ? `Learned here from ${likes}, after round ${round}. ${anew}` : none);
   say("who", `You are ${user}.`);
-  const privacy = device.bundle.manifest.privacy;
   say("epsilon", `epsilon ${number(epsilon)} of ${epsilonLimit}`);
   Object.assign(at<HTMLMeterElement>("spent"), { max: epsilonLimit, value: Math.min(epsilon, epsilonLimit) });
-  say("promise", withheld ? `Nothing may leave this tab: ${withheld}.` : privacy
-    ? `Each update is clipped to ${number(privacy.clip)} and gets noise in this tab. The tab stops by itself at epsilon ${epsilonLimit}. With few people noise drowns what is learned together: your list changes mostly by what this tab learns alone.`
-    : "No noise is promised.");
+  const clip = device.bundle.manifest.privacy?.clip;
+  const noise = clip ? `Each update is clipped to ${number(clip)} and gets noise in this tab.` : "There is no guarantee.";
+  const stops = `The tab stops by itself at epsilon ${epsilonLimit}.`;
+  const few = "With few people noise drowns what is learned together: your list changes mostly by what this tab learns alone.";
+  say("promise", withheld ? `Nothing may leave this tab: ${withheld}.` : `${noise} ${stops} ${few}`);
   at<HTMLButtonElement>("part").disabled = !interactions || (withheld !== null && !stop);
   say("sent", String(counts.taken));
   say("bytes", `${counts.bytesUp.toLocaleString("en")}, ${counts.bytesDown.toLocaleString("en")}`);
-  say("state", `Your ${plural(interactions, "like")}, ${Math.ceil(stateBytes / 1024)} KB of numbers that were learned, a key that signs your requests, and the list of updates that left. They are in this browser's database.`);
-  if (!stop) say("stands", interactions ? "You take part in no round. Nothing has left since you opened this tab." : "Like something, then take part.");
-  if (interactions) await pictures();
+  const kept = `${Math.ceil(stateBytes / 1024)} KB of numbers that were learned, a key that signs your requests`;
+  say("state", `Your ${likes}, ${kept}, and the list of updates that left. They are in this browser's database.`);
+  if (stop) return;
+  const idle = counts.taken ? "You take part in no round now." : "You take part in no round. Nothing has left this tab since it was opened.";
+  say("stands", interactions ? idle : "Like something, then take part.");
 }
 
 async function pictures(): Promise<void> {
   const found = await preview(device);
   for (const one of document.querySelectorAll<HTMLElement>(".pictures")) one.hidden = false;
   const { length } = found.before;
-  say("size", `${found.bytes.toLocaleString("en")} bytes: ${length.toLocaleString("en")} numbers, as many for everybody, whatever they like.`);
+  const [bytes, values] = [found.bytes, length].map((one) => one.toLocaleString("en"));
+  say("size", `${bytes} bytes: ${values} numbers, as many for everybody, whatever they like.`);
   for (const name of ["before", "clipped", "noised"] as const) {
     const told = draw(at<HTMLCanvasElement>(name), found[name]);
     const text = `length ${number(told.length)}, largest ${number(told.largest)}`;
@@ -167,7 +182,7 @@ async function takePart(): Promise<void> {
       const all = (name: keyof typeof counts) => earlier[name] + now[name];
       counts = { taken: all("taken"), bytesUp: all("bytesUp"), bytesDown: all("bytesDown") };
       say("stands", {
-        waiting: `Waiting for round ${Math.max(round, device.status().round) + 1}, which opens when the one before is over.`,
+        waiting: `Waiting for round ${Math.max(round, device.status().round) + 1}. It opens when the one before is over.`,
         learning: `Round ${round} has begun: training on your likes.`,
         taken: `Round ${round}: your update was taken. Waiting for the others, until the server's time is over.`,
         late: `Round ${round} closed before your update came.`,
@@ -188,7 +203,8 @@ async function takePart(): Promise<void> {
 }
 
 async function forget(): Promise<void> {
-  if (!confirm("Delete your likes, what was learned from them, and your key? Updates that left cannot be called back.")) return;
+  if (!confirm("Delete your likes, what was learned from them, and your key? Updates that left cannot be called back."))
+    return;
   stop?.abort();
   await turn;
   await Promise.all([identities.remove(), states.remove()]);

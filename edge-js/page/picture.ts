@@ -1,4 +1,4 @@
-/** An update as a small picture: a square a number, blue below zero and orange above; the root of its share of the largest. */
+/** An update as a small picture: a square a number, blue below zero, orange above, by the root of its size. */
 
 export interface Told {
   length: number;

@@ -26,13 +26,15 @@ const NPY: Record<string, Kind> = {
 };
 
 export const product = (shape: readonly number[]): number => shape.reduce((a, b) => a * b, 1);
-export const floats = (shape: number[], data: Float32Array = new Float32Array(product(shape))): Floats => ({ data, shape });
+export const floats =
+  (shape: number[], data: Float32Array = new Float32Array(product(shape))): Floats => ({ data, shape });
 
 /** The tensors of a safetensors file by name, and its metadata. */
 export function parseTensors(content: Uint8Array): { metadata: Record<string, string>; tensors: Map<string, Arr> } {
   const view = new DataView(content.buffer, content.byteOffset, content.byteLength);
   const size = content.length < 8 ? -1 : Number(view.getBigUint64(0, true));
-  if (size < 0 || size > Math.min(16 << 20, content.length - 8)) throw new Refused("it is cut off, or no safetensors file");
+  if (size < 0 || size > Math.min(16 << 20, content.length - 8))
+    throw new Refused("it is cut off, or no safetensors file");
   const text = new TextDecoder("utf-8", { fatal: true }).decode(content.subarray(8, 8 + size));
   const header = JSON.parse(text) as Record<string, Record<string, unknown>>;
   const metadata = (header.__metadata__ ?? {}) as Record<string, string>;

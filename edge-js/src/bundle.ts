@@ -44,19 +44,23 @@ export class Bundle {
 
   static async open(files: Files, terms: Terms = {}): Promise<Bundle> {
     const raw = await files.read("manifest.json");
-    if (!raw || raw.length > LIMIT) throw new Refused("this is no bundle: it has no manifest.json, or one that is too long");
-    const signedBy = await checkSignature("bundle", "the bundle", raw, await files.read("manifest.sig.json"), terms.trusted);
+    if (!raw || raw.length > LIMIT)
+      throw new Refused("this is no bundle: it has no manifest.json, or one that is too long");
+    const signedBy =
+      await checkSignature("bundle", "the bundle", raw, await files.read("manifest.sig.json"), terms.trusted);
     const manifest = await parseManifest(raw);
     checkTerms(manifest, terms);
     const listed = checkListing(manifest);
     for (const name of await files.list()) {
-      if (!listed.has(name) && !["manifest.json", "manifest.sig.json"].includes(name)) throw new Refused(`${name} is not listed in manifest.json; remove it`);
+      if (!listed.has(name) && !["manifest.json", "manifest.sig.json"].includes(name))
+        throw new Refused(`${name} is not listed in manifest.json; remove it`);
     }
     const contents = new Map<string, Uint8Array>();
     for (const entry of manifest.files) {
       const content = await files.read(entry.path);
       if (!content) throw new Refused(`${entry.path} is missing; get the bundle again`);
-      if (content.length !== entry.size || hex(await sha256(content)) !== entry.sha256) throw new Refused(`${entry.path} was changed; get the bundle again`);
+      if (content.length !== entry.size || hex(await sha256(content)) !== entry.sha256)
+        throw new Refused(`${entry.path} was changed; get the bundle again`);
       contents.set(entry.path, content);
     }
     const own = manifest.files.filter((entry) => entry.role === "config");
@@ -75,7 +79,8 @@ export class Bundle {
   /** All tensors of a safetensors file, which must be float32. */
   tensors(path: string): Map<string, Floats> {
     const { tensors } = parseTensors(this.file(path));
-    for (const [name, { data }] of tensors) if (!(data instanceof Float32Array)) throw new Refused(`${path}: ${name} is not float32; export again`);
+    for (const [name, { data }] of tensors)
+      if (!(data instanceof Float32Array)) throw new Refused(`${path}: ${name} is not float32; export again`);
     return tensors as Map<string, Floats>;
   }
 
@@ -89,7 +94,9 @@ export class Bundle {
     if (table.dtype === "f32") return { data: data as Float32Array, shape };
     if (!table.scale) throw new Refused(`int8 table ${table.path} has no scale file; export again`);
     const scale = parseNpy(this.file(table.scale), table.scale, "<f4", [items]).data as Float32Array;
-    return { data: Float32Array.from(data as Int8Array, (value, n) => value * scale[Math.floor(n / table.width)]), shape };
+    return { data: Float32Array.from(
+      data as Int8Array, (value, n) => value * scale[Math.floor(n / table.width)],
+    ), shape };
   }
 }
 
@@ -107,18 +114,22 @@ async function parseManifest(raw: Uint8Array): Promise<Manifest> {
   const text = new TextDecoder().decode(raw);
   const head = HEAD.exec(text);
   const named = /"schema": "(edgefr\.bundle\/\d{1,6})"/.exec(text)?.[1];
-  if (named && named !== SCHEMA) throw new Refused(`it is a bundle for another schema, ${named}; this device reads ${SCHEMA}`);
+  if (named && named !== SCHEMA)
+    throw new Refused(`it is a bundle for another schema, ${named}; this device reads ${SCHEMA}`);
   const manifest = parsed<Manifest>(raw, manifestSchema, "manifest.json");
   const without = new TextEncoder().encode(text.replace(/"bundle_id": "[0-9a-f]{64}"/, '"bundle_id": ""'));
-  if (!head || hex(await sha256(without)) !== manifest.bundle_id) throw new Refused("manifest.json was changed after it was written; get the bundle again");
+  if (!head || hex(await sha256(without)) !== manifest.bundle_id)
+    throw new Refused("manifest.json was changed after it was written; get the bundle again");
   return manifest;
 }
 
 function checkTerms(manifest: Manifest, terms: Terms): void {
-  if (terms.newest !== undefined && manifest.serial < terms.newest) throw new Refused("it is older than a bundle that was seen here; get a newer one");
+  if (terms.newest !== undefined && manifest.serial < terms.newest)
+    throw new Refused("it is older than a bundle that was seen here; get a newer one");
   if (manifest.expires === null) return;
   const end = Date.parse(manifest.expires);
-  if (!/(Z|[+-]\d\d:?\d\d)$/.test(manifest.expires) || Number.isNaN(end)) throw new Refused("manifest.json has no time in expires");
+  if (!/(Z|[+-]\d\d:?\d\d)$/.test(manifest.expires) || Number.isNaN(end))
+    throw new Refused("manifest.json has no time in expires");
   for (const now of [terms.now ?? new Date(), terms.since]) {
     if (now && now.getTime() >= end) throw new Refused(`it expired on ${manifest.expires}; get a newer one`);
   }
@@ -128,15 +139,19 @@ function checkListing(manifest: Manifest): Set<string> {
   const listed = new Set<string>();
   for (const { path } of manifest.files) {
     const parts = path.split("/");
-    const odd = !parts.every((part) => PART.test(part) && !DEVICES.test(part)) || parts.length > 16 || path.length > 240;
-    if (odd || ["manifest.json", "manifest.sig.json"].includes(path.toLowerCase())) throw new Refused(`file name ${JSON.stringify(path)} is not plain`);
+    const odd =
+      !parts.every((part) => PART.test(part) && !DEVICES.test(part)) || parts.length > 16 || path.length > 240;
+    if (odd || ["manifest.json", "manifest.sig.json"].includes(path.toLowerCase()))
+      throw new Refused(`file name ${JSON.stringify(path)} is not plain`);
     if (listed.has(path.toLowerCase())) throw new Refused(`manifest.json lists ${path} twice`);
     listed.add(path.toLowerCase());
   }
   for (const path of listed) {
     const parts = path.split("/");
-    if (parts.some((_, n) => n && listed.has(parts.slice(0, n).join("/")))) throw new Refused(`manifest.json lists ${path} as a file in another file`);
+    if (parts.some((_, n) => n && listed.has(parts.slice(0, n).join("/"))))
+      throw new Refused(`manifest.json lists ${path} as a file in another file`);
   }
-  if (manifest.files.reduce((sum, file) => sum + file.size, 0) > TOTAL) throw new Refused("manifest.json lists too many bytes");
+  if (manifest.files.reduce((sum, file) => sum + file.size, 0) > TOTAL)
+    throw new Refused("manifest.json lists too many bytes");
   return new Set(manifest.files.map((file) => file.path));
 }

@@ -85,7 +85,9 @@ export interface Config {
 /** Which examples a phase learns from, with what is left out where it is as usual. */
 export function selection(phase: Phase): Selection {
   const usual: Selection = { part: "all", support: 0.5, pairs: false, context: 0, summed: false };
-  return { ...usual, ...Object.fromEntries(Object.keys(usual).map((k) => [k, phase[k as keyof Selection] ?? usual[k as keyof Selection]])) };
+  return { ...usual, ...Object.fromEntries(Object.keys(usual).map(
+    (k) => [k, phase[k as keyof Selection] ?? usual[k as keyof Selection]],
+  )) };
 }
 
 /** Names of the tensors of one place that phases of one kind change, in the program's order. */

@@ -7,9 +7,7 @@ import type { Learning } from "./config.js";
 import { reason, Refused } from "./errors.js";
 
 export interface Delta {
-  base_digest: string;
-  from_round: number;
-  to_round: number;
+  base_digest: string; from_round: number; to_round: number;
   dense: Map<string, Floats>;
   rows: Map<string, { items: number[]; values: Floats }>;
 }
@@ -29,7 +27,9 @@ export function readDelta(content: Uint8Array, learning: Learning): Delta {
         const items = tensors.get(`rows.${table}.items`)?.data;
         if (!(items instanceof BigInt64Array)) throw new Refused(`it has ${name} without items`);
         rows.set(table, { items: Array.from(items, Number), values: checkFloats(name, tensor as Floats) });
-      } else if (kind !== "rows" || !tensors.has(`rows.${table}.values`)) throw new Refused(`it has ${name}, which is no part of an update`);
+      } else if (kind !== "rows" || !tensors.has(`rows.${table}.values`)) throw new Refused(
+        `it has ${name}, which is no part of an update`,
+      );
     }
     checkFits(dense, rows, learning);
     return { ...facts, dense, rows };
@@ -39,17 +39,21 @@ export function readDelta(content: Uint8Array, learning: Learning): Delta {
 }
 
 function checkFloats(name: string, tensor: Floats): Floats {
-  if (!(tensor.data instanceof Float32Array) || !finite(tensor.data)) throw new Refused(`${name} is not finite float32`);
+  if (!(tensor.data instanceof Float32Array) || !finite(tensor.data))
+    throw new Refused(`${name} is not finite float32`);
   return tensor;
 }
 
 function checkFits(dense: Delta["dense"], rows: Delta["rows"], learning: Learning): void {
-  const shared = (kind: string, name: string) => learning.tensors.find((t) => t.place === "shared" && t.kind === kind && t.name === name)?.shape;
-  for (const [name, { shape }] of dense) if (shared("dense", name)?.join() !== shape.join()) throw new Refused(`dense.${name} is not the bundle's`);
+  const shared = (kind: string, name: string) =>
+    learning.tensors.find((t) => t.place === "shared" && t.kind === kind && t.name === name)?.shape;
+  for (const [name, { shape }] of dense)
+    if (shared("dense", name)?.join() !== shape.join()) throw new Refused(`dense.${name} is not the bundle's`);
   for (const [name, { items, values }] of rows) {
     const table = shared("rows", name);
     const ascend = items.every((item, n) => item >= 0 && (!n || item > items[n - 1]));
     const fits = table && values.shape.length === 2 && values.shape[0] === items.length && values.shape[1] === table[1];
-    if (!fits || !ascend || (items.length > 0 && items[items.length - 1] >= table[0])) throw new Refused(`rows.${name} are not the bundle's`);
+    if (!fits || !ascend || (items.length > 0 && items[items.length - 1] >= table[0]))
+      throw new Refused(`rows.${name} are not the bundle's`);
   }
 }

@@ -48,8 +48,10 @@ export class Device {
     this.policy = { ...STRICT, ...policy };
     this.#numbers = new Map(ids.ids.map((id, n) => [id, n]));
     const counts = [this.#numbers.size, ids.ids.length, ids.titles.length];
-    if (counts.some((count) => count !== bundle.manifest.item_count)) throw new Refused("ids repeat, or are not as many as the items");
-    this.#pool = ids.offered ? ids.offered.map((id) => this.number(id)).sort((a, b) => a - b) : ids.ids.map((_, n) => n);
+    if (counts.some((count) => count !== bundle.manifest.item_count))
+      throw new Refused("ids repeat, or are not as many as the items");
+    this.#pool =
+      ids.offered ? ids.offered.map((id) => this.number(id)).sort((a, b) => a - b) : ids.ids.map((_, n) => n);
     this.#offered = new Set(this.#pool);
   }
 
@@ -60,13 +62,17 @@ export class Device {
     const known = before?.facts.publisher ? [before.facts.publisher] : undefined;
     const bundle = await Bundle.open(files, { ...options, ...seen, trusted: options.trusted ?? known });
     const config = bundle.config;
-    if (config.window !== null) throw new Refused("this device does not read sessions yet; use a bundle of another method");
-    if (before && before.facts.bundle !== bundle.manifest.bundle_id) throw new Refused("the state is of another bundle; delete it, or open it with that one");
+    if (config.window !== null)
+      throw new Refused("this device does not read sessions yet; use a bundle of another method");
+    if (before && before.facts.bundle !== bundle.manifest.bundle_id)
+      throw new Refused("the state is of another bundle; delete it, or open it with that one");
     const model = new Model(bundle, options.runtime);
     const ids = parsed<Device["ids"]>(bundle.file(bundle.manifest.ids_file), idsSchema, bundle.manifest.ids_file);
-    const device = new Device(bundle, store, model, ids, before ?? first(bundle, model, options.user ?? null), options.policy ?? {});
+    const device =
+      new Device(bundle, store, model, ids, before ?? first(bundle, model, options.user ?? null), options.policy ?? {});
     device.state.facts.serial = bundle.manifest.serial;
-    device.state.facts.seconds = Math.max(device.state.facts.seconds, Math.floor((options.now ?? new Date()).getTime() / 1000));
+    device.state.facts.seconds =
+      Math.max(device.state.facts.seconds, Math.floor((options.now ?? new Date()).getTime() / 1000));
     await writeState(store, device.state);
     return device;
   }
@@ -74,7 +80,8 @@ export class Device {
   get learning(): Learning {
     const found = this.bundle.config.learning;
     if (!found) throw new Refused("the bundle only recommends: it was exported without step graphs");
-    if (found.replay || found.sessions) throw new Refused("this device does not learn by this method yet: it replays, or reads sessions");
+    if (found.replay || found.sessions)
+      throw new Refused("this device does not learn by this method yet: it replays, or reads sessions");
     return found;
   }
 
@@ -86,7 +93,9 @@ export class Device {
       bundle: facts.bundle, method: this.bundle.manifest.method, user: facts.user, round: facts.round,
       interactions: facts.own.length, releases: facts.ledger.length, waitingRelease: facts.learned,
       epsilon: spent(facts.ledger, this.policy.delta), epsilonLimit: this.policy.epsilon,
-      withheld: learning ? this.withheld() : null, expires: this.bundle.manifest.expires, publisher: this.bundle.signedBy,
+      withheld: learning
+        ? this.withheld()
+        : null, expires: this.bundle.manifest.expires, publisher: this.bundle.signedBy,
       stateBytes: [...tensors.values()].reduce((sum, { data }) => sum + data.byteLength, 0),
     };
   }
@@ -94,7 +103,8 @@ export class Device {
   /** Why no update may leave this device now, by its own policy and ledger; null: one may. */
   withheld(): string | null {
     const { manifest, signedBy } = this.bundle;
-    const unfit = refuses(this.policy, this.learning.release, manifest.privacy, signedBy, names(this.learning, "round", "shared"));
+    const unfit =
+      refuses(this.policy, this.learning.release, manifest.privacy, signedBy, names(this.learning, "round", "shared"));
     return unfit ?? exceeds(this.policy, this.state.facts.ledger, entryOf(manifest.privacy, 0, now()));
   }
 
@@ -121,14 +131,15 @@ export class Device {
     });
   }
 
-  /** Does the local work of the next round and lets its update leave: the bytes for the server, the same when asked again. */
+  /** Does the next round's local work and lets its update leave: bytes for the server, the same if asked again. */
   async release(items: string[] = []): Promise<Uint8Array> {
     let made: Update | null = null;
     await this.#change(async (state) => {
       this.#add(state, items);
       const { facts } = state;
       const round = facts.round + 1;
-      if (facts.learned === round) return void (made = { facts: facts.release!, arrays: new Map(state.part("outbox")) });
+      if (facts.learned === round)
+        return void (made = { facts: facts.release!, arrays: new Map(state.part("outbox")) });
       made = await this.#released(state, round);
       facts.learned = round;
       facts.release = made.facts;
@@ -144,23 +155,30 @@ export class Device {
     const { signedBy, manifest } = this.bundle;
     await checkSignature("delta", "the update", content, signature, signedBy ? [signedBy] : undefined);
     const delta = readDelta(content, this.learning);
-    if (delta.base_digest !== manifest.bundle_id) throw new Refused("the update is of another bundle; nothing was changed");
+    if (delta.base_digest !== manifest.bundle_id)
+      throw new Refused("the update is of another bundle; nothing was changed");
     return delta;
   }
 
-  /** Takes the server's new shared tensors, signed by the bundle's publisher; `reply`: to the last release's message. */
+  /** Takes the server's new shared tensors, signed by the publisher; `reply`: to the last release's message. */
   apply(content: Uint8Array, signature: Uint8Array | null, reply: Float32Array | null = null): Promise<void> {
     return this.#change(async (state) => {
       const { learning, bundle } = this;
       const delta = await this.delta(content, signature);
       const base = delta.from_round === learning.round;
-      if (delta.to_round <= state.facts.round || !(base || delta.from_round === state.facts.round) || delta.to_round > state.facts.round + 10_000) {
-        throw new Refused(`the update goes from round ${delta.from_round} to ${delta.to_round}, this device is at ${state.facts.round}`);
+      const newest = state.facts.round;
+      const follows = base || delta.from_round === newest;
+      if (!follows || delta.to_round <= newest || delta.to_round > newest + 10_000) {
+        throw new Refused(
+          `the update goes from round ${delta.from_round} to ${delta.to_round}, this device is at ${state.facts.round}`,
+        );
       }
       const tables = base ? this.model.trained() : state.part("table");
       for (const [name, { items, values }] of delta.rows) {
         const table = floats(tables.get(name)!.shape, tables.get(name)!.data.slice());
-        items.forEach((item, n) => table.data.set(values.data.subarray(n * values.shape[1], (n + 1) * values.shape[1]), item * values.shape[1]));
+        items.forEach((item, n) => table.data.set(values.data.subarray(
+          n * values.shape[1], (n + 1) * values.shape[1],
+        ), item * values.shape[1]));
         tables.set(name, table);
       }
       if (reply) state.put("private", this.#reply(reply, state));
@@ -190,14 +208,16 @@ export class Device {
     const had = new Set(this.state.facts.own);
     const left = this.#pool.filter((item) => !had.has(item));
     if (!left.length) throw new Refused("nothing to recommend: all items are seen");
-    const named = (item: number, score: number | null) => ({ id: this.ids.ids[item], title: this.ids.titles[item], score });
+    const named =
+      (item: number, score: number | null) => ({ id: this.ids.ids[item], title: this.ids.titles[item], score });
     const scores = had.size ? await this.scores() : null;
     if (scores && (left.length === 1 || left.some((item) => scores[item] !== scores[left[0]]))) {
       const best = [...left].sort((a, b) => scores[b] - scores[a] || a - b).slice(0, k);
       return { basis: "model", items: best.map((item) => named(item, scores[item])) };
     }
     const start = this.bundle.config.start;
-    const order = start ? Array.from(parseNpy(this.bundle.file(start.path), start.path, "<i4", [start.count]).data, Number) : [];
+    const order =
+      start ? Array.from(parseNpy(this.bundle.file(start.path), start.path, "<i4", [start.count]).data, Number) : [];
     const shown = order.filter((item) => this.#offered.has(item) && !had.has(item)).slice(0, k);
     return { basis: start && shown.length ? start.basis : "none", items: shown.map((item) => named(item, null)) };
   }
@@ -206,12 +226,17 @@ export class Device {
   async explain(items: string[]): Promise<{ item: string; leans: { item: string; weight: number }[] }[]> {
     const { explain, last } = this.bundle.config;
     const { own } = this.state.facts;
-    if (!explain || !last) throw new Refused(`${this.bundle.manifest.method} does not say what a recommendation leans on`);
+    if (!explain || !last)
+      throw new Refused(`${this.bundle.manifest.method} does not say what a recommendation leans on`);
     if (!own.length) throw new Refused("nothing to explain from: its user has had no items yet");
     const [graph, tables] = [await this.model.graph(explain), await this.#tables(this.state)];
-    const dense = this.#placed(new Map([...this.state.part("shared"), ...this.state.part("private"), ...this.state.part("personal")]));
+    const dense = this.#placed(new Map(
+      [...this.state.part("shared"), ...this.state.part("private"), ...this.state.part("personal")],
+    ));
     const asked = items.map((id) => this.number(id));
-    const { data } = await graph.one({ ...dense, ...(await windowFeeds(graph, own, last, tables)), ...(await rowsOf(graph, "items", asked, tables)) });
+    const { data } = await graph.one(
+      { ...dense, ...(await windowFeeds(graph, own, last, tables)), ...(await rowsOf(graph, "items", asked, tables)) },
+    );
     const some = own.slice(-last);
     return items.map((item, row) => {
       const weights = [...data.subarray(row * last + last - some.length, (row + 1) * last)];
@@ -248,11 +273,14 @@ export class Device {
   }
 
   /** What a round trains on, and from where: the conformance kit asks for these. */
-  async work(round: number, state = this.state): Promise<{ work: Work; dense: Dense; shared: Map<string, Floats>; tables: Map<string, Floats> }> {
+  async work(
+    round: number, state = this.state,
+  ): Promise<{ work: Work; dense: Dense; shared: Map<string, Floats>; tables: Map<string, Floats> }> {
     const { learning } = this;
     const { own, number } = state.facts;
     if (!own.length) throw new Refused("nothing to learn from: this device has no interactions yet");
-    const sampler = new Sampler(own, this.#pool, learning.negatives, learning.batch_size, learning.seed, BigInt(number));
+    const sampler =
+      new Sampler(own, this.#pool, learning.negatives, learning.batch_size, learning.seed, BigInt(number));
     const dense: Dense = new Map([...state.part("shared"), ...state.part("private")]);
     const seed = keyed.key(learning.seed, "private tensors made anew", round);
     for (const { name, shape, anew } of learning.tensors) {
@@ -306,7 +334,8 @@ export class Device {
     }
     if (!how.publish || how.order !== "trained") return { kept, message: null };
     const [graph, tables] = [await this.model.graph(how.publish), withTrained(work.tables, found)];
-    const message = await graph.one({ ...placed(now, this.learning), ...(await newestFeeds(graph, work.sampler.own, tables)) });
+    const message =
+      await graph.one({ ...placed(now, this.learning), ...(await newestFeeds(graph, work.sampler.own, tables)) });
     return { kept, message };
   }
 
@@ -315,11 +344,14 @@ export class Device {
     const [{ learning, bundle }, { facts }] = [this, state];
     const none = () => makeUpdate(learning, bundle.manifest.bundle_id, noChange(learning), 0, round);
     if (facts.begun === round) return none();
-    if (facts.ledger.some((one) => one.round === round)) throw new Refused(`round ${round} was released before; take the server's next update first`);
+    if (facts.ledger.some((one) => one.round === round))
+      throw new Refused(`round ${round} was released before; take the server's next update first`);
     const why = this.withheld();
     if (why) throw new Withheld(`nothing leaves this device: ${why}`);
     const promises = learning.release.noised !== "nowhere";
-    const charge = () => facts.ledger.push(entryOf(bundle.manifest.privacy, round, Math.max(now(), ...facts.ledger.map((one) => one.seconds))));
+    const charge = () => facts.ledger.push(entryOf(bundle.manifest.privacy, round, Math.max(
+      now(), ...facts.ledger.map((one) => one.seconds),
+    )));
     const made = async (on: State) => {
       const before = { shared: on.part("shared"), tables: on.part("table") };
       const { found, message } = await this.#round(on);
@@ -353,9 +385,13 @@ export class Device {
     const record = learning.tensors.find((one) => one.name === how?.reply);
     if (!how || !record) throw new Refused("this bundle's method takes no replies of the server");
     const made = floats(record.shape);
-    if (reply.length !== made.data.length || !takeable(floats(record.shape, reply))) throw new Refused("the reply is not of its shape, or too long");
-    const key = keyed.bits(keyed.key(learning.seed, "received noise", state.facts.round + 1), BigInt(state.facts.number));
-    reply.forEach((value, n) => (made.data[n] = value + (how.receiver_noise ? Math.fround(how.receiver_noise * keyed.normal(key, n)) : 0)));
+    if (reply.length !== made.data.length || !takeable(floats(record.shape, reply)))
+      throw new Refused("the reply is not of its shape, or too long");
+    const key =
+      keyed.bits(keyed.key(learning.seed, "received noise", state.facts.round + 1), BigInt(state.facts.number));
+    reply.forEach((value, n) => (made.data[n] = value + (how.receiver_noise ? Math.fround(
+      how.receiver_noise * keyed.normal(key, n),
+    ) : 0)));
     return new Map([[record.name, made]]);
   }
 
@@ -368,7 +404,9 @@ export class Device {
     const learning = this.bundle.config.learning;
     const own = new Set([...this.state.part("private").keys(), ...this.state.part("personal").keys()]);
     if (learning) return placed(dense, learning);
-    return Object.fromEntries([...dense].map(([name, value]) => [`${own.has(name) ? "private" : "shared"}.${name}`, value]));
+    return Object.fromEntries([...dense].map(
+      ([name, value]) => [`${own.has(name) ? "private" : "shared"}.${name}`, value],
+    ));
   }
 
   #tables(state: State) {
@@ -392,7 +430,8 @@ export class Device {
 const now = (): number => Math.floor(Date.now() / 1000);
 
 function sound(dense: Dense): Dense {
-  for (const { data } of dense.values()) if (!finite(data)) throw new Refused("training has diverged: values are not finite; nothing was changed");
+  for (const { data } of dense.values())
+    if (!finite(data)) throw new Refused("training has diverged: values are not finite; nothing was changed");
   return dense;
 }
 
@@ -415,7 +454,9 @@ function first(bundle: Bundle, model: Model, user: string | null): State {
   for (const { name, shape, place, kind } of config.learning?.tensors ?? []) {
     const found = place === "shared" ? shared.get(name) : own.get(name);
     const fits = kind === "rows" || found?.shape.join() === shape.join();
-    if (!fits) throw new Refused(`learning has ${name} as [${shape}], its files ${found ? `[${found.shape}]` : "none"}; export again`);
+    if (!fits) throw new Refused(
+      `learning has ${name} as [${shape}], its files ${found ? `[${found.shape}]` : "none"}; export again`,
+    );
   }
   state.put("private", own);
   return state;

@@ -1,4 +1,4 @@
-/** Exact noise of whole steps from secure random bits: discrete Gaussian and Laplace draws, as privacy/exact.py has them. */
+/** Exact noise of whole steps from secure bits: discrete Gaussian and Laplace, as privacy/exact.py draws them. */
 
 import { Refused } from "./errors.js";
 
@@ -17,7 +17,8 @@ const ALL = 1n << WORD;
 
 /** `size` draws of a law with whole scale 1 to 2**24. */
 export function exactNoise(law: Law, scale: number, size: number, bits: Bits = systemBits): Int32Array {
-  if (!Number.isInteger(scale) || scale < 1 || scale > 1 << 24) throw new Refused(`noise of ${scale} grid steps cannot be drawn`);
+  if (!Number.isInteger(scale) || scale < 1 || scale > 1 << 24)
+    throw new Refused(`noise of ${scale} grid steps cannot be drawn`);
   const source = new Source(bits);
   const [wide, out] = [BigInt(scale), new Int32Array(size)];
   for (let at = 0; at < size; ) {
@@ -58,7 +59,7 @@ class Source {
     }
   }
 
-  /** True with probability exp(-numerator / denominator), numerator <= denominator (Canonne et al. 2020, Algorithm 1). */
+  /** True with probability exp(-numerator / denominator), at most 1 in it (Canonne et al. 2020, Algorithm 1). */
   survives(numerator: bigint, denominator: bigint): boolean {
     let number = 1n;
     while (this.below(denominator * number) < numerator) number++;

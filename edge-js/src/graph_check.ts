@@ -1,4 +1,4 @@
-/** A graph is looked at before a runtime sees it: it may do what edgefr writes, and nothing else (edge/graph_check.py). */
+/** A graph is looked at before a runtime sees it: it may do what edgefr writes, no more (edge/graph_check.py). */
 
 import { Refused } from "./errors.js";
 
@@ -63,7 +63,9 @@ class Wire {
   text(message: Fields, number: number): string {
     const found = message.get(number) ?? [];
     if (found.length > 1) throw new Refused("a text is given twice");
-    return found.length ? new TextDecoder("utf-8", { fatal: true }).decode(this.content.subarray(...spanned(found[0]))) : "";
+    return found.length
+      ? new TextDecoder("utf-8", { fatal: true }).decode(this.content.subarray(...spanned(found[0])))
+      : "";
   }
 
   #varint(at: number): [number, number] {
@@ -87,7 +89,8 @@ export function checkGraph(content: Uint8Array, data: string | null): void {
   const wire = new Wire(content);
   const model = wire.message("model", [0, content.length]);
   for (const entry of model.get(8) ?? []) {
-    if (!DOMAINS.has(wire.text(wire.message("opset", entry), 1))) throw new Refused("it has operators of another domain");
+    if (!DOMAINS.has(wire.text(wire.message("opset", entry), 1)))
+      throw new Refused("it has operators of another domain");
   }
   const graphs = model.get(7) ?? [];
   if (graphs.length !== 1) throw new Refused("it has not one graph");
@@ -115,7 +118,8 @@ function checkNode(wire: Wire, node: Fields): void {
     const attribute = wire.message("attribute", entry);
     const name = wire.text(attribute, 1);
     if (!allowed.has(name)) throw new Refused(`its ${kind} has the attribute ${JSON.stringify(name)}`);
-    if ([2, 3, 4, 5].filter((number) => attribute.has(number)).length > 1) throw new Refused("an attribute has two values");
+    if ([2, 3, 4, 5].filter((number) => attribute.has(number)).length > 1)
+      throw new Refused("an attribute has two values");
     for (const span of attribute.get(5) ?? []) checkTensor(wire, wire.message("tensor", span), null);
   }
 }

@@ -1,4 +1,4 @@
-/** Keyed randomness: every random number is a pure function of (seed, purpose, path, index), as docs/bundle-format.md has it. */
+/** Keyed randomness: every number is a pure function of seed, purpose, path and index (docs/bundle-format.md). */
 
 const MASK = (1n << 64n) - 1n;
 const WEYL = 0x9e3779b97f4a7c15n;

@@ -35,7 +35,8 @@ export class Model {
   /** The trained tables as the bundle brought them. */
   trained(): Map<string, Floats> {
     const learning = this.bundle.config.learning;
-    const names = (learning?.tensors ?? []).filter((one) => one.kind === "rows" && one.place === "shared").map((one) => one.name);
+    const names =
+      (learning?.tensors ?? []).filter((one) => one.kind === "rows" && one.place === "shared").map((one) => one.name);
     return new Map(names.map((name) => {
       const table = this.bundle.config.tables.find((one) => one.name === name);
       if (!table) throw new Refused(`learning has rows of ${name}, its files none; export again`);
@@ -58,7 +59,9 @@ export class Model {
   /** Rows by which items are alike: their vectors, or else the first table of values that no graph makes. */
   async compared(tables: Tables, items: number[]): Promise<Float32Array[]> {
     const made = this.bundle.config.learning?.prepared ?? {};
-    const names = [...tables.keys()].filter((name) => !Object.hasOwn(made, name)).sort((a, b) => +(b === "vectors") - +(a === "vectors"));
+    const names = [...tables.keys()].filter((name) => !Object.hasOwn(made, name)).sort(
+      (a, b) => +(b === "vectors") - +(a === "vectors"),
+    );
     for (const name of names) {
       const { data, shape } = await tables.get(name)!(items);
       if (data instanceof Float32Array) return items.map((_, n) => data.subarray(n * shape[1], (n + 1) * shape[1]));
@@ -98,7 +101,8 @@ export class Model {
       for (let at = 0; at < missing.length; at += together) {
         const some = missing.slice(at, at + together);
         const { data, shape } = await graph.one({ ...dense, ...(await rowsOf(graph, "items", some, tables)) });
-        if (shape.length !== 2 || shape[0] !== some.length || !finite(data)) throw new Refused(`${graph.path} gives no row of finite numbers for each item`);
+        if (shape.length !== 2 || shape[0] !== some.length || !finite(data))
+          throw new Refused(`${graph.path} gives no row of finite numbers for each item`);
         some.forEach((item, n) => kept.set(item, data.slice(n * shape[1], (n + 1) * shape[1])));
       }
       const width = kept.get(items[0])?.length ?? 0;
@@ -113,7 +117,8 @@ function rowsIn(table: Feed): Rows {
   const width = table.shape[1];
   const source = table.data as Float32Array | Int32Array;
   return (items) => {
-    const data = source instanceof Int32Array ? new Int32Array(items.length * width) : new Float32Array(items.length * width);
+    const data =
+      source instanceof Int32Array ? new Int32Array(items.length * width) : new Float32Array(items.length * width);
     items.forEach((item, n) => data.set(source.subarray(item * width, (item + 1) * width), n * width));
     return { data, shape: [items.length, width] };
   };
@@ -124,6 +129,7 @@ export async function windowFeeds(graph: Graph, own: number[], length: number, t
   const some = own.slice(-length);
   const items = [...Array<number>(length - some.length).fill(0), ...some];
   const real = Float32Array.from(items, (_, n) => (n >= length - some.length ? 1 : 0));
-  const named = { "label.history": { data: real, shape: [length] }, "times.history": { data: new Float32Array(length), shape: [length] } };
+  const times = floats([length]);
+  const named = { "label.history": floats([length], real), "times.history": times };
   return { ...named, ...(await rowsOf(graph, "history", items, tables)) };
 }

@@ -6,7 +6,8 @@ import type { Files } from "./bundle.js";
 import { Refused } from "./errors.js";
 import type { Store } from "./store.js";
 
-const missing = (error: unknown): boolean => ["ENOENT", "ENOTDIR"].includes((error as NodeJS.ErrnoException).code ?? "");
+const missing =
+  (error: unknown): boolean => ["ENOENT", "ENOTDIR"].includes((error as NodeJS.ErrnoException).code ?? "");
 
 /** The files of a bundle's folder; links and special files are refused. */
 export function folder(root: string): Files {

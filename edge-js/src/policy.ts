@@ -4,16 +4,8 @@ import type { Promise_, Release } from "./config.js";
 
 /** What a device's owner lets it release. The defaults are strict, as the Python device's. */
 export interface Policy {
-  trust: "local" | "central";
-  unprotected: boolean;
-  epsilon: number;
-  delta: number;
-  leastNoise: number;
-  largestClip: number;
-  releasesPerDay: number;
-  leastCohort: number;
-  signed: boolean;
-  tensors: string[] | null;
+  trust: "local" | "central"; unprotected: boolean; signed: boolean; tensors: string[] | null;
+  epsilon: number; delta: number; leastNoise: number; largestClip: number; releasesPerDay: number; leastCohort: number;
 }
 
 export const STRICT: Policy = {
@@ -25,7 +17,9 @@ const NEAR = 1 + 1e-9;
 const LAWS = ["discrete-gaussian", "discrete-laplace"];
 
 /** Why a bundle's updates may not leave, in one line; null: they may. */
-export function refuses(policy: Policy, release: Release, promise: Promise_ | null, signedBy: string | null, leaving: string[]): string | null {
+export function refuses(
+  policy: Policy, release: Release, promise: Promise_ | null, signedBy: string | null, leaving: string[],
+): string | null {
   const broken = promise ? brokenBy(release, promise) : [];
   if (broken.length) return `the bundle promises more than it does: ${broken.join("; ")}; do not use it`;
   const found: string[] = [];
@@ -35,7 +29,8 @@ export function refuses(policy: Policy, release: Release, promise: Promise_ | nu
   if (!promise && !policy.unprotected) found.push("policy unprotected: the bundle promises nothing for its updates");
   if (promise) found.push(...beyond(policy, promise, signedBy));
   const clip = promise ? promise.clip : release.clip;
-  if (clip !== null && clip > policy.largestClip * NEAR) found.push(`policy largestClip: updates are clipped to ${clip}`);
+  if (clip !== null && clip > policy.largestClip * NEAR)
+    found.push(`policy largestClip: updates are clipped to ${clip}`);
   return found.length ? found.join("; ") : null;
 }
 
@@ -44,8 +39,8 @@ function beyond(policy: Policy, promise: Promise_, signedBy: string | null): str
   const reasons: [boolean, string][] = [
     [central && signedBy === null, "policy trust: only a signed bundle says which server adds the noise"],
     [central && policy.trust === "local", "policy trust: the server would see the sum before noise is added to it"],
-    [central && promise.cohort < policy.leastCohort, `policy leastCohort: sums of ${promise.cohort} clients would be opened`],
-    [promise.multiplier * NEAR < policy.leastNoise, `policy leastNoise: the noise is ${promise.multiplier} times the sensitivity`],
+    [central && promise.cohort < policy.leastCohort, `policy leastCohort: sums of ${promise.cohort} would be opened`],
+    [promise.multiplier * NEAR < policy.leastNoise, `policy leastNoise: noise of ${promise.multiplier} sensitivities`],
     [promise.delta > policy.delta * NEAR, `policy delta: what is promised has delta ${promise.delta}`],
     [promise.epsilon > policy.epsilon * NEAR, `policy epsilon: its rounds would spend epsilon ${promise.epsilon}`],
   ];
@@ -55,9 +50,12 @@ function beyond(policy: Policy, promise: Promise_, signedBy: string | null): str
 /** What a promise says and the bundle's own settings, by which the device works, do not keep. */
 function brokenBy(release: Release, promise: Promise_): string[] {
   const found: string[] = [];
-  if (release.noised !== (promise.trust === "local" ? "here" : "server")) found.push(`noise is added ${release.noised}`);
-  if (promise.trust === "local" && promise.adjacency !== "replace-one") found.push(`each upload is seen, which ${promise.adjacency} does not cover`);
-  if (release.noise !== promise.mechanism || !LAWS.includes(promise.mechanism)) found.push(`${promise.mechanism} noise is promised, it has ${release.noise}`);
+  if (release.noised !== (promise.trust === "local" ? "here" : "server"))
+    found.push(`noise is added ${release.noised}`);
+  if (promise.trust === "local" && promise.adjacency !== "replace-one")
+    found.push(`each upload is seen, which ${promise.adjacency} does not cover`);
+  if (release.noise !== promise.mechanism || !LAWS.includes(promise.mechanism))
+    found.push(`${promise.mechanism} noise is promised, it has ${release.noise}`);
   if (release.weights !== "uniform") found.push("the number of interactions leaves the device too");
   if (release.norm !== promise.norm || release.clip === null || release.clip > promise.clip * NEAR || !release.step) {
     return [...found, "updates are not clipped as promised"];
@@ -71,11 +69,7 @@ function brokenBy(release: Release, promise: Promise_): string[] {
 }
 
 export interface Entry {
-  round: number;
-  seconds: number;
-  mechanism: string;
-  multiplier: number;
-  steps: number;
+  round: number; seconds: number; mechanism: string; multiplier: number; steps: number;
 }
 
 /** One release under a promise, as it is counted. */
@@ -97,7 +91,8 @@ export function exceeds(policy: Policy, ledger: Entry[], next: Entry): string | 
 /** The epsilon at `delta` of all releases together; Infinity where one had no noise that is counted here. */
 export function spent(ledger: Entry[], delta: number): number {
   if (!ledger.length) return 0;
-  if (ledger.every((one) => one.mechanism === "discrete-laplace")) return ledger.reduce((sum, one) => sum + 1 / one.multiplier, 0);
+  if (ledger.every((one) => one.mechanism === "discrete-laplace"))
+    return ledger.reduce((sum, one) => sum + 1 / one.multiplier, 0);
   const known = ledger.map((one) => {
     const sigma = one.multiplier * one.steps; // as in privacy/mechanisms/gaussian.py
     const counts = one.mechanism === "discrete-gaussian" && sigma >= 10;
@@ -109,7 +104,8 @@ export function spent(ledger: Entry[], delta: number): number {
 
 /** The epsilon of mu-GDP at delta (Dong, Roth & Su 2022, Cor. 2.13), rounded up. */
 export function gaussianEpsilon(mu: number, delta: number): number {
-  const over = (epsilon: number) => tail(epsilon / mu - mu / 2) - Math.exp(epsilon + logTail(epsilon / mu + mu / 2)) > delta;
+  const over =
+    (epsilon: number) => tail(epsilon / mu - mu / 2) - Math.exp(epsilon + logTail(epsilon / mu + mu / 2)) > delta;
   let [low, high] = [0, 1];
   while (over(high)) high *= 2;
   for (let n = 0; n < 100; n++) {

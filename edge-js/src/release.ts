@@ -40,11 +40,14 @@ function even(value: number): number {
 export const takeable = (message: Floats): boolean => Math.hypot(...message.data) <= LARGEST;
 
 /** What training changed against the tensors before it. */
-export function changeOf(learning: Learning, shared: Map<string, Floats>, tables: Map<string, Floats>, work: Trained): Change {
+export function changeOf(
+  learning: Learning, shared: Map<string, Floats>, tables: Map<string, Floats>, work: Trained,
+): Change {
   const dense: number[] = [];
   for (const name of names(learning, "round", "shared")) {
     const [after, before] = [work.dense.get(name), shared.get(name)];
-    if (after && before) for (let n = 0; n < after.data.length; n++) dense.push(Math.fround(after.data[n] - before.data[n]));
+    if (after && before)
+      for (let n = 0; n < after.data.length; n++) dense.push(Math.fround(after.data[n] - before.data[n]));
   }
   const rows = new Map<string, { items: number[]; values: Floats }>();
   for (const [name, { items, values }] of work.rows) {
@@ -60,7 +63,9 @@ export function noChange(learning: Learning): Change {
   const shared = names(learning, "round", "shared").map((name) => tensor(learning, name));
   const size = shared.filter((t) => t.kind === "dense").reduce((sum, t) => sum + t.shape.reduce((a, b) => a * b, 1), 0);
   const none = (width: number) => ({ items: [], values: { data: new Float32Array(0), shape: [0, width] } });
-  return { dense: new Float32Array(size), rows: new Map(shared.filter((t) => t.kind === "rows").map((t) => [t.name, none(t.shape[1])])) };
+  return { dense: new Float32Array(size), rows: new Map(shared.filter((t) => t.kind === "rows").map(
+    (t) => [t.name, none(t.shape[1])],
+  )) };
 }
 
 function norm(change: Change, order: "l1" | "l2"): number {
@@ -68,7 +73,8 @@ function norm(change: Change, order: "l1" | "l2"): number {
   let [sum, largest] = [0, 0];
   for (const part of parts) for (const value of part) largest = Math.max(largest, Math.abs(value));
   if (parts.some((part) => part.some((value) => !Number.isFinite(value)))) return NaN;
-  for (const part of parts) for (const value of part) sum += order === "l1" ? Math.abs(value) : (value / (largest || 1)) ** 2;
+  for (const part of parts)
+    for (const value of part) sum += order === "l1" ? Math.abs(value) : (value / (largest || 1)) ** 2;
   return order === "l1" ? sum : largest * Math.sqrt(sum);
 }
 
@@ -80,7 +86,9 @@ export function clipFactor(length: number, clip: number): number {
 
 function times(change: Change, factor: number): Change {
   const by = (data: Float32Array) => data.map((value) => value * Math.fround(factor));
-  const rows = [...change.rows].map(([name, { items, values }]) => [name, { items, values: { data: by(values.data), shape: values.shape } }] as const);
+  const rows = [...change.rows].map(
+    ([name, { items, values }]) => [name, { items, values: { data: by(values.data), shape: values.shape } }] as const,
+  );
   return { dense: by(change.dense), rows: new Map(rows) };
 }
 
@@ -116,12 +124,14 @@ function projected(vector: Float32Array, seed: number, round: number, kept: numb
 
 /** The release of a round. `noise` false: rounded to the grid as ever, but nothing is added. */
 export function makeUpdate(
-  learning: Learning, bundle: string, change: Change, examples: number, round: number, noise = true, message: Floats | null = null,
+  learning: Learning, bundle: string, change: Change, examples: number, round: number, noise =
+    true, message: Floats | null = null,
 ): Update {
   const terms = learning.release;
   const sound = norm(change, terms.norm) <= LARGEST;
   let found = sound ? change : noChange(learning);
-  if (terms.project) found = { dense: projected(whole(found, learning), learning.seed, round, terms.project), rows: new Map() };
+  if (terms.project)
+    found = { dense: projected(whole(found, learning), learning.seed, round, terms.project), rows: new Map() };
   const factor = terms.clip === null ? 1 : clipFactor(norm(found, terms.norm), terms.clip);
   if (factor !== 1) found = times(found, factor);
   const facts = { schema: "edgefr.release/2", bundle, round };
@@ -149,4 +159,5 @@ function onGrid(terms: Release, vector: Float32Array, noise: boolean): Int32Arra
   });
 }
 
-export const toBytes = (update: Update): Uint8Array => packTensors(update.arrays, { release: JSON.stringify(update.facts) });
+export const toBytes =
+  (update: Update): Uint8Array => packTensors(update.arrays, { release: JSON.stringify(update.facts) });

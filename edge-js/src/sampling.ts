@@ -4,36 +4,21 @@ import { Refused } from "./errors.js";
 import * as keyed from "./keyed.js";
 
 export interface Selection {
-  part: "all" | "support" | "query" | "whole";
-  support: number;
-  pairs: boolean;
-  context: number;
-  summed: boolean;
+  part: "all" | "support" | "query" | "whole"; support: number; pairs: boolean; context: number; summed: boolean;
 }
 
 /** Examples of one epoch in batch order; they come in groups of `group`, which no batch parts. */
 export interface Examples {
-  items: number[];
-  label: number[];
-  group: number;
-  context: number[][] | null;
-  whole: boolean;
-  summed: boolean;
+  items: number[]; label: number[]; group: number; context: number[][] | null; whole: boolean; summed: boolean;
 }
 
 export interface Step {
-  items: number[];
-  label: Float32Array;
-  weight: Float32Array;
-  pairs: Pairs | null;
+  items: number[]; label: Float32Array; weight: Float32Array; pairs: Pairs | null;
 }
 
 export interface Pairs {
-  positive: number[];
-  negative: number[][];
-  share: Float32Array;
-  context: number[][] | null;
-  there: number[][] | null;
+  positive: number[]; negative: number[][]; share: Float32Array;
+  context: number[][] | null; there: number[][] | null;
 }
 
 export class Sampler {
@@ -64,7 +49,8 @@ export class Sampler {
       const label = [...at.map(() => 1), ...drawn.map(() => 0)];
       return this.#shuffled({ ...plain, items: [...this.own, ...drawn], label }, purpose, round, epoch);
     }
-    const groups = at.map((place, n) => [this.own[place], ...drawn.slice(n * this.negatives, (n + 1) * this.negatives)]);
+    const groups =
+      at.map((place, n) => [this.own[place], ...drawn.slice(n * this.negatives, (n + 1) * this.negatives)]);
     if (pairs) {
       const order = this.#order(purpose, round, epoch, at.length);
       const context = which.context ? order.map((n) => this.#before(at[n], which.context)) : null;
@@ -127,7 +113,9 @@ function sorted(places: number[], draws: bigint[]): number[] {
 export function newest(own: number[], length: number): { items: number[]; there: Float32Array } {
   const last = own.length ? own[own.length - 1] : 0;
   const before = Array.from({ length }, (_, n) => own[own.length - 1 - length + n]);
-  return { items: [last, ...before.map((item) => item ?? last)], there: Float32Array.from(before, (i) => (i === undefined ? 0 : 1)) };
+  return { items: [last, ...before.map((item) => item ?? last)], there: Float32Array.from(
+    before, (i) => (i === undefined ? 0 : 1),
+  ) };
 }
 
 /** The steps of one epoch: every item of a step once, its appearances as weight, ascending. */
@@ -142,7 +130,8 @@ export function* stepsOf(examples: Examples, batchSize: number): Generator<Step>
       if (entry) entry.weight++;
       else entries.set(items[at], { label: label[at], weight: 1 });
     }
-    for (const entry of entries.values()) entry.weight = Math.fround(entry.weight / (examples.summed ? 1 : stop - start));
+    for (const entry of entries.values())
+      entry.weight = Math.fround(entry.weight / (examples.summed ? 1 : stop - start));
     const context = examples.context?.slice(start / group, stop / group) ?? null;
     for (const row of context ?? []) {
       for (const item of row) if (item >= 0 && !entries.has(item)) entries.set(item, { label: 0, weight: 0 });

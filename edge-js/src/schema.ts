@@ -1,11 +1,11 @@
-/** JSON is checked against the schemas that edgefr writes of its own records, as the build makes them plain (schemas.ts). */
+/** JSON is checked against the schemas that edgefr writes of its records; the build makes them plain (schemas.ts). */
 
 import { Refused } from "./errors.js";
 
 interface Rules {
   [key: string]: unknown;
 }
-/** A name, of a type or in `$defs`; a list of schemas, of which one holds; or rules. Rules with properties are closed. */
+/** A name, of a type or in `$defs`; a list of which one holds; or rules, closed where they have properties. */
 export type Schema = string | Schema[] | Rules;
 
 /** Throws, naming the place, unless `value` is as the schema says. */
@@ -13,9 +13,11 @@ export function validate(schema: Schema, value: unknown, root: Schema = schema, 
   const fail = (why: string): never => {
     throw new Refused(`${at} ${why}`);
   };
-  if (Array.isArray(schema)) return schema.some((one) => passes(one, value, root)) ? undefined : fail("is none of what it may be");
+  if (Array.isArray(schema))
+    return schema.some((one) => passes(one, value, root)) ? undefined : fail("is none of what it may be");
   if (typeof schema === "string") {
-    if (!Object.hasOwn(TYPES, schema)) return validate(((root as Rules).$defs as Record<string, Schema>)[schema], value, root, at);
+    if (!Object.hasOwn(TYPES, schema))
+      return validate(((root as Rules).$defs as Record<string, Schema>)[schema], value, root, at);
     return TYPES[schema](value) ? undefined : fail(`is no ${schema}`);
   }
   if ("const" in schema && value !== schema.const) fail(`is not ${JSON.stringify(schema.const)}`);
@@ -24,7 +26,8 @@ export function validate(schema: Schema, value: unknown, root: Schema = schema, 
   if (typeof value === "number") checkNumber(schema, value, fail);
   if (typeof value === "string") checkText(schema, value, fail);
   if (Array.isArray(value)) {
-    if (value.length < Number(schema.minItems ?? 0) || value.length > Number(schema.maxItems ?? Infinity)) fail("has too few or many entries");
+    if (value.length < Number(schema.minItems ?? 0) || value.length > Number(schema.maxItems ?? Infinity))
+      fail("has too few or many entries");
     if (schema.items) value.forEach((one, n) => validate(schema.items as Schema, one, root, `${at}[${n}]`));
   } else if (value !== null && typeof value === "object") {
     checkFields(schema, value as Record<string, unknown>, root, at, fail);
@@ -46,19 +49,22 @@ const TYPES: Record<string, (value: unknown) => boolean> = {
 function checkNumber(schema: Rules, value: number, fail: Fail): void {
   const limit = (name: string, usual: number) => Number(schema[name] ?? usual);
   const below = value < limit("minimum", -Infinity) || value <= limit("exclusiveMinimum", -Infinity);
-  if (below || value > limit("maximum", Infinity) || value >= limit("exclusiveMaximum", Infinity)) fail("is out of its range");
+  if (below || value > limit("maximum", Infinity) || value >= limit("exclusiveMaximum", Infinity))
+    fail("is out of its range");
 }
 
 function checkText(schema: Rules, value: string, fail: Fail): void {
   const length = [...value].length;
-  if (length < Number(schema.minLength ?? 0) || length > Number(schema.maxLength ?? Infinity)) fail("is too short or long");
+  if (length < Number(schema.minLength ?? 0) || length > Number(schema.maxLength ?? Infinity))
+    fail("is too short or long");
   if (typeof schema.pattern === "string" && !new RegExp(schema.pattern, "u").test(value)) fail("is not of its form");
 }
 
 function checkFields(schema: Rules, value: Record<string, unknown>, root: Schema, at: string, fail: Fail): void {
   const known = (schema.properties ?? {}) as Record<string, Schema>;
   const optional = (schema.optional ?? []) as string[];
-  for (const name of Object.keys(known)) if (!optional.includes(name) && !Object.hasOwn(value, name)) fail(`has no ${name}`);
+  for (const name of Object.keys(known))
+    if (!optional.includes(name) && !Object.hasOwn(value, name)) fail(`has no ${name}`);
   for (const [name, one] of Object.entries(value)) {
     if (Object.hasOwn(known, name)) validate(known[name], one, root, `${at}.${name}`);
     else if (schema.properties) fail(`has a field that nobody knows, ${name.slice(0, 50)}`);

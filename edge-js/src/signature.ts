@@ -10,8 +10,10 @@ export async function sha256(content: Uint8Array): Promise<Uint8Array> {
   return new Uint8Array(await crypto.subtle.digest("SHA-256", bytes(content)));
 }
 
-export const hex = (content: Uint8Array): string => [...content].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-export const unhex = (text: string): Uint8Array => Uint8Array.from(text.match(/../g) ?? [], (pair) => parseInt(pair, 16));
+export const hex =
+  (content: Uint8Array): string => [...content].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+export const unhex =
+  (text: string): Uint8Array => Uint8Array.from(text.match(/../g) ?? [], (pair) => parseInt(pair, 16));
 
 /** The bytes that are signed for `content`: nothing of one kind has the statement of another. */
 export function statement(kind: Kind, content: Uint8Array): Uint8Array {
@@ -30,21 +32,25 @@ export async function checkSignature(
   let id: string | null = null;
   if (raw) {
     const found = parse(raw, what);
-    if (found.kind !== kind) throw new Refused(`${what} has a signature of something else; get what was signed as such`);
+    if (found.kind !== kind)
+      throw new Refused(`${what} has a signature of something else; get what was signed as such`);
     const key = await crypto.subtle.importKey("raw", bytes(unhex(found.public)), "Ed25519", false, ["verify"]);
-    const holds = await crypto.subtle.verify("Ed25519", key, bytes(unhex(found.signature)), bytes(statement(kind, content)));
+    const holds =
+      await crypto.subtle.verify("Ed25519", key, bytes(unhex(found.signature)), bytes(statement(kind, content)));
     if (!holds) throw new Refused(`the signature of ${what} is wrong: it was changed after it was signed`);
     id = hex(await sha256(unhex(found.public)));
   }
   if (trusted && id === null) throw new Refused(`${what} is not signed; get a signed one`);
-  if (trusted && !trusted.includes(id!)) throw new Refused(`${what} is signed by key ${id!.slice(0, 16)}..., which is not trusted`);
+  if (trusted && !trusted.includes(id!))
+    throw new Refused(`${what} is signed by key ${id!.slice(0, 16)}..., which is not trusted`);
   return id;
 }
 
 function parse(raw: Uint8Array, what: string): { kind: string; public: string; signature: string } {
   let found: Record<string, unknown> = {};
   try {
-    if (raw.length <= 4096) found = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(raw)) as Record<string, unknown>;
+    if (raw.length <= 4096)
+      found = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(raw)) as Record<string, unknown>;
   } catch {
     found = {};
   }

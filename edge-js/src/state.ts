@@ -61,7 +61,7 @@ export async function readState(store: Store): Promise<State | null> {
     if (schema !== SCHEMA) throw new Refused("it is of another schema");
     return new State(facts, tensors);
   } catch {
-    throw new Refused("the state is damaged: what was released can no longer be counted, so nothing more may be; delete it to begin anew");
+    throw new Refused("the state is damaged: what left can no longer be counted, so no more may; delete it");
   }
 }
 

@@ -37,7 +37,7 @@ export function databaseStore(name: string): Store {
     }
   };
   return {
-    read: async () => ((await run<Uint8Array | undefined>("readonly", (store) => store.get(name) as IDBRequest<Uint8Array | undefined>)) ?? null),
+    read: async () => (await run("readonly", (store) => store.get(name) as IDBRequest<Uint8Array | undefined>)) ?? null,
     write: async (content) => void (await run("readwrite", (store) => store.put(content, name))),
     remove: async () => void (await run("readwrite", (store) => store.delete(name))),
   };

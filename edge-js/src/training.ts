@@ -19,9 +19,7 @@ export interface Trained {
 }
 
 export interface Work {
-  sampler: Sampler;
-  tables: Tables;
-  round: number;
+  sampler: Sampler; tables: Tables; round: number;
 }
 
 export const placed = (dense: Dense, learning: Learning | null): Feeds =>
@@ -74,7 +72,8 @@ export function withTrained(tables: Tables, found: Trained): Tables {
 /** What a graph is shown of the newest item and those before it. */
 export async function newestFeeds(graph: Graph, own: number[], tables: Tables): Promise<Feeds> {
   const length = graph.inputs.get("pairs.there")?.shape[0] ?? 0;
-  if (typeof length !== "number" || length < 0 || length > 1024) throw new Refused(`${graph.path} is shown no such context`);
+  if (typeof length !== "number" || length < 0 || length > 1024)
+    throw new Refused(`${graph.path} is shown no such context`);
   const { items, there } = newest(own, length);
   return { "pairs.there": { data: there, shape: [length] }, ...(await rowsOf(graph, "items", items, tables)) };
 }
@@ -95,13 +94,12 @@ function turns(phases: Phase[]): Phase[][] {
   return out;
 }
 
-function* steps(phase: Phase, work: Work): Generator<Step> {
+export function* stepsOfPhase(phase: Phase, work: Work): Generator<Step> {
   for (let epoch = 0; epoch < phase.epochs; epoch++) {
     const drawn = work.sampler.epoch(phase.purpose, work.round, epoch, selection(phase));
     yield* stepsOf(drawn, work.sampler.batchSize);
   }
 }
-export { steps as stepsOfPhase };
 
 /** Runs phases from the tensors in `dense`; nothing given is changed. `most`: steps after which it ends. */
 export async function train(
@@ -114,7 +112,8 @@ export async function train(
 ): Promise<Trained> {
   const now: Dense = new Map(dense);
   const moving = phases.some((phase) => phase.tables.length);
-  const seen = new Set(moving ? phases.flatMap((phase) => [...steps(phase, work)].flatMap((step) => step.items)) : []);
+  const all = moving ? phases.flatMap((phase) => [...stepsOfPhase(phase, work)]) : [];
+  const seen = new Set(all.flatMap((step) => step.items));
   const read = [...seen].sort((a, b) => a - b);
   const rows = new Map<string, Floats>();
   for (const name of new Set(phases.flatMap((phase) => phase.tables))) {
@@ -124,9 +123,10 @@ export async function train(
   let [taken, loss]: [number, number | null] = [0, null];
   training: for (const together of turns(phases)) {
     const runs: Run[] = [];
-    for (const phase of together) runs.push(await Run.of(phase, await graph(phase), learning, now, dense, read, rows, work));
+    for (const phase of together)
+      runs.push(await Run.of(phase, await graph(phase), learning, now, dense, read, rows, work));
     let number = 0;
-    for (const step of steps(together[0], work)) {
+    for (const step of stepsOfPhase(together[0], work)) {
       number++;
       for (const run of runs) {
         if (taken >= most) break training;
@@ -209,7 +209,8 @@ class Run {
     const out = await this.graph.run(feeds);
     for (const name of this.#moving()) {
       const [got, want] = [out[`${name}.next`].shape, feeds[name].shape];
-      if (got.join() !== want.join()) throw new Refused(`${this.graph.path}: ${name} is [${got}] instead of [${want}]; export again`);
+      if (got.join() !== want.join())
+        throw new Refused(`${this.graph.path}: ${name} is [${got}] instead of [${want}]; export again`);
     }
     if (phase.dense.length) this.#split(out["theta.next"].data);
     for (const [name, moment] of this.#moments) {
@@ -252,7 +253,9 @@ class Run {
     for (const name of this.phase.dense) {
       const { shape, data } = this.now.get(name)!;
       const [after, base] = [theta.slice(at, at + product(shape)), this.#base(name)];
-      this.now.set(name, { shape, data: base ? after.map((value, n) => data[n] + Math.fround(value - base.data[n])) : after });
+      this.now.set(name, { shape, data: base ? after.map(
+        (value, n) => data[n] + Math.fround(value - base.data[n]),
+      ) : after });
       at += product(shape);
     }
   }
@@ -269,7 +272,9 @@ class Run {
 
   #put(table: Floats, items: number[], values: Float32Array): void {
     const width = table.shape[1];
-    items.forEach((item, n) => table.data.set(values.subarray(n * width, (n + 1) * width), this.#place.get(item)! * width));
+    items.forEach((item, n) => table.data.set(
+      values.subarray(n * width, (n + 1) * width), this.#place.get(item)! * width,
+    ));
   }
 }
 

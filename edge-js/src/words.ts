@@ -29,8 +29,11 @@ export class WordEncoder {
     this.#parts = table?.parts ?? 1;
     if (!table) return;
     const numbers = parseNpy(read(table.numbers), table.numbers, "<i8", [table.count]).data as BigInt64Array;
-    const weights = parseNpy(read(table.weights), table.weights, table.scale ? "|i1" : "<f2", [table.count, record.width]).data;
-    const scale = table.scale ? (parseNpy(read(table.scale), table.scale, "<f4", [table.count, this.#parts]).data as Float32Array) : null;
+    const weights =
+      parseNpy(read(table.weights), table.weights, table.scale ? "|i1" : "<f2", [table.count, record.width]).data;
+    const scale = table.scale
+      ? (parseNpy(read(table.scale), table.scale, "<f4", [table.count, this.#parts]).data as Float32Array)
+      : null;
     const [width, each] = [record.width, record.width / this.#parts];
     numbers.forEach((number, row) => {
       if (row && number <= numbers[row - 1]) throw new Refused(`${table.numbers} has numbers that do not ascend`);
@@ -51,9 +54,13 @@ export class WordEncoder {
       else whole[Number(BigInt.asUintN(64, number) % BigInt(width))] += number < 0n ? -1 : 1;
     }
     const each = width / this.#parts;
-    const lengths = Array.from({ length: this.#parts }, (_, part) => Math.hypot(...whole.subarray(part * each, (part + 1) * each)));
-    if (!lengths.every(Number.isFinite)) throw new Refused("the weights of the words are no finite numbers; export again");
+    const lengths =
+      Array.from({ length: this.#parts }, (_, part) => Math.hypot(...whole.subarray(part * each, (part + 1) * each)));
+    if (!lengths.every(Number.isFinite))
+      throw new Refused("the weights of the words are no finite numbers; export again");
     const there = lengths.filter((length) => length > 0).length;
-    return Float32Array.from(whole, (value, n) => (there ? value / (lengths[Math.floor(n / each)] || 1) / Math.sqrt(there) : 0));
+    return Float32Array.from(
+      whole, (value, n) => (there ? value / (lengths[Math.floor(n / each)] || 1) / Math.sqrt(there) : 0),
+    );
   }
 }

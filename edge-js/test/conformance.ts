@@ -68,7 +68,8 @@ const ANSWERS: Record<string, (asked: Question, place: Place) => Answer | Promis
         out[`${at}/label`] = packed(step.label, [step.label.length]);
         out[`${at}/weight`] = packed(step.weight, [step.weight.length]);
         for (const [name, { data, shape }] of Object.entries(pairFeeds(step))) {
-          out[`${at}/${name}`] = data instanceof Float32Array ? packed(data, shape) : whole([...(data as number[])], shape);
+          out[`${at}/${name}`] =
+            data instanceof Float32Array ? packed(data, shape) : whole([...(data as number[])], shape);
         }
       }
     }
@@ -88,13 +89,16 @@ const ANSWERS: Record<string, (asked: Question, place: Place) => Answer | Promis
     const device = await opened(asked, place);
     const { shared, tables } = await device.work(asked.round);
     const change = changeOf(device.learning, shared, tables, await trained(device, asked));
-    const made = makeUpdate(device.learning, device.bundle.manifest.bundle_id, change, asked.items.length, asked.round, false);
+    const made =
+      makeUpdate(device.learning, device.bundle.manifest.bundle_id, change, asked.items.length, asked.round, false);
     return { facts: made.facts, ...Object.fromEntries([...made.arrays].map(([name, value]) => [name, arr(value)])) };
   },
   async message(asked, place) {
     const device = await opened(asked, place);
     const { kept, message } = await device.after(await trained(device, asked), asked.round);
-    return { message: arr(message!), ...Object.fromEntries([...kept].map(([name, value]) => [`kept.${name}`, arr(value)])) };
+    return { message: arr(message!), ...Object.fromEntries([...kept].map(
+      ([name, value]) => [`kept.${name}`, arr(value)],
+    )) };
   },
   async recommend(asked, place) {
     const device = await opened(asked, place);
@@ -126,9 +130,12 @@ async function opened(asked: Question, place: Place): Promise<Device> {
 }
 
 const phases = (device: Device, asked: Question) =>
-  device.learning.phases.filter((one) => one.when === asked.when).map((one) => ({ ...one, epochs: (asked.epochs as number | null) ?? one.epochs }));
+  device.learning.phases.filter((one) => one.when === asked.when).map(
+    (one) => ({ ...one, epochs: (asked.epochs as number | null) ?? one.epochs }),
+  );
 
-const trained = (device: Device, asked: Question) => device.train(phases(device, asked), asked.round, asked.steps ?? Infinity);
+const trained =
+  (device: Device, asked: Question) => device.train(phases(device, asked), asked.round, asked.steps ?? Infinity);
 
 /** The line that answers a question: its answer, why it is refused, or that it is not known. */
 export async function answer(asked: Question, place: Place): Promise<Answer> {

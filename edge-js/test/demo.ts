@@ -32,14 +32,18 @@ async function reach(page: Page, key: string, selector: string): Promise<void> {
 
 try {
   const one = await opened();
-  const first = { who: await text(one, "#who"), list: await list(one), scrolls: await one.evaluate("document.documentElement.scrollWidth") };
+  const first = { who: await text(one, "#who"), list: await list(one), scrolls: await one.evaluate(
+    "document.documentElement.scrollWidth",
+  ) };
   await reach(one, "Tab", "#items button");
   await one.keyboard.press("ArrowRight");
   await one.keyboard.press("Enter");
   await one.locator("#found", { hasText: "1 liked" }).waitFor();
   await one.locator("canvas#noised").waitFor();
-  const liked = { list: await list(one), why: await text(one, "#list li small >> nth=0"), size: await text(one, "#size") };
-  const pictures = await one.locator("canvas").evaluateAll((all) => all.map((canvas) => canvas.getAttribute("aria-label")));
+  const liked =
+    { list: await list(one), why: await text(one, "#list li small >> nth=0"), size: await text(one, "#size") };
+  const pictures =
+    await one.locator("canvas").evaluateAll((all) => all.map((canvas) => canvas.getAttribute("aria-label")));
   await reach(one, "Tab", "#part");
   await one.keyboard.press("Enter");
   await one.locator("#sent", { hasText: "1" }).waitFor();
@@ -55,7 +59,9 @@ try {
   await one.locator("#epsilon", { hasText: "epsilon 0 of" }).waitFor();
   await one.locator("#found", { hasText: "0 liked" }).waitFor();
   const cold = await two.evaluate("performance.getEntriesByName('first recommendation')[0].startTime");
-  process.stdout.write(JSON.stringify({ first, liked, pictures, second, spent, again, anew: await text(one, "#who"), cold, faults }));
+  process.stdout.write(JSON.stringify(
+    { first, liked, pictures, second, spent, again, anew: await text(one, "#who"), cold, faults },
+  ));
 } finally {
   await browser.close();
 }

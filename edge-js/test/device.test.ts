@@ -35,7 +35,8 @@ test("a store that fails at any write leaves the state before, whole", async () 
   for (let writes = 1; writes <= 6; writes++) {
     const kept = memoryStore();
     let left = writes;
-    const dying: Store = { ...kept, write: (content) => (left-- > 0 ? kept.write(content) : Promise.reject(new Error("closed"))) };
+    const dying: Store =
+      { ...kept, write: (content) => (left-- > 0 ? kept.write(content) : Promise.reject(new Error("closed"))) };
     const device = await open("fedmf-noised", dying, {});
     const work = async () => {
       await device.learn(HAD);
@@ -64,7 +65,8 @@ test("nothing leaves that nothing is promised for, and no second update of a rou
 
 test("a noised release is whole steps of noise on a clipped update, and is counted", async () => {
   const [one, two] = [await open("fedmf-noised", memoryStore(), {}), await open("fedmf-noised", memoryStore(), {})];
-  const [a, b] = await Promise.all([one, two].map(async (device) => parseTensors(await device.release(HAD)).tensors.get("update")!));
+  const [a, b] =
+    await Promise.all([one, two].map(async (device) => parseTensors(await device.release(HAD)).tensors.get("update")!));
   expect(a.data).toBeInstanceOf(Int32Array);
   expect(a.shape).toEqual([480]);
   expect(a.data).not.toEqual(b.data);

@@ -38,10 +38,13 @@ test.each([
 
 test("no two draws of real noise are alike, and odd scales are refused", () => {
   expect(exactNoise("discrete-gaussian", 1000, 50)).not.toEqual(exactNoise("discrete-gaussian", 1000, 50));
-  for (const scale of [0, 1.5, 2 ** 24 + 1]) expect(() => exactNoise("discrete-gaussian", scale, 1)).toThrow("cannot be drawn");
+  for (const scale of [0, 1.5, 2 ** 24 + 1])
+    expect(() => exactNoise("discrete-gaussian", scale, 1)).toThrow("cannot be drawn");
 });
 
 test("words are those of the Python device", () => {
-  expect(wordsOf("The CAFE\u0301, the cat", true)).toEqual(["the", "café", "the", "cat", "the café", "café the", "the cat"]);
+  expect(wordsOf("The CAFE\u0301, the cat", true)).toEqual(
+    ["the", "café", "the", "cat", "the café", "café the", "the cat"],
+  );
   expect(wordsOf("Straße ΟΔΟΣ", false)).toEqual(["strasse", "οδοσ"]);
 });

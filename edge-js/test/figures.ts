@@ -14,7 +14,9 @@ const mb = async (id: number | "self") => {
   return Math.round(Number(/VmRSS:\s+(\d+)/.exec(status)![1]) / 1024);
 };
 const say = (where: string, found: Record<string, number>, memory: number) =>
-  console.log(where, Object.entries(found).map(([name, ms]) => `${name} ${ms.toFixed(2)} ms`).join(", "), `memory +${memory} MB`);
+  console.log(where, Object.entries(found).map(
+    ([name, ms]) => `${name} ${ms.toFixed(2)} ms`,
+  ).join(", "), `memory +${memory} MB`);
 
 if (process.argv.includes("--chromium")) {
   const serving = await serve(import.meta.dirname);
@@ -23,7 +25,8 @@ if (process.argv.includes("--chromium")) {
     const page = await browser.newPage();
     const session = await browser.newBrowserCDPSession();
     const renderers = async () => {
-      const { processInfo } = (await session.send("SystemInfo.getProcessInfo")) as { processInfo: { type: string; id: number }[] };
+      const { processInfo } =
+        (await session.send("SystemInfo.getProcessInfo")) as { processInfo: { type: string; id: number }[] };
       const all = await Promise.all(processInfo.filter((one) => one.type === "renderer").map((one) => mb(one.id)));
       return all.reduce((sum, one) => sum + one, 0);
     };

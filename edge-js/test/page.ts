@@ -58,7 +58,9 @@ async function takePart({ code, number, private: own, items }: Person) {
   const state = (await readState(store))!;
   state.facts.number = number;
   const shape = (name: string) => state.tensors.get(`private.${name}`)!.shape;
-  state.put("private", new Map(Object.entries(own).map(([name, data]) => [name, { data: Float32Array.from(data), shape: shape(name) }])));
+  state.put("private", new Map(Object.entries(own).map(
+    ([name, data]) => [name, { data: Float32Array.from(data), shape: shape(name) }],
+  )));
   await writeState(store, state);
   const device = await Device.open(files, store, options);
   return { ...(await join(device, server, items)), round: device.status().round, scores: [...(await device.scores())] };

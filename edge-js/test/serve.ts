@@ -30,9 +30,12 @@ export async function serve(built: string): Promise<Serving> {
 
 async function found(address: URL, built: string): Promise<{ content: Uint8Array | string; type: string } | null> {
   const [name, path] = [address.pathname, address.searchParams.get("path") ?? ""];
-  if (name === "/") return { content: '<!doctype html><script type="module" src="/page.js"></script>', type: "text/html" };
+  if (name === "/")
+    return { content: '<!doctype html><script type="module" src="/page.js"></script>', type: "text/html" };
   if (name === "/list") return { content: JSON.stringify(await folder(path).list()), type: "application/json" };
   const where = name === "/file" ? path : name.startsWith("/ort/") ? join(ort, name.slice(5)) : join(built, name);
   const content = await readFile(where).catch(() => null);
-  return content && { content, type: Object.entries(TYPES).find(([end]) => where.endsWith(end))?.[1] ?? "application/octet-stream" };
+  return content && { content, type: Object.entries(TYPES).find(
+    ([end]) => where.endsWith(end),
+  )?.[1] ?? "application/octet-stream" };
 }

@@ -17,7 +17,9 @@ interface Told {
   top: string[];
 }
 
-test.skipIf(!there)(`a tab that is closed at ${MOMENTS} moments leaves a whole state`, { timeout: 400_000 }, async () => {
+test.skipIf(
+  !there,
+)(`a tab that is closed at ${MOMENTS} moments leaves a whole state`, { timeout: 400_000 }, async () => {
   const serving = await serve(BUILT);
   const browser = await chromium.launch(CHROMIUM);
   try {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,16 +11,32 @@ import pytest
 from edgefr.serving.conformance import check
 from tests.edge_js.conftest import CHROMIUM, HOME, ROOT, npm
 
-LINES, LONGEST, BYTES = 2500, 160, 66_000
+LINES, LONGEST, BYTES = {"main": 2500, "join": 520}, 120, {"main": 60_000, "join": 12_000}
+APART = ("node.ts", "words.ts")  # entries of their own
 RUNNERS = {"Node": "runner.js", "WebAssembly": "runner.js --web", "Chromium": "chromium.js"}
 pytestmark = pytest.mark.xdist_group("edge_js")
 
 
 def test_the_library_is_small(built: Path) -> None:
-    lines = [line for path in (HOME / "src").glob("*.ts") for line in path.read_text(encoding="utf-8").splitlines()]
-    assert 0 < len(lines) <= LINES
-    assert max(map(len, lines)) <= LONGEST
-    assert (built / "edgefr-edge.js").stat().st_size <= BYTES
+    """The main entry, with the modules and chunks that it needs alone; joining a server is an entry of its own."""
+    main, joins = (
+        {path.name: path.read_text(encoding="utf-8").splitlines() for path in (HOME / where).glob("*.ts")}
+        for where in ("src", "src/join")
+    )
+    lines = {"main": [line for name, one in main.items() if name not in APART for line in one]}
+    lines["join"] = [line for one in joins.values() for line in one]
+    assert 0 < len(lines["main"]) <= LINES["main"]
+    assert 0 < len(lines["join"]) <= LINES["join"]
+    assert max(len(line) for one in [*main.values(), *joins.values()] for line in one) <= LONGEST
+    needed = chunks(built / "edgefr-edge.js")
+    assert sum(path.stat().st_size for path in needed) <= BYTES["main"]
+    assert sum(path.stat().st_size for path in chunks(built / "join.js") - needed) <= BYTES["join"]
+
+
+def chunks(entry: Path) -> set[Path]:
+    """An entry and all that it imports of its own folder."""
+    named = re.findall(r"""from["']\./([\w.-]+)["']""", entry.read_text(encoding="utf-8"))
+    return {entry}.union(*(chunks(entry.parent / name) for name in named))
 
 
 def test_its_own_tests_pass() -> None:
@@ -50,6 +67,9 @@ def test_the_page_of_the_package_names_what_there_is() -> None:
         "apply",
         "recommend",
         "explain",
+        "nearest",
+        "catalogue",
+        "delta",
         "scores",
         "status",
         "withheld",

@@ -42,12 +42,14 @@ export class Identity {
   /** The identity in a store; where there is none, a new key is drawn and kept. */
   static async of(store: Store): Promise<Identity> {
     const kept = await store.read();
-    const first = { schema: SCHEMA, private: hex(crypto.getRandomValues(new Uint8Array(32))), user: null, day: 0, requests: 0 };
+    const first =
+      { schema: SCHEMA, private: hex(crypto.getRandomValues(new Uint8Array(32))), user: null, day: 0, requests: 0 };
     let record: IdentityRecord = first;
     if (kept) {
       try {
         record = JSON.parse(new TextDecoder().decode(kept)) as IdentityRecord;
-        if (record.schema !== SCHEMA || !/^[0-9a-f]{64}$/.test(record.private)) throw new Refused("it is of another form");
+        if (record.schema !== SCHEMA || !/^[0-9a-f]{64}$/.test(record.private))
+          throw new Refused("it is of another form");
       } catch {
         throw new Refused("the identity is damaged; delete it and enrol again");
       }

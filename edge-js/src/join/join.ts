@@ -1,4 +1,4 @@
-/** A device at work for a server: fetch a round, learn, send the release, until there are no more rounds (edge/remote.py). */
+/** A device at work for a server: ask for a round, learn, send, until there are no more rounds (edge/remote.py). */
 
 import { trained as names, type Learning } from "../config.js";
 import type { Device } from "../device.js";
@@ -15,7 +15,8 @@ export interface Counts {
   stopped: string | null;
 }
 /** Hears how a round stands for the device: `waiting` for one above `round`, then what became of it. */
-export type Tell = (round: number, stands: "waiting" | "learning" | "taken" | "late" | "rested" | "over", counts: Counts) => void;
+export type Tell =
+  (round: number, stands: "waiting" | "learning" | "taken" | "late" | "rested" | "over", counts: Counts) => void;
 
 const HEADERS = 1 << 20; // bytes of a file of tensors that are not values
 
@@ -27,7 +28,9 @@ function values(learning: Learning, chosen: Set<string>): number {
 
 /** Bytes that an update of all shared tensors of a bundle can have. */
 export function updateLimit(learning: Learning): number {
-  return HEADERS + values(learning, new Set(learning.tensors.filter((one) => one.place === "shared").map((one) => one.name)));
+  return HEADERS + values(learning, new Set(learning.tensors.filter(
+    (one) => one.place === "shared",
+  ).map((one) => one.name)));
 }
 
 /** Bytes that a release of a bundle's device can have. */
@@ -39,15 +42,19 @@ export function releaseLimit(learning: Learning): number {
  * Works for a server until it has no more rounds, and takes its last update. A device that was stopped goes on: what it
  * made of a round is sent first. It ends by itself where its own policy or ledger lets nothing more leave.
  */
-export async function join(device: Device, server: Server, given: string[] = [], tell: Tell = () => {}): Promise<Counts> {
-  const [items, counts]: [string[], Counts] = [[...given], { taken: 0, late: 0, rested: 0, bytesUp: 0, bytesDown: 0, stopped: null }];
+export async function join(
+  device: Device, server: Server, given: string[] = [], tell: Tell = () => {},
+): Promise<Counts> {
+  const [items, counts]: [string[], Counts] =
+    [[...given], { taken: 0, late: 0, rested: 0, bytesUp: 0, bytesDown: 0, stopped: null }];
   if (server.identity.user === null) throw new Refused("this device is not enrolled; enrol it with a one-time code");
   const why = device.withheld();
   if (why) throw new Withheld(`nothing would leave this device: ${why}`);
   const limit = updateLimit(device.learning);
   let [after, fruitless, until] = [0, 0, performance.now() + server.patience.idle * 1000];
   const waiting = device.status().waitingRelease;
-  if (waiting !== null && (await server.send(waiting, await device.release(), true))) [after, counts.taken] = [waiting, 1];
+  if (waiting !== null && (await server.send(waiting, await device.release(), true)))
+    [after, counts.taken] = [waiting, 1];
   while (fruitless < server.patience.fruitless) {
     tell(after, "waiting", counts);
     const task = await server.task(after, limit);
@@ -55,7 +62,8 @@ export async function join(device: Device, server: Server, given: string[] = [],
       if (performance.now() < until) continue;
       throw new Refused(`${server.url} had no work for ${server.patience.idle} s; join again later`);
     }
-    if (task.round <= after && !task.done) throw new Refused(`${server.url} answers with round ${task.round} for one above ${after}`);
+    if (task.round <= after && !task.done)
+      throw new Refused(`${server.url} answers with round ${task.round} for one above ${after}`);
     [fruitless, until] = [fruitless + 1, performance.now() + server.patience.idle * 1000];
     if (task.rest) {
       [after, counts.rested] = [task.round, counts.rested + 1];
@@ -87,16 +95,21 @@ export async function catchUp(device: Device, task: Task, url: string): Promise<
   if (task.bundle !== null && task.bundle !== own) {
     throw new Refused(`${url} takes this device to hold another bundle: fetch that one (nothing was learned)`);
   }
-  if (task.sum) throw new Refused(`${url} sums uploads under masks, which this device does not do: nothing leaves in the clear`);
+  if (task.sum)
+    throw new Refused(`${url} sums uploads under masks, which this device does not do: nothing leaves in the clear`);
   if (task.content.length) {
     const [content, signature] = unsealed(task.content);
     const delta = await device.delta(content, signature);
     if (delta.to_round !== starts) {
-      throw new Refused(`${url} sent an update to round ${delta.to_round} for one that starts at ${starts}; nothing was changed`);
+      throw new Refused(
+        `${url} sent an update to round ${delta.to_round} for one that starts at ${starts}; nothing was changed`,
+      );
     }
     if (delta.to_round > device.status().round) await device.apply(content, signature);
   }
   const reached = device.status().round;
   if (reached === starts) return;
-  throw new Refused(`${url} is at round ${starts}, this device's state at ${reached}: they belong to different servers`);
+  throw new Refused(
+    `${url} is at round ${starts}, this device's state at ${reached}: they belong to different servers`,
+  );
 }

@@ -23,7 +23,8 @@ export async function preview(device: Device): Promise<Preview> {
   const made = (noise: boolean) => makeUpdate(learning, bundle.manifest.bundle_id, change, interactions, round, noise);
   const [quiet, noised] = [made(false), made(true)];
   const bytes = toBytes(noised).length;
-  return { bytes, before: whole(change, learning), clipped: valuesOf(quiet, learning), noised: valuesOf(noised, learning) };
+  const [clipped, after] = [valuesOf(quiet, learning), valuesOf(noised, learning)];
+  return { bytes, before: whole(change, learning), clipped, noised: after };
 }
 
 function valuesOf({ arrays }: Update, learning: Learning): Float32Array {

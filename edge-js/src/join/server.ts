@@ -52,10 +52,14 @@ export class Server {
   #empty = 0;
   #last = -Infinity;
 
-  constructor(url: string, readonly identity: Identity, patience: Partial<Patience> = {}, private readonly stop?: AbortSignal) {
+  constructor(
+    url: string, readonly identity: Identity, patience: Partial<Patience> = {}, private readonly stop?: AbortSignal,
+  ) {
     const found = URL.canParse(url) ? new URL(url) : null;
-    const plain = found && /^https?:$/.test(found.protocol) && found.pathname === "/" && url.replace(/\/$/, "") === found.origin;
-    if (!plain) throw new Refused(`${JSON.stringify(url)} is no server's address; give one such as http://127.0.0.1:8080`);
+    const plain =
+      found && /^https?:$/.test(found.protocol) && found.pathname === "/" && url.replace(/\/$/, "") === found.origin;
+    if (!plain)
+      throw new Refused(`${JSON.stringify(url)} is no server's address; give one such as http://127.0.0.1:8080`);
     const clear = found.protocol === "http:" && !LOOPBACK.includes(found.hostname);
     if (clear) throw new Refused(`all would travel in the clear to ${found.hostname}; give an https address`);
     this.url = found.origin;
@@ -88,7 +92,8 @@ export class Server {
     const { status, headers, body } = await this.#ask("GET", `/task?after=${after}`, [200, 204, 410], undefined, limit);
     const said = headers.get("Edgefr-Round");
     if (said === null && status === 204) return null;
-    if (said === null || !/^\d{1,9}$/.test(said)) throw new Refused(`${this.url} names no round: not a server of edgefr`);
+    if (said === null || !/^\d{1,9}$/.test(said))
+      throw new Refused(`${this.url} names no round: not a server of edgefr`);
     const [sum, bundle] = [headers.has("Edgefr-Sum"), headers.get("Edgefr-Bundle")];
     return { round: Number(said), content: body, done: status === 410, rest: status === 204, sum, bundle };
   }
@@ -103,14 +108,17 @@ export class Server {
   bundle(): Files {
     let [entries, manifest]: [FileEntry[], Promise<[Uint8Array, Uint8Array | null]> | null] = [[], null];
     const fetched = () => {
-      manifest ??= this.#ask("GET", "/bundle", [200], undefined, MANIFEST + 2 * SIGNATURE).then(({ body }) => unsealed(body));
+      manifest ??= this.#ask(
+        "GET", "/bundle", [200], undefined, MANIFEST + 2 * SIGNATURE,
+      ).then(({ body }) => unsealed(body));
       return manifest;
     };
     return {
       list: async () => {
         entries = (JSON.parse(new TextDecoder().decode((await fetched())[0])) as { files: FileEntry[] }).files;
         const size = entries.reduce((sum, one) => sum + one.size, 0);
-        if (size > MOST) throw new Refused(`the bundle of ${this.url} has ${size} bytes, and no more than ${MOST} are fetched`);
+        if (size > MOST)
+          throw new Refused(`the bundle of ${this.url} has ${size} bytes, and no more than ${MOST} are fetched`);
         return entries.map((one) => one.path);
       },
       read: async (path) => {
@@ -128,14 +136,17 @@ export class Server {
       const stop = Math.min(at + PIECE, size);
       const more = { Range: `bytes=${at}-${stop - 1}` };
       const { body } = await this.#ask("GET", `/files/${sha256}`, [206], undefined, stop - at, more);
-      if (body.length !== stop - at) throw new Refused(`${this.url} answers with ${body.length} bytes in place of ${stop - at}`);
+      if (body.length !== stop - at)
+        throw new Refused(`${this.url} answers with ${body.length} bytes in place of ${stop - at}`);
       out.set(body, at);
     }
     return out;
   }
 
   /** Asks until there is an answer, which must be one of those `taken`; a server that is out of order again. */
-  async #ask(method: string, path: string, taken: number[], body?: Uint8Array, limit = SMALL, more = {}): Promise<Answer> {
+  async #ask(
+    method: string, path: string, taken: number[], body?: Uint8Array, limit = SMALL, more = {},
+  ): Promise<Answer> {
     const { tries, longest } = this.patience;
     const wait = this.#empty ? Math.min(this.patience.pause * 2 ** Math.min(this.#empty - 1, 30), longest) : 0;
     await this.sleep(Math.max(0, this.#last + wait - performance.now() / 1000));
@@ -161,7 +172,9 @@ export class Server {
   }
 
   /** Asks once, and once more where the server says what it wants signed. */
-  async #signed(method: string, path: string, body: Uint8Array | undefined, limit: number, more: object): Promise<Answer> {
+  async #signed(
+    method: string, path: string, body: Uint8Array | undefined, limit: number, more: object,
+  ): Promise<Answer> {
     const answer = await this.#once(method, path, body, limit, more);
     const [session, nonce] = ["Edgefr-Session", "Edgefr-Nonce"].map((name) => answer.headers.get(name));
     const [anew, later] = [/^[0-9a-f]{32}$/.test(session ?? ""), /^\d{1,20}$/.test(nonce ?? "")];
@@ -171,7 +184,9 @@ export class Server {
     return this.#once(method, path, body, limit, more);
   }
 
-  async #once(method: string, path: string, body: Uint8Array | undefined, limit: number, more: object): Promise<Answer> {
+  async #once(
+    method: string, path: string, body: Uint8Array | undefined, limit: number, more: object,
+  ): Promise<Answer> {
     await this.identity.count();
     const content = body ?? new Uint8Array();
     const signed = await this.identity.signed(method, path, content, this.#session, ++this.#nonce);
@@ -182,7 +197,9 @@ export class Server {
       signal: this.stop ? AbortSignal.any([until, this.stop]) : until,
     });
     if (response.type === "opaqueredirect") throw new Refused(`${this.url} leads elsewhere, which no device follows`);
-    return { status: response.status, headers: response.headers, body: await this.#body(response, Math.max(limit, LINE)) };
+    return { status: response.status, headers: response.headers, body: await this.#body(
+      response, Math.max(limit, LINE),
+    ) };
   }
 
   async #body(response: Response, limit: number): Promise<Uint8Array> {
