@@ -54,8 +54,9 @@ def client(table, number, places, user, items, label):
         where = slice(None) if len(items) <= BATCH else np.flatnonzero(weight)
         rows, weight = now[where], weight[where]
         g = weight / (1 + np.exp(-(rows @ user))) - weight * known[where]
-        now[where] = rows - np.multiply.outer(g * rate, user)
+        change = np.multiply.outer(g * rate, user)
         user = user - RATE * (g @ rows)
+        now[where] = rows - change
     return touched, now - begun, user
 
 
