@@ -10,28 +10,22 @@ ones after every round, in the end among all items on the best round's model.
 import json
 import resource
 import sys
+import time
 import zipfile
 
 import numpy as np
 
 np.seterr(over="ignore")  # exp(-score) of a score that is certain
 DIM, NEGATIVES, BATCH, RATE, K = 32, 4, 512, np.float32(1.0), 10
-SPENT = {
-    "imports": resource.getrusage(resource.RUSAGE_SELF).ru_utime + resource.getrusage(resource.RUSAGE_SELF).ru_stime
-}
-SINCE = sum(SPENT.values())
+SPENT = {"imports": time.process_time()}
 
 
-def spend(part: str) -> None:
+def spend(part):
     """Charge the CPU seconds since the last call to a part."""
-    global SINCE
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    now = used.ru_utime + used.ru_stime
-    SPENT[part] = SPENT.get(part, 0.0) + now - SINCE
-    SINCE = now
+    SPENT[part] = SPENT.get(part, 0.0) + time.process_time() - sum(SPENT.values())
 
 
-def read(path: str):
+def read(path):
     """Return who had what, each user's items by time, numbered from 0."""
     with zipfile.ZipFile(path) as archive:
         text = archive.read(next(name for name in archive.namelist() if name.endswith("u.data")))
@@ -54,8 +48,9 @@ def client(table, number, places, user, items, label):
         where = slice(None) if len(items) <= BATCH else np.flatnonzero(weight)
         rows, weight = now[where], weight[where]
         g = weight / (1 + np.exp(-(rows @ user))) - weight * known[where]
-        now[where] = rows - np.multiply.outer(g * rate, user)
+        change = np.multiply.outer(g * rate, user)
         user = user - RATE * (g @ rows)
+        now[where] = rows - change
     return touched, now - begun, user
 
 
