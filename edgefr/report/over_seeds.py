@@ -38,8 +38,8 @@ def over_seeds(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
         {"name": block["name"], "metrics": _over([s["blocks"][number]["metrics"] for s in summaries])}
         for number, block in enumerate(first["blocks"] if "continual" in first else ())
     ]
-    averaged = ("metrics", "metrics_full_ranking", "metrics_history_masked", "references")
-    averaged += () if blocks else ("stages", "full_ranking")
+    whole = () if blocks else ("stages", "full_ranking")
+    averaged = ("metrics", "metrics_full_ranking", "metrics_history_masked", *whole, "references")
     return {
         **{name: first[name] for name in SAME if name in first},
         "seeds": [s["seed"] for s in summaries],
