@@ -5,6 +5,7 @@ import { CHROMIUM } from "./serve.js";
 
 const browser = await chromium.launch(CHROMIUM);
 const context = await browser.newContext({ viewport: { width: 390, height: 844 } });
+context.setDefaultTimeout(90_000); // a busy host is slow
 const faults: string[] = [];
 
 async function opened(): Promise<Page> {

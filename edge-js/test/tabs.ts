@@ -9,6 +9,7 @@ for await (const line of createInterface({ input: process.stdin })) people.push(
 const browser = await chromium.launch(CHROMIUM);
 try {
   const context = await browser.newContext();
+  context.setDefaultTimeout(90_000); // a busy host is slow
   const took = people.map(async (person) => {
     const page = await context.newPage();
     await page.goto(process.argv[2]);

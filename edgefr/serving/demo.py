@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from edge.connection import CONFLICT
 from edgefr.config.packaged_files import shipped
+from edgefr.experiment.experiment import load_experiment
 from edgefr.serving.broker import RoundBroker
 from edgefr.serving.keys import Keys
 from edgefr.serving.serve import Served, by_http, origins_of, serve
 from edgefr.serving.server import Access
 from edgefr.serving.site import Site
 from edgefr.simulation.runs.run import Run
+from edgefr.simulation.simulate import simulate
 from privacy.errors import InputError
 from privacy.progress import Progress
 
@@ -90,10 +92,8 @@ def begun(folder: Path, progress: Progress | None = None) -> Run:
     """Return the run of the demo in a folder, which is made where there is none."""
     if (folder / "summary.json").is_file():
         return Run.open(folder)
-    import edgefr
-
-    experiment = edgefr.load_experiment(overrides=list(SETTINGS))
-    return edgefr.simulate(experiment, shipped(Path("devices.yaml")), out=folder, page=False, progress=progress)
+    experiment = load_experiment(overrides=list(SETTINGS))
+    return simulate(experiment, shipped(Path("devices.yaml")), out=folder, page=False, progress=progress)
 
 
 def demo(
