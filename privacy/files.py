@@ -81,8 +81,8 @@ def share(finished: Path, path: Path) -> None:
 
     Whoever writes either anew by `write_atomic` leaves the other as it is, and a copied folder has files of its own.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         os.link(finished, path)
     except OSError:
         with open(finished, "rb") as whole:

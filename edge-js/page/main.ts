@@ -11,7 +11,7 @@ runtime.env.wasm.numThreads = 1;
 runtime.env.wasm.wasmPaths = "/ort/";
 
 const SHOWN = 6; // recommendations
-const NEAR = 0.3; // least cosine that is worth to be told
+const NEAR = 0.3; // least cosine that is worth telling
 const TITLES = matchMedia("(max-width: 46rem)").matches ? 12 : 48; // shown at once
 
 const at = <T extends HTMLElement>(id: string): T => document.getElementById(id) as T;
@@ -21,13 +21,18 @@ const say = (id: string, text: string): void => {
 const number = (value: number): string => String(Number(value.toPrecision(3)));
 const plural = (count: number, what: string): string => `${count} ${what}${count === 1 ? "" : "s"}`;
 
-const me = await person();
+const me = await person().catch((error: unknown) => {
+  document.querySelector("main")!.hidden = false;
+  fault(error);
+  return new Promise<never>(() => {});
+});
 const [identities, states] = [databaseStore(`identity ${me}`), databaseStore(`device ${me}`)];
 let stop: AbortController | null = null;
 let counts: Pick<Counts, "taken" | "bytesUp" | "bytesDown"> = { taken: 0, bytesUp: 0, bytesDown: 0 };
 let before: string[] = [];
 let shown = TITLES;
 let turn: Promise<unknown> = Promise.resolve();
+let taking: Promise<void> = Promise.resolve();
 
 /** One thing after another: what a tap and a round ask for never mixes. */
 function next(work: () => Promise<void>): Promise<void> {
@@ -60,6 +65,8 @@ const { device, identity } = await opened().catch((error: unknown) => {
   fault(error);
   return new Promise<never>(() => {});
 });
+
+const releasesBefore = device.status().releases;
 
 /** Titles that are looked for, those that were liked first. */
 function showItems(): void {
@@ -151,7 +158,8 @@ function showStatus(changed: number, count: number): void {
   const kept = `${Math.ceil(stateBytes / 1024)} KB of numbers that were learned, a key that signs your requests`;
   say("state", `Your ${likes}, ${kept}, and the list of updates that left. They are in this browser's database.`);
   if (stop) return;
-  const idle = counts.taken ? "You take part in no round now." : "You take part in no round. Nothing has left this tab since it was opened.";
+  const left = device.status().releases > releasesBefore; // counted before training, so also where an answer was lost
+  const idle = `You take part in no round${left ? " now" : ". Nothing has left this tab since it was opened"}.`;
   say("stands", interactions ? idle : "Like something, then take part.");
 }
 
@@ -206,6 +214,7 @@ async function forget(): Promise<void> {
   if (!confirm("Delete your likes, what was learned from them, and your key? Updates that left cannot be called back."))
     return;
   stop?.abort();
+  await taking;
   await turn;
   await Promise.all([identities.remove(), states.remove()]);
   forgotten(me);
@@ -221,7 +230,7 @@ at("more").onclick = () => {
   shown += TITLES;
   showItems();
 };
-at("part").onclick = () => (stop ? stop.abort() : void takePart());
+at("part").onclick = () => (stop ? stop.abort() : void (taking = takePart()));
 at("forget").onclick = () => void forget();
 document.querySelector("main")!.hidden = false;
 await next(learned);

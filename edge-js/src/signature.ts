@@ -50,7 +50,7 @@ function parse(raw: Uint8Array, what: string): { kind: string; public: string; s
   let found: Record<string, unknown> = {};
   try {
     if (raw.length <= 4096)
-      found = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(raw)) as Record<string, unknown>;
+      found = (JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(raw)) ?? {}) as Record<string, unknown>;
   } catch {
     found = {};
   }

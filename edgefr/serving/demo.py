@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 from edge.connection import CONFLICT
 from edgefr.config.packaged_files import shipped
 from edgefr.experiment.experiment import load_experiment
+from edgefr.serving.bodies import bound
 from edgefr.serving.broker import RoundBroker
+from edgefr.serving.forget import pseudonym_of
 from edgefr.serving.keys import Keys
 from edgefr.serving.serve import Served, by_http, origins_of, serve
 from edgefr.serving.server import Access
 from edgefr.serving.site import Site
 from edgefr.simulation.runs.run import Run
-from edgefr.simulation.simulate import simulate
+from edgefr.simulation.simulate import resume, simulate
 from privacy.errors import InputError
 from privacy.progress import Progress
 
@@ -51,10 +53,10 @@ HANDED_S = 30.0
 
 @dataclass
 class People:
-    """These are the users of a run that tabs may be: each POST is given the next one without a device."""
+    """These are the users of a run, by client, that tabs may be: each POST is given the next without a device."""
 
     keys: Keys
-    users: list[str]
+    users: Mapping[int, str]
     handed: dict[str, float] = field(default_factory=dict)
 
     async def next(self, request: Request) -> Response:
@@ -62,20 +64,20 @@ class People:
         from starlette.concurrency import run_in_threadpool
         from starlette.responses import JSONResponse, PlainTextResponse
 
-        await request.body()
+        bound(request, 0)
         user = self._free(time.monotonic())
         if user is None:
             line = f"all {len(self.users)} people of this run have a device; delete the state of a tab"
-            return PlainTextResponse(
-                f"{line}, and take its key away: edgefr enrol RUN --user USER --revoke\n", CONFLICT
-            )
+            revoked = f"and take its key away: edgefr enrol {self.keys.run} --user USER --revoke"
+            return PlainTextResponse(f"{line}, {revoked}\n", CONFLICT)
         codes = await run_in_threadpool(self.keys.issue, [user])
         return JSONResponse({"user": user, "code": codes[user]})
 
     def _free(self, now: float) -> str | None:
         self.keys.look()
-        free = (u for u in self.users if u not in self.keys.keys and now - self.handed.get(u, -HANDED_S) >= HANDED_S)
-        user = next(free, None)
+        left, keys = self.keys.forgotten, self.keys.keys
+        users = [u for client, u in self.users.items() if u not in keys and not left & {u, pseudonym_of(client)}]
+        user = next((u for u in users if now - self.handed.get(u, -HANDED_S) >= HANDED_S), None)
         if user is not None:
             self.handed[user] = now
         return user
@@ -92,6 +94,8 @@ def begun(folder: Path, progress: Progress | None = None) -> Run:
     """Return the run of the demo in a folder, which is made where there is none."""
     if (folder / "summary.json").is_file():
         return Run.open(folder)
+    if (folder / "experiment.yaml").is_file():
+        return resume(folder, page=False, progress=progress)
     experiment = load_experiment(overrides=list(SETTINGS))
     return simulate(experiment, shipped(Path("devices.yaml")), out=folder, page=False, progress=progress)
 
@@ -112,7 +116,7 @@ def demo(
     Raises `InputError` where the page is not built, and as `serve`.
     """
     site_folder, origins = page(), origins_of(run, None)
-    people = People(Keys(run.path), sorted(origins.users.values()))
+    people = People(Keys(run.path), dict(sorted(origins.users.items())))
     site = Site(site_folder, {"/people": people.next})
     carried = by_http(Access(port=port), run, origins, rounds, site.over)
 

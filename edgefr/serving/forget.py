@@ -56,6 +56,11 @@ class ForgetResult:
         ]
 
 
+def pseudonym_of(client: int) -> str:
+    """Return the name that stands for a client who has left."""
+    return f"forgotten-{client}"
+
+
 def forget(run: Run, user: str, unlearned: Path | None = None) -> ForgetResult:
     """Delete a run's data of a user: keys, codes, releases on the disk, rows of metrics, lines of the log, the name.
 
@@ -68,7 +73,7 @@ def forget(run: Run, user: str, unlearned: Path | None = None) -> ForgetResult:
     if user not in users:
         raise unknown("user", user, users)
     client = users.index(user)
-    keys, pseudonym = Keys(run.path), f"forgotten-{client}"
+    keys, pseudonym = Keys(run.path), pseudonym_of(client)
     keys.look()
     if user == pseudonym or pseudonym in users:
         raise InputError(f"{pseudonym} stands for somebody who has left already")

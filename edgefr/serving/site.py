@@ -13,13 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge.connection import FORBIDDEN, LOOPBACK
-from edgefr.serving.protocol import NOT_ALLOWED
+from edgefr.serving.admission import RequestRefused
+from edgefr.serving.protocol import BUSY, NOT_ALLOWED
+from privacy.errors import InputError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.types import ASGIApp
 
+HTTP = 80
+"""The port that browsers leave out of a host's name."""
 Answer = Callable[["Request"], Awaitable["Response"]]
 
 POLICY = (
@@ -60,14 +64,25 @@ class Site:
         assert not {route.path for route in app.routes} & {*files, *self.posts}, "a file has the path of a page"
 
         async def sited(scope: Any, receive: Any, send: Any) -> None:
-            path = scope["path"]
-            if path not in files and path not in self.posts:
+            path, request = scope["path"], Request(scope, receive)
+            if path not in files and path not in self.posts and is_named(request):
                 return await app(scope, receive, send)
-            answer = await self._answer(Request(scope, receive), files.get(path))
+            answer = await self._answered(request, files.get(path))
             answer.headers.update(HEADERS)
             await answer(scope, receive, send)
 
         return sited
+
+    async def _answered(self, request: Request, file: Path | None) -> Response:
+        from starlette.requests import ClientDisconnect
+        from starlette.responses import PlainTextResponse
+
+        try:
+            return await self._answer(request, file)
+        except RequestRefused as error:
+            return PlainTextResponse(f"{error}\n", error.status)
+        except (InputError, OSError, ClientDisconnect) as error:
+            return PlainTextResponse(f"{error or 'the connection ended'}\n", BUSY)
 
     async def _answer(self, request: Request, file: Path | None) -> Response:
         from starlette.responses import FileResponse, PlainTextResponse
@@ -75,6 +90,7 @@ class Site:
         if not is_own(request):
             return PlainTextResponse("ask from a page of this address\n", FORBIDDEN)
         if file is not None and request.method == "GET":
+            file.stat()  # of a file that is gone nothing has been answered yet
             kind = TYPES.get(file.suffix) or mimetypes.guess_type(file.name)[0] or "application/octet-stream"
             return FileResponse(file, media_type=kind)
         if file is None and request.method == "POST":
@@ -82,15 +98,20 @@ class Site:
         return PlainTextResponse("there is no such page\n", NOT_ALLOWED)
 
 
+def is_named(request: Request) -> bool:
+    """Say whether a request asks this host by one of its own names, with the port that it came to."""
+    port = (request.scope.get("server") or ("", 0))[1]
+    names = {f"[{name}]" if ":" in name else name for name in LOOPBACK}
+    allowed = {f"{name}:{port}" for name in names} | (names if port == HTTP else set())
+    return request.headers.get("host", "") in allowed
+
+
 def is_own(request: Request) -> bool:
     """Say whether a request is of this host by its own name, and no other site's page sent it.
 
     Whoever opens the address itself is let in (`none`); to POST takes a page of the same origin.
     """
-    server = request.scope.get("server") or ("", 0)
-    names = {f"[{name}]:{server[1]}" if ":" in name else f"{name}:{server[1]}" for name in LOOPBACK}
-    host, sent_by = request.headers.get("host", ""), request.headers.get("sec-fetch-site", "none")
-    origin = request.headers.get("origin")
-    if host not in names or origin not in (None, f"http://{host}"):
+    sent_by = request.headers.get("sec-fetch-site", "none")
+    if not is_named(request) or request.headers.get("origin") not in (None, f"http://{request.headers['host']}"):
         return False
     return sent_by == "same-origin" if request.method == "POST" else sent_by in ("none", "same-origin")

@@ -18,6 +18,9 @@ import pytest
 
 import edgefr
 from edgefr.serving import demo
+from edgefr.serving.forget import forget
+from edgefr.serving.keys import Keys
+from edgefr.serving.serve import origins_of
 from edgefr.simulation.runs.run import Run
 from privacy.errors import InputError
 from tests.cli.commands import ROOT
@@ -77,13 +80,40 @@ def test_pages_of_other_sites_are_given_nothing(run: Run, tmp_path: Path, monkey
             assert (status, "secret" in body) == (404, False)
         for method, path in (("OPTIONS", "/task?after=0"), ("GET", "/task?after=0"), ("GET", "/"), ("POST", "/people")):
             assert not [n for n in ask(url, method, path, Origin=f"http://{host}")[1] if n.startswith("access-control")]
+        for path in ("/metrics", "/openapi.json", "/task?after=0"):  # a name that an attacker points to this host
+            assert ask(url, "GET", path, Host="evil.example")[0] == 403
+        (page / "index.html").unlink()
+        status, _, body = ask(url, "GET", "/")
+        assert (status, body.count("\n")) == (503, 1)
         own = {"Sec_Fetch_Site": "same-origin", "Origin": f"http://{host}"}
+        assert ask(url, "POST", "/people", **own, Transfer_Encoding="chunked")[0] == 411
+        assert ask(url, "POST", "/people", **own, Content_Length="900000000")[0] == 413
         given = [json.loads(ask(url, "POST", "/people", **own)[2]) for _ in range(2)]
         assert given[0]["user"] != given[1]["user"]
         for _ in range(4):
             ask(url, "POST", "/people", **own)
         status, _, body = ask(url, "POST", "/people", **own)
         assert (status, body[:17]) == (409, "all 6 people of t")
+
+
+def test_nobody_is_given_the_place_of_a_person_who_left(run: Run, tmp_path: Path) -> None:
+    copy = Run(shutil.copytree(run.path, tmp_path / "run"))
+    people = demo.People(Keys(copy.path), origins_of(copy, None).users)
+    first = run_users(people)[0]
+    forget(copy, first)
+    for known in (people, demo.People(Keys(copy.path), origins_of(copy, None).users)):  # while it runs, and later
+        given = {known._free(0.0) for _ in range(len(known.users))}
+        assert given == {*run_users(known)[1:], None}
+
+
+def run_users(people: demo.People) -> list[str]:
+    return [people.users[client] for client in sorted(people.users)]
+
+
+def test_a_run_that_broke_off_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "experiment.yaml").write_text("")
+    monkeypatch.setattr(demo, "resume", lambda folder, **_: folder)
+    assert demo.begun(tmp_path) == tmp_path
 
 
 def test_a_demo_without_its_page_says_how_to_build_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
