@@ -59,7 +59,7 @@ def in_tabs(built: Path, url: str, people: list[dict[str, Any]]) -> list[dict[st
     """People as tabs of one browser, to the end."""
     asked = "".join(json.dumps(one) + "\n" for one in people)
     done = subprocess.run(
-        ["node", str(built / "tabs.js"), url], input=asked, capture_output=True, text=True, timeout=200
+        ["node", str(built / "tabs.js"), url], input=asked, capture_output=True, text=True, timeout=400
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -94,13 +94,13 @@ def test_tabs_and_python_devices_end_where_the_simulator_does(built: Path, tmp_p
     origins = origins_of(twins.begun, CLASS)
     transport = by_http(Access(), twins.begun, origins, ROUNDS, site(tmp_path / "site", built).over)
     with (
-        worlds.serving(twins.begun, tmp_path / "served", transport=transport) as (url, future),
+        worlds.serving(twins.begun, tmp_path / "served", transport=transport, timeout_s=240.0) as (url, future),
         ThreadPoolExecutor(2) as pool,
     ):
         tabs = pool.submit(in_tabs, built, url, [{**people[user], "code": codes[user]} for user in users[:TABS]])
         others = {user: people[user] for user in users[TABS:]}
         python = pool.submit(in_python, twins, url, tmp_path / "states", others)
-        found, counts = tabs.result(200), python.result(200)
+        found, counts = tabs.result(400), python.result(400)
         future.result(60)
     assert [(one["taken"], one["late"], one["round"]) for one in found] == [(ROUNDS, 0, ROUNDS)] * TABS
     assert [one.taken for one in counts] == [ROUNDS] * OTHERS
