@@ -248,6 +248,12 @@ def test_files_are_the_same_for_the_same_numbers(tmp_path):
 
     files = page().write(tmp_path / "one", [])
     again = page().write(tmp_path / "two", [])
-    assert [path.name for path in files] == ["figure-9.md", "figure-9.csv", "figure-9.png", "figure-9.svg"]
+    assert [path.name for path in files] == [
+        "figure-9.md",
+        "figure-9.csv",
+        "figure-9.tex",
+        "figure-9.png",
+        "figure-9.svg",
+    ]
     assert [path.read_bytes() for path in files] == [path.read_bytes() for path in again]
     assert "figure-9.svg" in files[0].read_text()
