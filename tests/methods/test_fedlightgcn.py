@@ -10,6 +10,7 @@ from edgefr.engine.executors import inline
 from edgefr.experiment.experiment import load_experiment
 from edgefr.methods.fedlightgcn.program import FedLightGCN
 from edgefr.methods.fedlightgcn.settings import FedLightGCNSettings
+from export.program import LocalProgram
 from privacy.errors import InputError
 from tests.contract.programs import ITEMS, work
 
@@ -73,6 +74,25 @@ def test_a_round_is_one_step_of_bpr_on_what_was_there_before_each_positive() -> 
     assert np.abs(rows).max() > 1e-3
     np.testing.assert_allclose(changed, 9.0 * rows, atol=2e-6)
     np.testing.assert_allclose(found.private["user"][0], user + 0.7 * p, atol=2e-6)
+
+
+@pytest.mark.parametrize("how", [{}, {"loss": "softmax", "temperature": 0.3, "layers": 3, "neighbours": 7}])
+def test_compiled_gradients_are_those_of_the_loss(how: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    local, seen = made(init_scale=0.5, **how), []
+    theirs = FedLightGCN.gradients
+
+    def both(self: FedLightGCN, tensors, batch, phase) -> dict[str, torch.Tensor]:
+        found, plain = theirs(self, tensors, batch, phase), LocalProgram.gradients(self, tensors, batch, phase)
+        for name, value in plain.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-7)
+            seen.append(float(value.abs().max()))
+        return found
+
+    monkeypatch.setattr(FedLightGCN, "gradients", both)
+    who = np.arange(9)
+    inline.run(work(local, batch_size=40), local.init_shared(3), local.init_private(3, torch.from_numpy(who)), who)
+    assert len(seen) > 4
+    assert max(seen) > 1e-2
 
 
 def test_a_loss_that_compares_nothing_is_refused() -> None:

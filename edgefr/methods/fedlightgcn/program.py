@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from edge.sampling import Selection
@@ -59,6 +61,24 @@ class FedLightGCN(FedMF):
         assert history is not None
         assert isinstance(batch.history, Window)
         return self.convolved(tensors["user"], history, batch.history.label).unsqueeze(-2)
+
+    def gradients(self, tensors: Tensors, batch: Batch, phase: Phase) -> dict[str, Tensor]:
+        rows, pairs = tensors["item"], batch.pairs
+        host = rows.ndim == 3 and rows.device.type == "cpu" and rows.dtype == torch.float32
+        if not host or pairs is None or pairs.context is None or pairs.there is None:
+            return super().gradients(tensors, batch, phase)
+        from edgefr.methods.fedlightgcn import compiled
+
+        arrays = (v.detach().contiguous().numpy() for v in (rows, pairs.candidates, pairs.context, pairs.there))
+        graphs = compiled.Graphs(*arrays, *map(np.float32, self.shares))
+        scores = torch.empty(pairs.candidates.shape)
+        users = np.empty((*scores.shape[:2], rows.shape[-1]), np.float32)
+        compiled.forward(graphs, tensors["user"].detach().numpy(), users, scores.numpy())
+        scores.requires_grad_()
+        (by_score,) = torch.autograd.grad(compared(scores[..., 0], scores[..., 1:], batch, self.settings), scores)
+        found = {"item": torch.zeros(rows.shape), "user": torch.zeros(tensors["user"].shape)}
+        compiled.backward(graphs, users, by_score.numpy(), *(value.numpy() for value in found.values()))
+        return {name: found[name] for name in phase.trains}
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
         pairs, rows = batch.pairs, self.vectors(tensors, batch)
