@@ -171,8 +171,8 @@ def _strip(group: RunGroup, axis: Axis) -> Strip | None:
     if not found:
         return None
     over = Spread.of([one.value for one in found])
-    ends = (None, None) if over.number < 2 else (over.mean - over.sd, over.mean + over.sd)
-    strip = axis.strip(over.mean, *ends, f"{group.name}: {spread([one.value for one in found])}")
+    low, high = (None, None) if over.number < 2 else (over.mean - over.sd, over.mean + over.sd)
+    strip = axis.strip(over.mean, low, high, f"{group.name}: {spread([one.value for one in found])}")
     single = [] if strip is None or over.number < 2 else zip(group.names, found, strict=False)
     points = tuple((axis.place(one.value), f"{name}: {one.value:.4f}") for name, one in single)
     return strip and replace(strip, points=points)
