@@ -10,7 +10,7 @@ HOW = "make it again by its command, then python -m tests.result_pages PAGE; wit
 
 
 def test_every_page_is_listed() -> None:
-    kinds = ("table-*.md", "figure-*.md")
+    kinds = ("table-*.md", "figure-*.md", "leaderboard*.md")
     written = {path.relative_to(INDEX.parent).as_posix() for kind in kinds for path in INDEX.parent.rglob(kind)}
     assert set(pages()) == written
 
