@@ -276,6 +276,8 @@ def leaderboard(
     only the runs under way: the same command again goes on.
 
     Example: `edgefr reproduce leaderboard --data ml-100k --seeds 1`
+
+    Example: `edgefr reproduce leaderboard --data ml-100k --rows fedmf,fcf,pfedrec --workers 2`
     """
     _run("leaderboard", ("leaderboard",), table=None, figure=None, **locals())
 
