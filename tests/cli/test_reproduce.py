@@ -56,7 +56,8 @@ def test_pages_are_printed_and_written(made):
     (line,) = process.stderr.strip().splitlines()  # the archive that is not there, and what to put where
     assert re.match(r"warning: left out: .*ml-100k\.zip is not there", line)
     assert sorted(path.name for path in out.iterdir()) == [
-        "bases", "report.html", "runs", "table-5.csv", "table-5.md", "table-7.csv", "table-7.md",
+        "bases", "report.html", "runs", "table-5.csv", "table-5.md", "table-5.tex",
+        "table-7.csv", "table-7.md", "table-7.tex",
     ]  # fmt: skip
     text = (out / "table-7.md").read_text()
     for part in (
@@ -210,7 +211,7 @@ def test_fcucr_prints_and_writes_pages(fcucr):
     for part in ("FCUCR Table 3", "FCUCR Figure 2", "w/o TASD", "seen, then popularity", "set by hand: rounds = 2"):
         assert part in process.stdout
     figure = [f"figure-2.{kind}" for kind in ("csv", "md", "png", "svg")]
-    names = [*figure, "report.html", "runs", "table-3.csv", "table-3.md"]
+    names = [*figure, "report.html", "runs", "table-3.csv", "table-3.md", "table-3.tex"]
     assert sorted(path.name for path in out.iterdir()) == names
     text = (out / "table-3.md").read_text()
     for part in ("seeds 0, 1", "fidelity: released", "protocol, xing: sessions and parts as released", "stream cyclic"):
