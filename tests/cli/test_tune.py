@@ -36,8 +36,8 @@ def test_a_recipe_is_written_that_simulate_takes_and_a_killed_command_goes_on_to
         str(path.relative_to(out)) for path in out.rglob("*") if path.is_file() and "trials" not in path.parts
     )
     assert names == [
-        *("budgets.csv", "budgets.md", "fedmf/budget.json", "fedmf/search.journal", "fedmf/tuning.json"),
-        *("recipes/fedmf.csv", "recipes/fedmf.md", "recipes/fedmf.yaml", "tuning.json"),
+        *("budgets.csv", "budgets.md", "budgets.tex", "fedmf/budget.json", "fedmf/search.journal", "fedmf/tuning.json"),
+        *("recipes/fedmf.csv", "recipes/fedmf.md", "recipes/fedmf.tex", "recipes/fedmf.yaml", "tuning.json"),
     ]
     assert {path.name for path in out.rglob("trials/*/*")} == {"trial.json"}
     recipe = out / "recipes/fedmf.yaml"
