@@ -37,11 +37,10 @@ from export.variants import (
     Rules,
     choose,
     energy_j,
-    excess,
     in_order,
     latency_s,
-    loss,
     memory_mb,
+    why_not,
 )
 from privacy.errors import InputError, unknown
 from privacy.files import beside, write_atomic
@@ -155,8 +154,7 @@ def _read(whole: Mapping[str, npt.NDArray[Any]]) -> dict[str, torch.Tensor]:
 def _considered(candidate: Candidate, limits: ClassLimits, rules: Rules) -> dict[str, Any]:
     """Return what a variant would be on a class, and why it cannot be used there (None: it can)."""
     size = {"variant": candidate.variant.name, "files_mb": candidate.size.files / 1e6}
-    why = loss(candidate, rules) or excess(candidate, limits, rules)
-    return size | _figures(candidate, limits) | {"why": why}
+    return size | _figures(candidate, limits) | {"why": why_not(candidate, limits, rules)}
 
 
 def _figures(candidate: Candidate, limits: ClassLimits) -> dict[str, Any]:

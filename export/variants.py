@@ -95,14 +95,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """This is what a class gets, and why not what would have been better: (variant, reason), best first.
-
-    `lacks`: what the class does not have for it, None where it fits.
-    """
+    """This is what a class gets. `lacks`: what the class does not have for it, None where it fits."""
 
     candidate: Candidate
     lacks: str | None
-    passed_over: tuple[tuple[str, str], ...]
 
 
 def variants_of(encoders: Sequence[str]) -> list[Variant]:
@@ -172,6 +168,11 @@ def excess(candidate: Candidate, limits: ClassLimits, rules: Rules) -> str | Non
     return None
 
 
+def why_not(candidate: Candidate, limits: ClassLimits, rules: Rules) -> str | None:
+    """Say why a class cannot have a variant: by the quality rule, or by what it needs; None where it can."""
+    return loss(candidate, rules) or excess(candidate, limits, rules)
+
+
 class NoBundle(InputError):
     """No variant of a model fits a device class and keeps what it must; what was learned is as it was."""
 
@@ -186,17 +187,16 @@ def choose(candidates: Sequence[Candidate], name: str, limits: ClassLimits, rule
     >>> candidates = [Candidate(variant, size) for variant, size in sizes.items()]
     >>> choose(candidates, "phone", ClassLimits(app_mb=150, runtime_mb=20), Rules()).candidate.variant
     Variant(table='f16', encoder='i8')
-    >>> choose(candidates, "watch", ClassLimits(app_mb=80, runtime_mb=20), Rules()).passed_over
-    (('f16+encoder-i8', 'needs 82 MB of memory, has 64'),)
+    >>> choose(candidates, "watch", ClassLimits(app_mb=80, runtime_mb=20), Rules()).candidate.variant.name
+    'i8'
     """
     if rules.variant is not None:
         return _named(candidates, rules.variant, limits, rules)
     ranked = in_order(candidates)
     reasons = [(c, loss(c, rules), excess(c, limits, rules)) for c in ranked]
-    passed = tuple((c.variant.name, lost or over or "") for c, lost, over in reasons)
-    for place, (candidate, lost, over) in enumerate(reasons):
+    for candidate, lost, over in reasons:
         if lost is None and over is None:
-            return Choice(candidate, None, passed[:place])
+            return Choice(candidate, None)
     fitting = [f"{c.variant.name} {lost}" for c, lost, over in reasons if over is None]
     floor = [c for c, lost, _ in reasons if lost is None and c.variant.encoder in (None, *WORDS)]
     if fitting or not floor:
@@ -206,8 +206,7 @@ def choose(candidates: Sequence[Candidate], name: str, limits: ClassLimits, rule
             "export.max_quality_loss, lower export.min_overlap, or leave the class out of the fleet"
         )
     smallest = min(floor, key=lambda c: c.size.files)
-    others = tuple(p for p in passed if p[0] != smallest.variant.name)
-    return Choice(smallest, excess(smallest, limits, rules), others)
+    return Choice(smallest, excess(smallest, limits, rules))
 
 
 def _named(candidates: Sequence[Candidate], name: str, limits: ClassLimits, rules: Rules) -> Choice:
@@ -217,7 +216,7 @@ def _named(candidates: Sequence[Candidate], name: str, limits: ClassLimits, rule
         raise unknown("variant", name, found)
     if found[name].unfit is not None:
         raise InputError(f"--variant {name}: it {found[name].unfit}; ask for another")
-    return Choice(found[name], excess(found[name], limits, rules), ())
+    return Choice(found[name], excess(found[name], limits, rules))
 
 
 def in_order(candidates: Sequence[Candidate]) -> list[Candidate]:

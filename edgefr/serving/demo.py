@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from edge.connection import CONFLICT
 from edgefr.config.packaged_files import shipped
 from edgefr.experiment.experiment import load_experiment
+from edgefr.fleet import load_fleet
+from edgefr.fleet.policies import POLICIES
 from edgefr.serving.bodies import bound
 from edgefr.serving.broker import RoundBroker
 from edgefr.serving.forget import pseudonym_of
@@ -100,6 +102,14 @@ def begun(folder: Path, progress: Progress | None = None) -> Run:
     return simulate(experiment, shipped(Path("devices.yaml")), out=folder, page=False, progress=progress)
 
 
+def _check_everybody(run: Run) -> None:
+    """Refuse, by `InputError`, a run whose rounds ask some users alone: a round of users without a tab never ends."""
+    rounds = load_fleet(run.path / "devices.yaml").rounds
+    if run.experiment.clients_per_round < 1 or not POLICIES[rounds.policy].waits:
+        mend = "make one with clients_per_round=1.0 and fleet.rounds.policy=deadline, or let edgefr demo make its own"
+        raise InputError(f"rounds of {run.path} ask only some of the users, who may have no tab; {mend}")
+
+
 def demo(
     run: Run,
     rounds: int,
@@ -115,6 +125,7 @@ def demo(
 
     Raises `InputError` where the page is not built, and as `serve`.
     """
+    _check_everybody(run)
     site_folder, origins = page(), origins_of(run, None)
     people = People(Keys(run.path), dict(sorted(origins.users.items())))
     site = Site(site_folder, {"/people": people.next})

@@ -17,10 +17,12 @@ from urllib.parse import urlsplit
 import pytest
 
 import edgefr
+from edgefr.fleet import load_fleet
 from edgefr.serving import demo
 from edgefr.serving.forget import forget
 from edgefr.serving.keys import Keys
 from edgefr.serving.serve import origins_of
+from edgefr.simulation.runs.folder import RunFolder
 from edgefr.simulation.runs.run import Run
 from privacy.errors import InputError
 from tests.cli.commands import ROOT
@@ -114,6 +116,15 @@ def test_a_run_that_broke_off_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "experiment.yaml").write_text("")
     monkeypatch.setattr(demo, "resume", lambda folder, **_: folder)
     assert demo.begun(tmp_path) == tmp_path
+
+
+@pytest.mark.parametrize(("share", "policy"), [(0.5, "deadline"), (1.0, "async")])
+def test_a_run_whose_rounds_ask_some_alone_is_refused(share: float, policy: str, tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run")
+    folder.write_experiment(experiment_of(FEDMF | NOISED | {"clients_per_round": share}, 0))
+    folder.write_devices(load_fleet(ROOT / "devices.yaml", {"rounds": {"policy": policy}}))
+    with pytest.raises(InputError, match=r"ask only some of the users.*clients_per_round=1\.0"):
+        demo.demo(Run(tmp_path / "run"), 1)
 
 
 def test_a_demo_without_its_page_says_how_to_build_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,17 +7,20 @@ from typing import Any, cast
 
 from edgefr.config.documents import Document
 from edgefr.experiment.short_names import noise_for
+from edgefr.metrics.settings import UNLEARNED
 from edgefr.report.pages import Record, Spread, number
 from edgefr.studies.reproductions.cells import Ask, Cell, FinishedRuns, Pick, Summary, at
 from edgefr.studies.reproductions.exhibits import Exhibit, Paper, by_data
 from edgefr.studies.reproductions.fedcar.recipes import ROWS, FedCARCell
-from edgefr.studies.reproductions.fedcar.tables import KINDS, MAIN, METRICS, REFERENCES, measure
+from edgefr.studies.reproductions.fedcar.tables import KINDS, MAIN, METRICS, measure
 from edgefr.studies.reproductions.paired import beside, compared
 from edgefr.studies.reproductions.tables import Column, Line, Made, Panel, Row, level, lines, seeds, sheet
 from privacy.errors import InputError
 
 BASE = "fedmf"
 """The row that others are compared with: the simplest federated one, so that no result chooses it."""
+REFERENCES = ("hybrid", "popularity", "chance")
+"""What needs no rounds, the strongest first."""
 EPSILON = 8.0
 LISTED = [name for name, row in ROWS.items() if row.judged and name != "fedcar-neither"]
 
@@ -56,6 +59,15 @@ def cells(ask: Ask, data: str) -> list[Cell]:
     return [*ask.cells(data, LISTED).values(), *filter(None, noised)]
 
 
+def unlearned(found: FinishedRuns, line: Line, records: list[Record]) -> Row:
+    """Return the column of a row's NDCG@10 before any round, nothing where there are no rounds."""
+    if ROWS[line.cell.row].kind == "central":
+        return {f"{MAIN}\nunlearned": ""}
+    spread = found.spread(line.cell, measure(MAIN, "full", UNLEARNED))
+    records[-1] |= {f"{MAIN}_unlearned": spread.mean}
+    return {f"{MAIN}\nunlearned": number(spread.mean)}
+
+
 def costs(found: FinishedRuns, line: Line, records: list[Record]) -> Row:
     """Return what a round costs a typical client, nothing where there are no rounds."""
     if ROWS[line.cell.row].kind == "central":
@@ -92,7 +104,7 @@ def table(ask: Ask, found: FinishedRuns, data: str) -> Made:
         for name in REFERENCES
         if (source := found.fullest(rows.values(), measure(MAIN, "full", name)))
     ]
-    asked = [beside(stands, "against FedMF", BASE), costs, at_epsilon(noised), seeds]
+    asked = [beside(stands, "against FedMF", BASE), unlearned, costs, at_epsilon(noised), seeds]
     made = sheet(found, data, lines({name: rows[name] for name in order}, {"data": data}), [*columns, *asked], below)
     return made + Made(panels=panels(found, {name: rows[name] for name in order}, data))
 
