@@ -12,6 +12,7 @@ LONGEST = ["remote", "cli", "contract", "edge", "durable", "golden", "engine", "
 """Folders whose tests take longest, the longest first: workers begin with them, so that all end at about one time."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Group tests by folder for `--dist loadgroup`: what a folder's tests share is made once, not once a worker."""
     for item in items:

@@ -210,7 +210,7 @@ def test_fcucr_prints_and_writes_pages(fcucr):
     assert process.stderr == ""
     for part in ("FCUCR Table 3", "FCUCR Figure 2", "w/o TASD", "seen, then popularity", "set by hand: rounds = 2"):
         assert part in process.stdout
-    figure = [f"figure-2.{kind}" for kind in ("csv", "md", "png", "svg")]
+    figure = [f"figure-2.{kind}" for kind in ("csv", "md", "png", "svg", "tex")]
     names = [*figure, "report.html", "runs", "table-3.csv", "table-3.md", "table-3.tex"]
     assert sorted(path.name for path in out.iterdir()) == names
     text = (out / "table-3.md").read_text()

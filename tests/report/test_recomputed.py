@@ -308,6 +308,7 @@ def of_costs(run: Path) -> set[str]:
     for row in s["bundles"]:
         known |= {f"{row['files_mb']:.3g}", f"{row['memory_mb']:.0f}", f"{row['hr_kept']:.3f}"}
         known |= {f"{row['latency_ms']:.3g}", f"{row['max_score_error']:.2g}"}  # parity's, which export's tests hold
+        known |= {f"{one['files_mb']:.3g}" for one in row["considered"]}  # planned, which export's tests hold
     return known
 
 

@@ -18,7 +18,7 @@ from edgefr.studies.tuning.space import Base, Space
 FOLDER = Path("experiments/spaces")
 PROTOCOL, SESSIONS = Path("experiments/fedcar/protocol.yaml"), Path("experiments/fcucr/protocol.yaml")
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
-ALONE = {"transfr"}
+ALONE = {"transfr", "fedlightgcn"}
 """What is in no table of FedCAR's: it can be searched on anybody's data."""
 UNSEARCHED = {
     **dict.fromkeys(("f3crec", "fcucr", "fedsasrec"), "tuned by its paper's values"),

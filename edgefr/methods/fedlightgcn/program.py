@@ -67,17 +67,17 @@ class FedLightGCN(FedMF):
         host = rows.ndim == 3 and rows.device.type == "cpu" and rows.dtype == torch.float32
         if not host or pairs is None or pairs.context is None or pairs.there is None:
             return super().gradients(tensors, batch, phase)
-        from edgefr.methods.fedlightgcn import compiled
+        from edgefr.methods.fedlightgcn import kernels
 
         arrays = (v.detach().contiguous().numpy() for v in (rows, pairs.candidates, pairs.context, pairs.there))
-        graphs = compiled.Graphs(*arrays, *map(np.float32, self.shares))
+        graphs = kernels.Graphs(*arrays, *map(np.float32, self.shares))
         scores = torch.empty(pairs.candidates.shape)
         users = np.empty((*scores.shape[:2], rows.shape[-1]), np.float32)
-        compiled.forward(graphs, tensors["user"].detach().numpy(), users, scores.numpy())
+        kernels.forward(graphs, tensors["user"].detach().numpy(), users, scores.numpy())
         scores.requires_grad_()
         (by_score,) = torch.autograd.grad(compared(scores[..., 0], scores[..., 1:], batch, self.settings), scores)
         found = {"item": torch.zeros(rows.shape), "user": torch.zeros(tensors["user"].shape)}
-        compiled.backward(graphs, users, by_score.numpy(), *(value.numpy() for value in found.values()))
+        kernels.backward(graphs, users, by_score.numpy(), *(value.numpy() for value in found.values()))
         return {name: found[name] for name in phase.trains}
 
     def loss(self, tensors: Tensors, batch: Batch, phase: Phase) -> Tensor:
