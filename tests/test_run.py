@@ -19,14 +19,17 @@ def test_a_new_folder_may_exist_if_it_is_empty(tmp_path: Path) -> None:
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "experiment.yaml").write_text("x")
+    for name, files in {"run": ("experiment.yaml", "summary.json"), "half": ("experiment.yaml",)}.items():
+        (tmp_path / name).mkdir()
+        for file in files:
+            (tmp_path / name / file).write_text("x")
     for path, what in (
-        (tmp_path, "other files"),
-        (tmp_path / "file", "other files"),
-        (tmp_path / "run", "another run"),
+        (tmp_path, "other files;"),
+        (tmp_path / "file", "other files;"),
+        (tmp_path / "run", "another run;"),
+        (tmp_path / "half", f"a run that did not finish; continue it with edgefr simulate --resume {tmp_path}/half, or"),
     ):
-        with pytest.raises(InputError, match=rf"already holds {what}; choose another --out \(nothing was changed\)"):
+        with pytest.raises(InputError, match=rf"already holds {what} choose another --out \(nothing was changed\)"):
             Run.create(path)
     assert (tmp_path / "file").read_text() == "mine"
 

@@ -36,7 +36,7 @@ def test_who_finds_the_folder_empty_and_then_waits_finds_it_full(
         return alone(path)
 
     monkeypatch.setattr("edgefr.simulation.runs.folder.alone", late)
-    with pytest.raises(InputError, match="already holds another run"), Run.started(tmp_path / "run"):
+    with pytest.raises(InputError, match="already holds a run that did not finish"), Run.started(tmp_path / "run"):
         pass
     assert (tmp_path / "run" / "experiment.yaml").read_text() == "{}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -56,8 +57,7 @@ class RunFolder(Brief):
         """A new run folder. Raises `InputError` if it already holds anything; nothing is ever overwritten."""
         path = Path(path)
         if path.exists() and (not path.is_dir() or any(held.name != LOCK for held in path.iterdir())):
-            what = "another run" if (path / "experiment.yaml").exists() else "other files"
-            raise InputError(f"{path} already holds {what}; choose another --out (nothing was changed)")
+            raise InputError(f"{path} already holds {_held(path)} (nothing was changed)")
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -375,3 +375,13 @@ def free_folder(path: Path) -> Path:
         number += 1
         free = path.with_name(f"{path.name}-{number}")
     return free
+
+
+def _held(path: Path) -> str:
+    """Return what a path that is in use holds, and what to do about it."""
+    if not (path / "experiment.yaml").exists():
+        return "other files; choose another --out"
+    if (path / "summary.json").exists():
+        return "another run; choose another --out"
+    again = f"edgefr simulate --resume {shlex.quote(str(path))}"
+    return f"a run that did not finish; continue it with {again}, or choose another --out"
