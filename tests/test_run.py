@@ -27,7 +27,10 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         (tmp_path, "other files;"),
         (tmp_path / "file", "other files;"),
         (tmp_path / "run", "another run;"),
-        (tmp_path / "half", f"a run that did not finish; continue it with edgefr simulate --resume {tmp_path}/half, or"),
+        (
+            tmp_path / "half",
+            f"a run that did not finish; continue it with edgefr simulate --resume {tmp_path}/half, or",
+        ),
     ):
         with pytest.raises(InputError, match=rf"already holds {what} choose another --out \(nothing was changed\)"):
             Run.create(path)

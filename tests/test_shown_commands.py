@@ -74,7 +74,8 @@ def of_page(path: Path) -> Iterator[tuple[str, bool]]:
 
 def of_source(path: Path) -> Iterator[tuple[str, bool]]:
     """Yield the commands between backticks in the texts of a module; those after `Example:` are to be typed."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    text = path.read_text("utf-8")
+    for node in ast.walk(ast.parse(text)) if "`edgefr " in text else ():
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             for before, text in re.findall(r"(Example: )?`(edgefr [a-z][^`\n]*)`", node.value):
                 yield text, bool(before)

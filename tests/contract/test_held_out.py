@@ -20,7 +20,7 @@ from edgefr.data.splits.leave_one_out import LeaveOneOut
 from edgefr.experiment.method import METHODS
 from tests.caches import new_cache
 from tests.export.worlds import student
-from tests.golden.cases import cases, ready
+from tests.golden.cases import known, ready
 from tests.golden.values import NOISE_KEY, learned, tensors
 
 USERS, USED = 24, 60
@@ -28,11 +28,11 @@ VALID, TEST = USED, USED + 1
 """Two items that nobody has."""
 SAYS = "training knew which items are held out"
 """What a run says whose training knows them."""
-ASKED = {name: values for name, values in cases().items() if ", leave-one-out, none, " in name}
+ASKED = {name: values for name, values in known().items() if ", leave-one-out, none, " in name}
 """Overrides of every method that learns from sets of items, by method and fidelity."""
 ACROSS = {
     name: values
-    for name, values in cases().items()
+    for name, values in known().items()
     if ", cross-domain, none, " in name and METHODS[name.split(",")[0].split()[0]].central is not None
 }
 """Overrides of references on a task of two domains."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import edgefr
 from edgefr.experiment.continual import STRATEGIES
 from edgefr.experiment.method import METHODS
+from tests.golden.kept import kept
 
 SIZE = {
     "data_options": "{users: 60, items: 120, interactions: 16}",
@@ -97,10 +98,9 @@ Overrides = dict[str, str]
 
 @cache
 def cases() -> dict[str, list[str]]:
-    """Overrides of every case that an experiment takes, by name."""
+    """Overrides of every case that an experiment takes, by name; seconds, so no test is parametrised by it."""
     found = {}
-    for name, values in _asked():
-        overrides = [f"{key}={value}" for key, value in values.items()]
+    for name, overrides in combinations().items():
         try:
             edgefr.load_experiment(overrides=overrides)
         except edgefr.InputError:
@@ -109,6 +109,18 @@ def cases() -> dict[str, list[str]]:
             continue
         found[name] = overrides
     return found
+
+
+def known() -> dict[str, list[str]]:
+    """Overrides of every case whose values are kept, by name; `test_golden` holds that none is missing."""
+    values = kept()
+    return {name: overrides for name, overrides in combinations().items() if name in values}
+
+
+@cache
+def combinations() -> dict[str, list[str]]:
+    """Overrides of every combination, whether or not it may be run."""
+    return {name: [f"{key}={value}" for key, value in values.items()] for name, values in _asked()}
 
 
 def _asked() -> Iterator[tuple[str, Overrides]]:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.golden.cases import cases, ready
+from tests.golden.cases import cases, combinations, ready
 from tests.golden.kept import keep, kept
 from tests.golden.values import TOLERANCE, Values, differences, run, without_references
 
@@ -29,7 +29,7 @@ WHOLE = ("fedmf, ", "transfr mlp, ")
 
 def values(case: str, student: Path, folder: Path) -> Values:
     """What a case comes to now."""
-    found = run(ready(cases()[case], student), folder)
+    found = run(ready(combinations()[case], student), folder)
     whole = case.startswith(WHOLE) and case.endswith(", none, paper")
     return found if whole else without_references(found)
 

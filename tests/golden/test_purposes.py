@@ -16,7 +16,7 @@ from privacy import keyed
 from privacy.noise_key import NoiseKey
 from tests.caches import new_cache
 from tests.export.worlds import student
-from tests.golden.cases import cases, ready
+from tests.golden.cases import combinations, ready
 from tests.golden.values import run
 
 MODULES = (edge.random_streams, edgefr.config.random_streams, cloud.random_streams, export.random_streams)
@@ -97,7 +97,7 @@ def asked_in_runs(folder: Path, patch: pytest.MonkeyPatch) -> tuple[list[str], l
     patch.setenv("EDGEFR_CACHE", str(new_cache(folder / "cache")))
     patch.setattr(keyed, "key", key)
     for number, case in enumerate(RUNS):
-        run([*ready(cases()[case], texts), "seed=7"], folder / str(number))
+        run([*ready(combinations()[case], texts), "seed=7"], folder / str(number))
     return sorted(asked), sorted(noised)
 
 

@@ -12,7 +12,7 @@ from edgefr.engine import device
 from edgefr.simulation import resolve
 from tests.cli.commands import TINY, edgefr
 from tests.export.worlds import student
-from tests.golden.cases import cases
+from tests.golden.cases import known
 from tests.golden.kept import kept
 from tests.golden.make import values
 from tests.golden.values import differences
@@ -35,7 +35,7 @@ QUICK = (
 """What runs with every commit."""
 
 
-@pytest.mark.parametrize("case", mostly_slow(cases(), QUICK))
+@pytest.mark.parametrize("case", mostly_slow(known(), QUICK))
 def test_a_whole_run_comes_to_what_it_comes_to_on_the_host(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,7 +52,7 @@ def test_a_whole_run_comes_to_what_it_comes_to_on_the_host(
 
 
 def test_the_quick_cases_are_cases() -> None:
-    assert set(QUICK) <= cases().keys()
+    assert set(QUICK) <= known().keys()
 
 
 def run_of(folder: Path, *arguments: str | Path) -> str:

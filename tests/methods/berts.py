@@ -10,7 +10,8 @@ import torch
 from edgefr.methods.transfr.bert import Bert, TitleReader
 from privacy import keyed
 
-WORDS, WIDTH, TOKENS = 50, 16, 6
+WORDS, WIDTH, TOKENS, HEADS, INNER = 50, 16, 6, 2, 24
+EMBEDDED = {"word": WORDS, "position": 12, "token_type": 2}
 
 
 @cache
@@ -22,17 +23,44 @@ def model(layers: int = 2) -> torch.nn.Module:
         vocab_size=WORDS,
         hidden_size=WIDTH,
         num_hidden_layers=layers,
-        num_attention_heads=2,
-        intermediate_size=24,
-        max_position_embeddings=12,
+        num_attention_heads=HEADS,
+        intermediate_size=INNER,
+        max_position_embeddings=EMBEDDED["position"],
     )
     config._attn_implementation = "eager"
     made = BertModel(config).eval().requires_grad_(False)
     with torch.no_grad():
         for name, weight in made.named_parameters():
-            scale, middle = (0.1, 1.0) if name.endswith("LayerNorm.weight") else (0.4, 0.0)
-            weight.copy_(numbers(name, tuple(weight.shape)) * scale + middle)
+            weight.copy_(keyed_weight(name, tuple(weight.shape)))
     return made
+
+
+def keyed_weight(name: str, shape: tuple[int, ...]) -> torch.Tensor:
+    """The weight of a name: normalisations around 1, all others around 0."""
+    scale, middle = (0.1, 1.0) if name.endswith("LayerNorm.weight") else (0.4, 0.0)
+    return numbers(name, shape) * scale + middle
+
+
+def bert(pooling: str, layers: int) -> Bert:
+    """What `Bert.of` reads of `model`, made without transformers, whose import takes seconds."""
+    shapes = {f"embeddings.{name}_embeddings.weight": (rows, WIDTH) for name, rows in EMBEDDED.items()}
+    shapes |= _normalised("embeddings")
+    for layer in (f"encoder.layer.{number}" for number in range(layers)):
+        for name in ("query", "key", "value"):
+            shapes |= _dense(f"{layer}.attention.self.{name}", WIDTH, WIDTH)
+        shapes |= _dense(f"{layer}.attention.output.dense", WIDTH, WIDTH) | _normalised(f"{layer}.attention.output")
+        shapes |= _dense(f"{layer}.intermediate.dense", WIDTH, INNER) | _dense(f"{layer}.output.dense", INNER, WIDTH)
+        shapes |= _normalised(f"{layer}.output")
+    weights = {name: keyed_weight(name, shape) for name, shape in shapes.items()}
+    return Bert(weights, layers, HEADS, eps=1e-12, activation="gelu", pad=0, pooling=pooling)
+
+
+def _dense(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+
+
+def _normalised(name: str) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.LayerNorm.weight": (WIDTH,), f"{name}.LayerNorm.bias": (WIDTH,)}
 
 
 def numbers(name: str, shape: tuple[int, ...]) -> torch.Tensor:
@@ -51,4 +79,4 @@ def titles(items: int) -> torch.Tensor:
 
 def reader(items: int, pooling: str = "mean", layers: int = 2) -> TitleReader:
     """What a client reads."""
-    return TitleReader(titles(items), Bert.of(model(layers), pooling))  # type: ignore[arg-type]
+    return TitleReader(titles(items), bert(pooling, layers))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -31,6 +33,13 @@ def program(pooling: str = "mean", **values: object) -> LoRATransFR:
     with torch.no_grad():
         text = reader.bert(reader.tokens, {}, 1.0)
     return LoRATransFR(chosen, reader, text, local_epochs=2)
+
+
+def test_the_reader_of_tests_is_what_is_read_of_a_model_of_transformers() -> None:
+    made, read = berts.bert("mean", 2), Bert.of(berts.model(), "mean")
+    assert replace(made, weights={}) == replace(read, weights={})
+    assert list(made.weights) == list(read.weights)
+    assert all(torch.equal(made.weights[name], weight) for name, weight in read.weights.items())
 
 
 def batch(items: torch.Tensor) -> One:

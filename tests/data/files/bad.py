@@ -39,7 +39,7 @@ COLUMNS: dict[str, Any] = {
     "time": [1500000000, 1500000001],
 }
 WHOLE = of(COLUMNS)
-SAME = of(dict.fromkeys(("user", "item"), pa.array([1] * 1_100_000)))
+SAME = of(dict.fromkeys(("user", "item"), pa.repeat(1, 1_100_000)))
 NOT_TEXT = of({"user": ["aa", "b"], "item": [1, 2]}, use_dictionary=False, compression="none").replace(
     b"aa", b"\xff\xff"
 )
