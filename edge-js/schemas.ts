@@ -25,6 +25,7 @@ function plain(schema: Json, seen: Map<string, number>): unknown {
     const optional = fields.map(([name]) => name).filter((name) => !((required ?? []) as string[]).includes(name));
     if (optional.length) out.optional = optional;
   } else if (more !== undefined && more !== true) out.values = plain(more as Json, seen);
+  if (out.properties || out.values || out.items) delete out.type; // src/schema.ts knows
   const text = JSON.stringify(out);
   seen.set(text, (seen.get(text) ?? 0) + 1);
   return out;

@@ -94,9 +94,8 @@ export class Bundle {
     if (table.dtype === "f32") return { data: data as Float32Array, shape };
     if (!table.scale) throw new Refused(`int8 table ${table.path} has no scale file; export again`);
     const scale = parseNpy(this.file(table.scale), table.scale, "<f4", [items]).data as Float32Array;
-    return { data: Float32Array.from(
-      data as Int8Array, (value, n) => value * scale[Math.floor(n / table.width)],
-    ), shape };
+    const scaled = (value: number, n: number) => value * scale[Math.floor(n / table.width)];
+    return { data: Float32Array.from(data as Int8Array, scaled), shape };
   }
 }
 

@@ -27,17 +27,14 @@ export interface TensorRecord {
 
 export interface Phase extends Partial<Selection> {
   name: string; graph: string; data: string | null; purpose: string;
-  when: "round" | "final";
-  epochs: number;
-  optimiser: "sgd" | "adam";
+  when: "round" | "final"; epochs: number; optimiser: "sgd" | "adam";
   dense: string[]; tables: string[]; lr: Record<string, number>; beta_2: number;
   alternates?: boolean; accumulates?: boolean;
 }
 
 export interface Release {
   clip: number | null; norm: "l1" | "l2"; noise: string | null; scale: number; step: number | null;
-  noised: "here" | "server" | "nowhere";
-  weights: "uniform" | "size";
+  noised: "here" | "server" | "nowhere"; weights: "uniform" | "size";
   project?: number | null;
 }
 

@@ -7,9 +7,9 @@ import { checkGraph } from "./graph_check.js";
 
 /** What onnxruntime-node and onnxruntime-web have in common. */
 export interface Runtime {
-  InferenceSession: { create(
-    content: Uint8Array, options?: InferenceSession.SessionOptions,
-  ): Promise<InferenceSession> };
+  InferenceSession: {
+    create(content: Uint8Array, options?: InferenceSession.SessionOptions): Promise<InferenceSession>;
+  };
   Tensor: new (type: never, data: never, dims: number[]) => Tensor;
 }
 
@@ -63,9 +63,8 @@ export class Graph {
     for (const [name, { type, shape }] of this.inputs) {
       const feed = feeds[name];
       if (!feed) throw new Refused(`${this.path} needs input ${name}, which the bundle does not have; export again`);
-      const same = shape.length === feed.shape.length && shape.every(
-        (n, at) => typeof n !== "number" || n < 0 || n === feed.shape[at],
-      );
+      const fits = (n: number | string, at: number) => typeof n !== "number" || n < 0 || n === feed.shape[at];
+      const same = shape.length === feed.shape.length && shape.every(fits);
       if (!same || feed.data.length !== product(feed.shape) || !MADE[type]) {
         throw new Refused(`${this.path}: ${name} is [${feed.shape}] instead of ${type} [${shape}]`);
       }
@@ -75,9 +74,8 @@ export class Graph {
     try {
       found = await this.session.run(given);
     } catch {
-      throw new Refused(
-        `${this.path} fails in onnxruntime; do not use this bundle`,
-      ); // what it says may hold private values
+      // what it says may hold private values
+      throw new Refused(`${this.path} fails in onnxruntime; do not use this bundle`);
     }
     const out: Record<string, Arr<Float32Array>> = {};
     for (const [name, value] of Object.entries(found)) {

@@ -22,7 +22,8 @@ export function validate(schema: Schema, value: unknown, root: Schema = schema, 
   }
   if ("const" in schema && value !== schema.const) fail(`is not ${JSON.stringify(schema.const)}`);
   if (Array.isArray(schema.enum) && !schema.enum.includes(value)) fail(`is none of ${schema.enum.join(", ")}`);
-  if (typeof schema.type === "string" && !TYPES[schema.type](value)) fail(`is no ${schema.type}`);
+  const type = (schema.type ?? (schema.items ? "array" : schema.properties || schema.values ? "object" : "")) as string;
+  if (type && !TYPES[type](value)) fail(`is no ${type}`);
   if (typeof value === "number") checkNumber(schema, value, fail);
   if (typeof value === "string") checkText(schema, value, fail);
   if (Array.isArray(value)) {

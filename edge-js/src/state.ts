@@ -25,6 +25,8 @@ export interface Facts {
   serial: number;
   seconds: number;
   own: number[];
+  /** Why the last training ended before its last step. */
+  stopped?: string | null;
 }
 
 export class State {

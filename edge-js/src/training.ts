@@ -14,8 +14,8 @@ export type Dense = Map<string, Floats>;
 export interface Trained {
   dense: Dense;
   rows: Map<string, { items: number[]; values: Floats }>;
-  steps: number;
-  loss: number | null;
+  /** `stopped`: why not all steps were taken. */
+  steps: number; stopped: string | null; loss: number | null;
 }
 
 export interface Work {
@@ -101,14 +101,14 @@ export function* stepsOfPhase(phase: Phase, work: Work): Generator<Step> {
   }
 }
 
-/** Runs phases from the tensors in `dense`; nothing given is changed. `most`: steps after which it ends. */
+/** Runs phases from the tensors in `dense`; nothing given is changed. `stop`: says why no more steps are taken. */
 export async function train(
   phases: Phase[],
   graph: (phase: Phase) => Promise<Graph>,
   learning: Learning,
   dense: Dense,
   work: Work,
-  most = Infinity,
+  stop: (taken: number) => string | null,
 ): Promise<Trained> {
   const now: Dense = new Map(dense);
   const moving = phases.some((phase) => phase.tables.length);
@@ -120,7 +120,7 @@ export async function train(
     const { data, shape } = await work.tables.get(name)!(read);
     rows.set(name, { data: Float32Array.from(data), shape });
   }
-  let [taken, loss]: [number, number | null] = [0, null];
+  let [taken, loss, stopped]: [number, number | null, string | null] = [0, null, null];
   training: for (const together of turns(phases)) {
     const runs: Run[] = [];
     for (const phase of together)
@@ -129,7 +129,7 @@ export async function train(
     for (const step of stepsOfPhase(together[0], work)) {
       number++;
       for (const run of runs) {
-        if (taken >= most) break training;
+        if ((stopped = stop(taken))) break training;
         loss = await run.step(step, number);
         taken++;
       }
@@ -139,8 +139,7 @@ export async function train(
   return {
     dense: new Map([...changed].map((name) => [name, now.get(name)!])),
     rows: new Map([...rows].map(([name, values]) => [name, { items: read, values }])),
-    steps: taken,
-    loss,
+    steps: taken, stopped, loss,
   };
 }
 
@@ -253,9 +252,8 @@ class Run {
     for (const name of this.phase.dense) {
       const { shape, data } = this.now.get(name)!;
       const [after, base] = [theta.slice(at, at + product(shape)), this.#base(name)];
-      this.now.set(name, { shape, data: base ? after.map(
-        (value, n) => data[n] + Math.fround(value - base.data[n]),
-      ) : after });
+      const added = (value: number, n: number) => data[n] + Math.fround(value - base!.data[n]);
+      this.now.set(name, { shape, data: base ? after.map(added) : after });
       at += product(shape);
     }
   }
