@@ -28,13 +28,15 @@ const place: Place = {
 /** One device in this browser's database; it may be asked for in any tab, one at a time. */
 const device = (bundle: string) => Device.open(place.files(bundle), databaseStore("me"), { runtime: place.runtime });
 
-/** Goes on with a device's life until the tab is closed. */
-async function live(bundle: string, items: string[]): Promise<void> {
-  const mine = await device(bundle);
+/** Goes on with a device's life until the tab is closed: it learns, releases, and takes the update where it leads on. */
+async function live(bundle: string, update: string, items: string[]): Promise<void> {
+  const [mine, content, signature] = [await device(bundle), await read(update), await read(`${update}.sig.json`)];
   Object.assign(globalThis, { alive: true });
-  for (const item of items) {
+  for (const [n, item] of items.entries()) {
     await mine.learn([item]);
     await mine.release();
+    const leads = n && mine.status().round === mine.learning.round;
+    if (leads) await mine.apply(content!, signature);
   }
 }
 const told = async (bundle: string) => {

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -187,6 +188,14 @@ def test_a_tab_learns_without_its_server_and_waits_for_it(paged: Path, run: Run,
     assert away["somebodyNew"].startswith("the server is not reached, and a new person needs it once")
     assert away["sent"] == "0"
     assert back["liked"].endswith("2 liked")
+
+
+def test_a_wheel_takes_the_page_along() -> None:
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"][
+        "wheel"
+    ]
+    assert demo.PAGE.relative_to(ROOT).as_posix() in wheel["artifacts"]  # which git ignores
+    assert "edgefr" in wheel["packages"]
 
 
 def test_people_like_learn_take_part_and_leave(paged: Path, run: Run, tmp_path: Path) -> None:
