@@ -9,7 +9,7 @@ export default defineConfig({
     rollupOptions: {
       input: {
         runner: "test/runner.ts", chromium: "test/chromium.ts", tabs: "test/tabs.ts", demo: "test/demo.ts",
-        figures: "test/figures.ts", offline: "test/offline.ts",
+        figures: "test/figures.ts", offline: "test/offline.ts", corpus: "test/corpus.ts",
       },
       external: ["onnxruntime-node", "onnxruntime-web", "playwright-core"],
     },

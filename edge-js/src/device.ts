@@ -8,6 +8,7 @@ import { readDelta, type Delta } from "./delta.js";
 import { reason, Refused, Withheld } from "./errors.js";
 import type { Runtime } from "./graph.js";
 import * as keyed from "./keyed.js";
+import { checkLearning, checkWork } from "./learning_check.js";
 import { Model, windowFeeds } from "./model.js";
 import { entryOf, exceeds, refuses, spent, STRICT, type Policy } from "./policy.js";
 import { changeOf, makeUpdate, noChange, noised, takeable, toBytes, type Update } from "./release.js";
@@ -42,13 +43,9 @@ export class Device {
   #turn: Promise<unknown> = Promise.resolve();
 
   private constructor(
-    readonly bundle: Bundle,
-    private readonly store: Store,
-    private readonly model: Model,
+    readonly bundle: Bundle, private readonly store: Store, private readonly model: Model,
     private readonly ids: { ids: string[]; titles: string[]; offered?: string[] },
-    private state: State,
-    policy: Partial<Policy>,
-    private readonly maxSeconds = Infinity,
+    private state: State, policy: Partial<Policy>, private readonly maxSeconds = Infinity,
   ) {
     this.policy = { ...STRICT, ...policy };
     this.#numbers = new Map(ids.ids.map((id, n) => [id, n]));
@@ -71,6 +68,7 @@ export class Device {
       throw new Refused("this device does not read sessions yet; use a bundle of another method");
     if (before && before.facts.bundle !== bundle.manifest.bundle_id)
       throw new Refused("the state is of another bundle; delete it, or open it with that one");
+    if (config.learning) checkLearning(config.learning, bundle.manifest.item_count);
     const tables = config.tables.map(({ width }) => [width, bundle.manifest.item_count]);
     checkRoom([...tables, ...(config.learning?.tensors ?? []).map((one) => one.shape)], options.maxTensorMb);
     const model = new Model(bundle, options.runtime);
@@ -174,11 +172,9 @@ export class Device {
       const base = delta.from_round === learning.round;
       const newest = state.facts.round;
       const follows = base || delta.from_round === newest;
-      if (!follows || delta.to_round <= newest || delta.to_round > newest + 10_000) {
-        throw new Refused(
-          `the update goes from round ${delta.from_round} to ${delta.to_round}, this device is at ${state.facts.round}`,
-        );
-      }
+      const way = `from round ${delta.from_round} to ${delta.to_round}`;
+      if (!follows || delta.to_round <= newest || delta.to_round > newest + 10_000)
+        throw new Refused(`the update goes ${way}, this device is at ${newest}`);
       const tables = base ? this.model.trained() : state.part("table");
       for (const [name, { items, values }] of delta.rows) {
         const table = floats(tables.get(name)!.shape, tables.get(name)!.data.slice());
@@ -281,8 +277,9 @@ export class Device {
     const { learning } = this;
     const { own, number } = state.facts;
     if (!own.length) throw new Refused("nothing to learn from: this device has no interactions yet");
-    const sampler =
-      new Sampler(own, this.#pool, learning.negatives, learning.batch_size, learning.seed, BigInt(number));
+    checkWork(learning, own.length);
+    const { negatives, batch_size, seed: keys } = learning;
+    const sampler = new Sampler(own, this.#pool, negatives, batch_size, keys, BigInt(number));
     const dense: Dense = new Map([...state.part("shared"), ...state.part("private")]);
     const seed = keyed.key(learning.seed, "private tensors made anew", round);
     for (const { name, shape, anew } of learning.tensors) {

@@ -27,9 +27,7 @@ export class Graph {
   readonly inputs = new Map<string, { type: string; shape: (number | string)[] }>();
 
   private constructor(
-    readonly path: string,
-    private readonly runtime: Runtime,
-    private readonly session: InferenceSession,
+    readonly path: string, private readonly runtime: Runtime, private readonly session: InferenceSession,
   ) {
     for (const one of session.inputMetadata) {
       if (one.isTensor) this.inputs.set(one.name, { type: one.type, shape: [...one.shape] });
@@ -41,9 +39,7 @@ export class Graph {
       checkGraph(content, data?.name ?? null);
       const options: InferenceSession.SessionOptions = {
         graphOptimizationLevel: "disabled", // nothing is computed while it loads
-        intraOpNumThreads: 1,
-        interOpNumThreads: 1,
-        logSeverityLevel: 4,
+        intraOpNumThreads: 1, interOpNumThreads: 1, logSeverityLevel: 4,
         ...(data ? { externalData: [{ path: data.name, data: data.content }] } : {}),
       };
       return new Graph(path, runtime, await runtime.InferenceSession.create(content, options));

@@ -103,11 +103,7 @@ export function* stepsOfPhase(phase: Phase, work: Work): Generator<Step> {
 
 /** Runs phases from the tensors in `dense`; nothing given is changed. `stop`: says why no more steps are taken. */
 export async function train(
-  phases: Phase[],
-  graph: (phase: Phase) => Promise<Graph>,
-  learning: Learning,
-  dense: Dense,
-  work: Work,
+  phases: Phase[], graph: (phase: Phase) => Promise<Graph>, learning: Learning, dense: Dense, work: Work,
   stop: (taken: number) => string | null,
 ): Promise<Trained> {
   const now: Dense = new Map(dense);
@@ -136,11 +132,9 @@ export async function train(
     }
   }
   const changed = new Set(phases.flatMap((phase) => phase.dense));
-  return {
-    dense: new Map([...changed].map((name) => [name, now.get(name)!])),
-    rows: new Map([...rows].map(([name, values]) => [name, { items: read, values }])),
-    steps: taken, stopped, loss,
-  };
+  const after = new Map([...rows].map(([name, values]) => [name, { items: read, values }]));
+  const kept: Dense = new Map([...changed].map((name) => [name, now.get(name)!]));
+  return { dense: kept, rows: after, steps: taken, stopped, loss };
 }
 
 /** One phase while it runs. */
@@ -150,14 +144,8 @@ class Run {
   readonly #place: Map<number, number>;
 
   private constructor(
-    readonly phase: Phase,
-    readonly graph: Graph,
-    readonly learning: Learning,
-    readonly now: Dense,
-    readonly received: Dense,
-    read: number[],
-    readonly rows: Map<string, Floats>,
-    readonly work: Work,
+    readonly phase: Phase, readonly graph: Graph, readonly learning: Learning, readonly now: Dense,
+    readonly received: Dense, read: number[], readonly rows: Map<string, Floats>, readonly work: Work,
   ) {
     this.#place = new Map(read.map((item, at) => [item, at]));
     const sizes = phase.dense.map((name) => now.get(name)!.data.length);
