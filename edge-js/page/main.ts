@@ -8,7 +8,7 @@ import { draw } from "./picture.js";
 import type { Look, Opened, Told } from "./worker.js";
 
 const SHOWN = 6; // recommendations
-const HANGS = 2; // times its own limit that a worker may be in one piece of work
+const MORE = 10; // seconds beyond its own limit that a worker may be in one piece of work
 const AGAIN = 3000; // milliseconds until a server that was away is looked for again
 const TITLES = matchMedia("(max-width: 46rem)").matches ? 12 : 48; // shown at once
 
@@ -28,7 +28,7 @@ const asked = new URLSearchParams(location.search);
 const limit = (name: string, usual: number): number => Number(asked.get(name)) || usual;
 const limits = { maxSeconds: limit("max_seconds", 60), maxRamMb: limit("max_ram_mb", 1024) };
 const begun = (heard?: (told: Told) => void) => new Apart(
-  new Worker("/worker.js", { type: "module" }), HANGS * limits.maxSeconds, heard,
+  new Worker("/worker.js", { type: "module" }), limits.maxSeconds + MORE, heard,
 );
 const device = begun(heard);
 let [taking, away]: [Promise<void> | null, boolean] = [null, false];

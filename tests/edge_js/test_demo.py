@@ -205,6 +205,7 @@ def test_people_like_learn_take_part_and_leave(paged: Path, run: Run, tmp_path: 
     found = json.loads(done.stdout)
     assert found["faults"] == []
     assert found["first"]["scrolls"] == 390
+    assert re.match(r"the bundle's tensors take [\d.]+ MB, more than maxTensorMb 0\.0001", found["limited"])
     assert found["first"]["list"] == []  # this bundle has no list for new people
     assert len(found["liked"]["list"]) == 6
     assert re.search("which you liked|Nothing you liked is near it", found["liked"]["why"])
