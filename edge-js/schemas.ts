@@ -3,6 +3,14 @@
 type Json = Record<string, unknown>;
 const SAID = ["description", "title", "$schema", "default", "propertyNames", "discriminator"];
 
+/** Words of a schema as the device reads them. */
+const SHORT: Record<string, string> = {
+  properties: "p", optional: "o", minimum: "min", maximum: "max", exclusiveMinimum: "above", exclusiveMaximum: "below",
+};
+
+/** Records that this device reads nothing of: it refuses to learn by what has them. */
+const UNREAD = ["ReplayRecord", "SessionRecord"];
+
 /** Whether a limit is none to the device, which refuses whole numbers that are not exact. */
 const limitless = (key: string, value: unknown) => /aximum$/.test(key) && Number(value) > Number.MAX_SAFE_INTEGER - 1;
 
@@ -25,16 +33,18 @@ function plain(schema: Json, seen: Map<string, number>): unknown {
     const optional = fields.map(([name]) => name).filter((name) => !((required ?? []) as string[]).includes(name));
     if (optional.length) out.optional = optional;
   } else if (more !== undefined && more !== true) out.values = plain(more as Json, seen);
-  const text = JSON.stringify(out);
+  if (out.properties || out.values || out.items || out.enum || out.const) delete out.type; // src/schema.ts knows
+  const short = Object.fromEntries(Object.entries(out).map(([key, value]) => [SHORT[key] ?? key, value]));
+  const text = JSON.stringify(short);
   seen.set(text, (seen.get(text) ?? 0) + 1);
-  return out;
+  return short;
 }
 
 /** A whole schema: what it has several times it has once, under a name. */
 function whole(schema: Json): unknown {
   const seen = new Map<string, number>();
   const { $defs = {}, ...root } = schema as Json & { $defs?: Record<string, Json> };
-  const defs = Object.fromEntries(Object.entries($defs).map(([name, one]) => [name, plain(one, seen)]));
+  const defs = Object.fromEntries(Object.entries($defs).map(([name, one]) => [name, UNREAD.includes(name) ? "object" : plain(one, seen)]));
   const made = { ...(plain(root, seen) as Json), $defs: defs };
   const names =
     new Map([...seen].filter(([text, count]) => count > 1 && text.length > 12).map(([text], n) => [text, `_${n}`]));

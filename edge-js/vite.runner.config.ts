@@ -9,7 +9,8 @@ export default defineConfig({
     rollupOptions: {
       input: {
         runner: "test/runner.ts", chromium: "test/chromium.ts", tabs: "test/tabs.ts", demo: "test/demo.ts",
-        figures: "test/figures.ts",
+        figures: "test/figures.ts", offline: "test/offline.ts", corpus: "test/corpus.ts",
+        shots: "test/shots.ts",
       },
       external: ["onnxruntime-node", "onnxruntime-web", "playwright-core"],
     },

@@ -35,12 +35,17 @@ export function parseTensors(content: Uint8Array): { metadata: Record<string, st
   const size = content.length < 8 ? -1 : Number(view.getBigUint64(0, true));
   if (size < 0 || size > Math.min(16 << 20, content.length - 8))
     throw new Refused("it is cut off, or no safetensors file");
-  const text = new TextDecoder("utf-8", { fatal: true }).decode(content.subarray(8, 8 + size));
-  const header = JSON.parse(text) as Record<string, Record<string, unknown>>;
+  let header: Record<string, Record<string, unknown>>;
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(content.subarray(8, 8 + size));
+    header = JSON.parse(text) as typeof header;
+  } catch {
+    throw new Refused("its header is no JSON");
+  }
   const metadata = (header.__metadata__ ?? {}) as Record<string, string>;
   if (Object.values(metadata).some((one) => typeof one !== "string")) throw new Refused("its metadata are no texts");
   const entries = Object.entries(header).filter(([name]) => name !== "__metadata__");
-  const spans = entries.map(([name, entry]) => span(name, entry));
+  const spans = entries.map(([name, entry]) => span(name, Object(entry) as typeof entry));
   const tensors = new Map<string, Arr>();
   let at = 0;
   for (const one of [...spans].sort((a, b) => a.start - b.start || a.stop - b.stop)) {
@@ -62,7 +67,8 @@ function span(name: string, entry: Record<string, unknown>) {
     return found as number[];
   });
   const [start, stop] = offsets;
-  if (!kind || offsets.length !== 2 || shape.length > 8 || stop - start !== product(shape) * kind.size) {
+  const plain = /^[^\p{C}]{1,200}$/u.test(name) && Object.keys(entry).length === 3;
+  if (!plain || !kind || offsets.length !== 2 || shape.length > 8 || stop - start !== product(shape) * kind.size) {
     throw new Refused(`${name} is no tensor of its shape and type`);
   }
   return { name, kind, start, stop, shape };

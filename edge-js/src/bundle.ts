@@ -20,11 +20,10 @@ export interface Files {
 export interface Terms {
   /** Ids of keys, one of which must have signed it; left out: whichever did. */
   trusted?: string[];
-  now?: Date;
   /** The highest serial that was seen; an older bundle is refused. */
   newest?: number;
-  /** The latest time that was seen; a clock behind it is not believed. */
-  since?: Date;
+  /** `since`: the latest time that was seen; a clock behind it is not believed. */
+  now?: Date; since?: Date;
 }
 
 const SCHEMA = "edgefr.bundle/3";
@@ -36,9 +35,7 @@ const DEVICES = /^(con|prn|aux|nul|conin\$|conout\$|clock\$|com\d|lpt\d)(\..*)?$
 
 export class Bundle {
   private constructor(
-    readonly manifest: Manifest,
-    readonly config: Config,
-    readonly signedBy: string | null,
+    readonly manifest: Manifest, readonly config: Config, readonly signedBy: string | null,
     private readonly contents: Map<string, Uint8Array>,
   ) {}
 
@@ -94,9 +91,8 @@ export class Bundle {
     if (table.dtype === "f32") return { data: data as Float32Array, shape };
     if (!table.scale) throw new Refused(`int8 table ${table.path} has no scale file; export again`);
     const scale = parseNpy(this.file(table.scale), table.scale, "<f4", [items]).data as Float32Array;
-    return { data: Float32Array.from(
-      data as Int8Array, (value, n) => value * scale[Math.floor(n / table.width)],
-    ), shape };
+    const scaled = (value: number, n: number) => value * scale[Math.floor(n / table.width)];
+    return { data: Float32Array.from(data as Int8Array, scaled), shape };
   }
 }
 

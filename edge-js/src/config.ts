@@ -13,56 +13,42 @@ export interface Promise_ {
 
 export interface Manifest {
   schema: string; bundle_id: string; serial: number;
-  expires: string | null; method: string; variant: string;
-  privacy: Promise_ | null;
-  item_count: number; ids_file: string;
-  files: FileEntry[];
+  expires: string | null; method: string; variant: string; privacy: Promise_ | null;
+  item_count: number; ids_file: string; files: FileEntry[];
 }
 
 export interface TensorRecord {
-  name: string;
-  shape: number[]; place: "shared" | "private"; kind: "dense" | "rows";
+  name: string; shape: number[]; place: "shared" | "private"; kind: "dense" | "rows";
   anew?: { purpose: string; scale: number } | null;
 }
 
 export interface Phase extends Partial<Selection> {
   name: string; graph: string; data: string | null; purpose: string;
-  when: "round" | "final";
-  epochs: number;
-  optimiser: "sgd" | "adam";
+  when: "round" | "final"; epochs: number; optimiser: "sgd" | "adam";
   dense: string[]; tables: string[]; lr: Record<string, number>; beta_2: number;
   alternates?: boolean; accumulates?: boolean;
 }
 
 export interface Release {
   clip: number | null; norm: "l1" | "l2"; noise: string | null; scale: number; step: number | null;
-  noised: "here" | "server" | "nowhere";
-  weights: "uniform" | "size";
-  project?: number | null;
+  noised: "here" | "server" | "nowhere"; weights: "uniform" | "size"; project?: number | null;
 }
 
 export interface Exchange {
-  publish: string | null;
-  order: "received" | "trained" | null;
-  reply: string | null; receiver_noise: number;
+  publish: string | null; order: "received" | "trained" | null;
+  reply: string | null; receiver_noise: number; sender_noise?: number;
   keeps: Record<string, string>; marks: string[];
-  sender_noise?: number;
 }
 
 export interface Learning {
-  tensors: TensorRecord[];
-  phases: Phase[];
+  tensors: TensorRecord[]; phases: Phase[]; prepared?: Record<string, string>;
   score: string; vectors: string | null; vectors_data: string | null;
-  prepared?: Record<string, string>;
-  negatives: number; batch_size: number; seed: number; round: number;
-  release: Release;
-  replay: object | null; sessions: object | null;
-  messages?: Exchange | null; block?: number;
+  negatives: number; batch_size: number; seed: number; round: number; release: Release;
+  replay: object | null; sessions: object | null; messages?: Exchange | null; block?: number;
 }
 
 export interface Table {
-  name: string;
-  dtype: "i8" | "f16" | "f32" | "i32";
+  name: string; dtype: "i8" | "f16" | "f32" | "i32";
   width: number; path: string; scale: string | null;
 }
 
@@ -72,13 +58,9 @@ export interface Words {
 }
 
 export interface Config {
-  score: string;
-  tables: Table[];
-  history: boolean;
+  score: string; tables: Table[]; history: boolean; shared: string; init: string;
   window: number | null; last?: number | null; explain?: string | null;
-  shared: string; init: string;
-  encoder: Words | { path: string } | null;
-  learning: Learning | null;
+  encoder: Words | { path: string } | null; learning: Learning | null;
   start?: { path: string; count: number; basis: "popular" | "mean" } | null;
 }
 

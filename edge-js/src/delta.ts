@@ -24,8 +24,8 @@ export function readDelta(content: Uint8Array, learning: Learning): Delta {
       const [kind, table] = [name.split(".")[0], name.slice(5).replace(/\.(items|values)$/, "")];
       if (kind === "dense") dense.set(name.slice(6), checkFloats(name, tensor as Floats));
       else if (kind === "rows" && name === `rows.${table}.values`) {
-        const items = tensors.get(`rows.${table}.items`)?.data;
-        if (!(items instanceof BigInt64Array)) throw new Refused(`it has ${name} without items`);
+        const { data: items, shape } = tensors.get(`rows.${table}.items`) ?? { data: null, shape: [] };
+        if (!(items instanceof BigInt64Array) || shape.length !== 1) throw new Refused(`it has ${name} without items`);
         rows.set(table, { items: Array.from(items, Number), values: checkFloats(name, tensor as Floats) });
       } else if (kind !== "rows" || !tensors.has(`rows.${table}.values`)) throw new Refused(
         `it has ${name}, which is no part of an update`,

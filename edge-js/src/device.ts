@@ -1,6 +1,6 @@
 /** A device learns from its own interactions, releases updates, takes the server's, and recommends. */
 
-import { finite, floats, parseNpy, type Floats } from "./arrays.js";
+import { finite, floats, parseNpy, product, type Floats } from "./arrays.js";
 import { Bundle, parsed, type Files, type Terms } from "./bundle.js";
 import idsSchema from "../../docs/schemas/ids.json" with { type: "json" };
 import { trained as names, type Learning, type Phase } from "./config.js";
@@ -8,6 +8,7 @@ import { readDelta, type Delta } from "./delta.js";
 import { reason, Refused, Withheld } from "./errors.js";
 import type { Runtime } from "./graph.js";
 import * as keyed from "./keyed.js";
+import { checkLearning, checkWork } from "./learning_check.js";
 import { Model, windowFeeds } from "./model.js";
 import { entryOf, exceeds, refuses, spent, STRICT, type Policy } from "./policy.js";
 import { changeOf, makeUpdate, noChange, noised, takeable, toBytes, type Update } from "./release.js";
@@ -23,6 +24,10 @@ export interface Options extends Terms {
   policy?: Partial<Policy>;
   /** The name that a server knows the device by. */
   user?: string;
+  /** Training of one call stops after so many seconds, with what it has learned; Infinity: it does not. */
+  maxSeconds?: number;
+  /** The bundle's tensors may take so many MB (10^6 bytes), as float32. */
+  maxTensorMb?: number;
 }
 
 export interface Recommendations {
@@ -38,12 +43,9 @@ export class Device {
   #turn: Promise<unknown> = Promise.resolve();
 
   private constructor(
-    readonly bundle: Bundle,
-    private readonly store: Store,
-    private readonly model: Model,
+    readonly bundle: Bundle, private readonly store: Store, private readonly model: Model,
     private readonly ids: { ids: string[]; titles: string[]; offered?: string[] },
-    private state: State,
-    policy: Partial<Policy>,
+    private state: State, policy: Partial<Policy>, private readonly maxSeconds = Infinity,
   ) {
     this.policy = { ...STRICT, ...policy };
     this.#numbers = new Map(ids.ids.map((id, n) => [id, n]));
@@ -61,15 +63,18 @@ export class Device {
     const seen = before ? { newest: before.facts.serial, since: new Date(before.facts.seconds * 1000) } : {};
     const known = before?.facts.publisher ? [before.facts.publisher] : undefined;
     const bundle = await Bundle.open(files, { ...options, ...seen, trusted: options.trusted ?? known });
-    const config = bundle.config;
+    const { config } = bundle;
     if (config.window !== null)
       throw new Refused("this device does not read sessions yet; use a bundle of another method");
     if (before && before.facts.bundle !== bundle.manifest.bundle_id)
       throw new Refused("the state is of another bundle; delete it, or open it with that one");
+    if (config.learning) checkLearning(config.learning, bundle.manifest.item_count);
+    const tables = config.tables.map(({ width }) => [width, bundle.manifest.item_count]);
+    checkRoom([...tables, ...(config.learning?.tensors ?? []).map((one) => one.shape)], options.maxTensorMb);
     const model = new Model(bundle, options.runtime);
     const ids = parsed<Device["ids"]>(bundle.file(bundle.manifest.ids_file), idsSchema, bundle.manifest.ids_file);
-    const device =
-      new Device(bundle, store, model, ids, before ?? first(bundle, model, options.user ?? null), options.policy ?? {});
+    const state = before ?? first(bundle, model, options.user ?? null);
+    const device = new Device(bundle, store, model, ids, state, options.policy ?? {}, options.maxSeconds);
     device.state.facts.serial = bundle.manifest.serial;
     device.state.facts.seconds =
       Math.max(device.state.facts.seconds, Math.floor((options.now ?? new Date()).getTime() / 1000));
@@ -93,9 +98,8 @@ export class Device {
       bundle: facts.bundle, method: this.bundle.manifest.method, user: facts.user, round: facts.round,
       interactions: facts.own.length, releases: facts.ledger.length, waitingRelease: facts.learned,
       epsilon: spent(facts.ledger, this.policy.delta), epsilonLimit: this.policy.epsilon,
-      withheld: learning
-        ? this.withheld()
-        : null, expires: this.bundle.manifest.expires, publisher: this.bundle.signedBy,
+      withheld: learning ? this.withheld() : null, stopped: facts.stopped ?? null,
+      expires: this.bundle.manifest.expires, publisher: this.bundle.signedBy,
       stateBytes: [...tensors.values()].reduce((sum, { data }) => sum + data.byteLength, 0),
     };
   }
@@ -103,8 +107,8 @@ export class Device {
   /** Why no update may leave this device now, by its own policy and ledger; null: one may. */
   withheld(): string | null {
     const { manifest, signedBy } = this.bundle;
-    const unfit =
-      refuses(this.policy, this.learning.release, manifest.privacy, signedBy, names(this.learning, "round", "shared"));
+    const { policy, learning } = this;
+    const unfit = refuses(policy, learning.release, manifest.privacy, signedBy, names(learning, "round", "shared"));
     return unfit ?? exceeds(this.policy, this.state.facts.ledger, entryOf(manifest.privacy, 0, now()));
   }
 
@@ -168,17 +172,14 @@ export class Device {
       const base = delta.from_round === learning.round;
       const newest = state.facts.round;
       const follows = base || delta.from_round === newest;
-      if (!follows || delta.to_round <= newest || delta.to_round > newest + 10_000) {
-        throw new Refused(
-          `the update goes from round ${delta.from_round} to ${delta.to_round}, this device is at ${state.facts.round}`,
-        );
-      }
+      const way = `from round ${delta.from_round} to ${delta.to_round}`;
+      if (!follows || delta.to_round <= newest || delta.to_round > newest + 10_000)
+        throw new Refused(`the update goes ${way}, this device is at ${newest}`);
       const tables = base ? this.model.trained() : state.part("table");
       for (const [name, { items, values }] of delta.rows) {
         const table = floats(tables.get(name)!.shape, tables.get(name)!.data.slice());
-        items.forEach((item, n) => table.data.set(values.data.subarray(
-          n * values.shape[1], (n + 1) * values.shape[1],
-        ), item * values.shape[1]));
+        const width = values.shape[1];
+        items.forEach((item, n) => table.data.set(values.data.subarray(n * width, (n + 1) * width), item * width));
         tables.set(name, table);
       }
       if (reply) state.put("private", this.#reply(reply, state));
@@ -208,8 +209,8 @@ export class Device {
     const had = new Set(this.state.facts.own);
     const left = this.#pool.filter((item) => !had.has(item));
     if (!left.length) throw new Refused("nothing to recommend: all items are seen");
-    const named =
-      (item: number, score: number | null) => ({ id: this.ids.ids[item], title: this.ids.titles[item], score });
+    const { ids, titles } = this.ids;
+    const named = (item: number, score: number | null) => ({ id: ids[item], title: titles[item], score });
     const scores = had.size ? await this.scores() : null;
     if (scores && (left.length === 1 || left.some((item) => scores[item] !== scores[left[0]]))) {
       const best = [...left].sort((a, b) => scores[b] - scores[a] || a - b).slice(0, k);
@@ -225,18 +226,15 @@ export class Device {
   /** What items lean on among those that the user had last, by the method's own weights, which sum to 1. */
   async explain(items: string[]): Promise<{ item: string; leans: { item: string; weight: number }[] }[]> {
     const { explain, last } = this.bundle.config;
-    const { own } = this.state.facts;
+    const [{ state }, { own }] = [this, this.state.facts];
     if (!explain || !last)
       throw new Refused(`${this.bundle.manifest.method} does not say what a recommendation leans on`);
     if (!own.length) throw new Refused("nothing to explain from: its user has had no items yet");
-    const [graph, tables] = [await this.model.graph(explain), await this.#tables(this.state)];
-    const dense = this.#placed(new Map(
-      [...this.state.part("shared"), ...this.state.part("private"), ...this.state.part("personal")],
-    ));
+    const [graph, tables] = [await this.model.graph(explain), await this.#tables(state)];
+    const dense = this.#placed(new Map(["shared", "private", "personal"].flatMap((one) => [...state.part(one)])));
     const asked = items.map((id) => this.number(id));
-    const { data } = await graph.one(
-      { ...dense, ...(await windowFeeds(graph, own, last, tables)), ...(await rowsOf(graph, "items", asked, tables)) },
-    );
+    const past = await windowFeeds(graph, own, last, tables);
+    const { data } = await graph.one({ ...dense, ...past, ...(await rowsOf(graph, "items", asked, tables)) });
     const some = own.slice(-last);
     return items.map((item, row) => {
       const weights = [...data.subarray(row * last + last - some.length, (row + 1) * last)];
@@ -279,8 +277,9 @@ export class Device {
     const { learning } = this;
     const { own, number } = state.facts;
     if (!own.length) throw new Refused("nothing to learn from: this device has no interactions yet");
-    const sampler =
-      new Sampler(own, this.#pool, learning.negatives, learning.batch_size, learning.seed, BigInt(number));
+    checkWork(learning, own.length);
+    const { negatives, batch_size, seed: keys } = learning;
+    const sampler = new Sampler(own, this.#pool, negatives, batch_size, keys, BigInt(number));
     const dense: Dense = new Map([...state.part("shared"), ...state.part("private")]);
     const seed = keyed.key(learning.seed, "private tensors made anew", round);
     for (const { name, shape, anew } of learning.tensors) {
@@ -295,8 +294,9 @@ export class Device {
 
   /** Trains phases from the state as it is; nothing is kept. */
   async train(phases: Phase[], round: number, most = Infinity, state = this.state): Promise<Trained> {
-    const { work, dense } = await this.work(round, state);
-    return train(phases, (phase) => this.model.graph(phase.graph, phase.data), this.learning, dense, work, most);
+    const [{ work, dense }, until] = [await this.work(round, state), performance.now() + 1000 * this.maxSeconds];
+    const stop = (taken: number) => (taken >= most ? "steps" : performance.now() > until ? "time" : null);
+    return train(phases, (phase) => this.model.graph(phase.graph, phase.data), this.learning, dense, work, stop);
   }
 
   /** Keys the draws of this device by another number, before it has learned: for comparisons with other devices. */
@@ -304,10 +304,12 @@ export class Device {
     return this.#change((state) => void (state.facts.number = number));
   }
 
-  #train(state: State, when: "round" | "final", round: number): Promise<Trained> {
+  async #train(state: State, when: "round" | "final", round: number): Promise<Trained> {
     const phases = this.learning.phases.filter((phase) => phase.when === when);
     if (!phases.length) throw new Refused("this method has no such training");
-    return this.train(phases, round, Infinity, state);
+    const found = await this.train(phases, round, Infinity, state);
+    state.facts.stopped = found.stopped;
+    return found;
   }
 
   async #round(state: State): Promise<{ found: Trained; message: Floats | null }> {
@@ -349,9 +351,8 @@ export class Device {
     const why = this.withheld();
     if (why) throw new Withheld(`nothing leaves this device: ${why}`);
     const promises = learning.release.noised !== "nowhere";
-    const charge = () => facts.ledger.push(entryOf(bundle.manifest.privacy, round, Math.max(
-      now(), ...facts.ledger.map((one) => one.seconds),
-    )));
+    const newest = Math.max(now(), ...facts.ledger.map((one) => one.seconds));
+    const charge = () => facts.ledger.push(entryOf(bundle.manifest.privacy, round, newest));
     const made = async (on: State) => {
       const before = { shared: on.part("shared"), tables: on.part("table") };
       const { found, message } = await this.#round(on);
@@ -372,6 +373,7 @@ export class Device {
       const update = await made(tried);
       state.put("private", tried.part("private"));
       state.drop("personal");
+      facts.stopped = tried.facts.stopped;
       return update;
     } catch {
       return none();
@@ -387,11 +389,10 @@ export class Device {
     const made = floats(record.shape);
     if (reply.length !== made.data.length || !takeable(floats(record.shape, reply)))
       throw new Refused("the reply is not of its shape, or too long");
-    const key =
-      keyed.bits(keyed.key(learning.seed, "received noise", state.facts.round + 1), BigInt(state.facts.number));
-    reply.forEach((value, n) => (made.data[n] = value + (how.receiver_noise ? Math.fround(
-      how.receiver_noise * keyed.normal(key, n),
-    ) : 0)));
+    const { round, number } = state.facts;
+    const key = keyed.bits(keyed.key(learning.seed, "received noise", round + 1), BigInt(number));
+    const noise = (n: number) => (how.receiver_noise ? Math.fround(how.receiver_noise * keyed.normal(key, n)) : 0);
+    reply.forEach((value, n) => (made.data[n] = value + noise(n)));
     return new Map([[record.name, made]]);
   }
 
@@ -404,9 +405,8 @@ export class Device {
     const learning = this.bundle.config.learning;
     const own = new Set([...this.state.part("private").keys(), ...this.state.part("personal").keys()]);
     if (learning) return placed(dense, learning);
-    return Object.fromEntries([...dense].map(
-      ([name, value]) => [`${own.has(name) ? "private" : "shared"}.${name}`, value],
-    ));
+    const place = (name: string) => (own.has(name) ? "private" : "shared");
+    return Object.fromEntries([...dense].map(([name, value]) => [`${place(name)}.${name}`, value]));
   }
 
   #tables(state: State) {
@@ -428,6 +428,12 @@ export class Device {
 }
 
 const now = (): number => Math.floor(Date.now() / 1000);
+
+/** Refuses a bundle whose tensors, of these shapes and float32, take more than so many MB. */
+function checkRoom(shapes: number[][], most = Infinity): void {
+  const mb = shapes.reduce((sum, shape) => sum + product(shape) * 4e-6, 0);
+  if (mb > most) throw new Refused(`the bundle's tensors take ${mb.toPrecision(3)} MB, more than maxTensorMb ${most}`);
+}
 
 function sound(dense: Dense): Dense {
   for (const { data } of dense.values())

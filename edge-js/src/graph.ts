@@ -7,9 +7,9 @@ import { checkGraph } from "./graph_check.js";
 
 /** What onnxruntime-node and onnxruntime-web have in common. */
 export interface Runtime {
-  InferenceSession: { create(
-    content: Uint8Array, options?: InferenceSession.SessionOptions,
-  ): Promise<InferenceSession> };
+  InferenceSession: {
+    create(content: Uint8Array, options?: InferenceSession.SessionOptions): Promise<InferenceSession>;
+  };
   Tensor: new (type: never, data: never, dims: number[]) => Tensor;
 }
 
@@ -27,9 +27,7 @@ export class Graph {
   readonly inputs = new Map<string, { type: string; shape: (number | string)[] }>();
 
   private constructor(
-    readonly path: string,
-    private readonly runtime: Runtime,
-    private readonly session: InferenceSession,
+    readonly path: string, private readonly runtime: Runtime, private readonly session: InferenceSession,
   ) {
     for (const one of session.inputMetadata) {
       if (one.isTensor) this.inputs.set(one.name, { type: one.type, shape: [...one.shape] });
@@ -41,9 +39,7 @@ export class Graph {
       checkGraph(content, data?.name ?? null);
       const options: InferenceSession.SessionOptions = {
         graphOptimizationLevel: "disabled", // nothing is computed while it loads
-        intraOpNumThreads: 1,
-        interOpNumThreads: 1,
-        logSeverityLevel: 4,
+        intraOpNumThreads: 1, interOpNumThreads: 1, logSeverityLevel: 4,
         ...(data ? { externalData: [{ path: data.name, data: data.content }] } : {}),
       };
       return new Graph(path, runtime, await runtime.InferenceSession.create(content, options));
@@ -63,9 +59,8 @@ export class Graph {
     for (const [name, { type, shape }] of this.inputs) {
       const feed = feeds[name];
       if (!feed) throw new Refused(`${this.path} needs input ${name}, which the bundle does not have; export again`);
-      const same = shape.length === feed.shape.length && shape.every(
-        (n, at) => typeof n !== "number" || n < 0 || n === feed.shape[at],
-      );
+      const fits = (n: number | string, at: number) => typeof n !== "number" || n < 0 || n === feed.shape[at];
+      const same = shape.length === feed.shape.length && shape.every(fits);
       if (!same || feed.data.length !== product(feed.shape) || !MADE[type]) {
         throw new Refused(`${this.path}: ${name} is [${feed.shape}] instead of ${type} [${shape}]`);
       }
@@ -75,9 +70,8 @@ export class Graph {
     try {
       found = await this.session.run(given);
     } catch {
-      throw new Refused(
-        `${this.path} fails in onnxruntime; do not use this bundle`,
-      ); // what it says may hold private values
+      // what it says may hold private values
+      throw new Refused(`${this.path} fails in onnxruntime; do not use this bundle`);
     }
     const out: Record<string, Arr<Float32Array>> = {};
     for (const [name, value] of Object.entries(found)) {

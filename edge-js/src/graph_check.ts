@@ -1,5 +1,6 @@
 /** A graph is looked at before a runtime sees it: it may do what edgefr writes, no more (edge/graph_check.py). */
 
+import { product } from "./arrays.js";
 import { Refused } from "./errors.js";
 
 const PLAIN = `Abs Add And CastLike Clip ConstantOfShape Div DynamicQuantizeLinear Equal Erf Exp Expand Floor Greater
@@ -28,6 +29,7 @@ const FIELDS: Record<string, number[]> = {
 };
 const MOST_FIELDS = 400_000;
 const MOST_NODES = 20_000;
+const MOST_VALUES = 2 ** 30; // of one tensor
 
 type Span = [number, number];
 type Fields = Map<number, (number | Span)[]>;
@@ -54,7 +56,9 @@ class Wire {
         if (begin + size > stop) throw new Refused("a field is longer than its message");
         [value, at] = [[begin, begin + size], begin + size];
       }
-      found.set(number, [...(found.get(number) ?? []), value]);
+      const before = found.get(number);
+      if (before) before.push(value);
+      else found.set(number, [value]);
     }
     if (at !== stop) throw new Refused("a field is longer than its message");
     return found;
@@ -102,6 +106,8 @@ export function checkGraph(content: Uint8Array, data: string | null): void {
 }
 
 function checkTensor(wire: Wire, tensor: Fields, data: string | null): void {
+  const dims = (tensor.get(1) ?? []).map(Number);
+  if (dims.length > 8 || !(product(dims) <= MOST_VALUES)) throw new Refused("it has a tensor that is too large");
   const entries = (tensor.get(13) ?? []).map((entry) => wire.message("entry", entry));
   const outside = entries.length > 0 || (tensor.get(14) ?? [0]).some((place) => place !== 0);
   const where = entries.filter((entry) => wire.text(entry, 1) === "location").map((entry) => wire.text(entry, 2));

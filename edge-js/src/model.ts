@@ -35,12 +35,12 @@ export class Model {
   /** The trained tables as the bundle brought them. */
   trained(): Map<string, Floats> {
     const learning = this.bundle.config.learning;
-    const names =
-      (learning?.tensors ?? []).filter((one) => one.kind === "rows" && one.place === "shared").map((one) => one.name);
-    return new Map(names.map((name) => {
+    const own = (learning?.tensors ?? []).filter((one) => one.kind === "rows" && one.place === "shared");
+    return new Map(own.map(({ name, shape: rows }) => {
       const table = this.bundle.config.tables.find((one) => one.name === name);
-      if (!table) throw new Refused(`learning has rows of ${name}, its files none; export again`);
-      const { data, shape } = this.bundle.table(table);
+      const { data, shape } = table ? this.bundle.table(table) : { data: [], shape: [] };
+      if (shape.join() !== rows.join())
+        throw new Refused(`learning has rows of ${name} as [${rows}], its files [${shape}]; export again`);
       return [name, { data: Float32Array.from(data), shape }];
     }));
   }

@@ -4,7 +4,7 @@ import { packTensors, type Arr, type Floats } from "./arrays.js";
 import { tensor, trained as names, type Learning, type Release } from "./config.js";
 import { exactNoise, type Law } from "./exact.js";
 import * as keyed from "./keyed.js";
-import type { Trained } from "./training.js";
+import type { Dense, Trained } from "./training.js";
 
 export interface Update {
   facts: Record<string, unknown>;
@@ -40,9 +40,7 @@ function even(value: number): number {
 export const takeable = (message: Floats): boolean => Math.hypot(...message.data) <= LARGEST;
 
 /** What training changed against the tensors before it. */
-export function changeOf(
-  learning: Learning, shared: Map<string, Floats>, tables: Map<string, Floats>, work: Trained,
-): Change {
+export function changeOf(learning: Learning, shared: Dense, tables: Dense, work: Trained): Change {
   const dense: number[] = [];
   for (const name of names(learning, "round", "shared")) {
     const [after, before] = [work.dense.get(name), shared.get(name)];
@@ -124,8 +122,8 @@ function projected(vector: Float32Array, seed: number, round: number, kept: numb
 
 /** The release of a round. `noise` false: rounded to the grid as ever, but nothing is added. */
 export function makeUpdate(
-  learning: Learning, bundle: string, change: Change, examples: number, round: number, noise =
-    true, message: Floats | null = null,
+  learning: Learning, bundle: string, change: Change, examples: number, round: number, noise = true,
+  message: Floats | null = null,
 ): Update {
   const terms = learning.release;
   const sound = norm(change, terms.norm) <= LARGEST;

@@ -25,12 +25,8 @@ export class Sampler {
   readonly #had: Set<number>;
 
   constructor(
-    readonly own: number[],
-    readonly pool: number[],
-    readonly negatives: number,
-    readonly batchSize: number,
-    readonly seed: number,
-    readonly client: bigint,
+    readonly own: number[], readonly pool: number[], readonly negatives: number, readonly batchSize: number,
+    readonly seed: number, readonly client: bigint,
   ) {
     this.#had = new Set(own);
     if (negatives && own.length >= pool.length) {

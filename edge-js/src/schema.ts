@@ -22,7 +22,8 @@ export function validate(schema: Schema, value: unknown, root: Schema = schema, 
   }
   if ("const" in schema && value !== schema.const) fail(`is not ${JSON.stringify(schema.const)}`);
   if (Array.isArray(schema.enum) && !schema.enum.includes(value)) fail(`is none of ${schema.enum.join(", ")}`);
-  if (typeof schema.type === "string" && !TYPES[schema.type](value)) fail(`is no ${schema.type}`);
+  const type = (schema.type ?? (schema.items ? "array" : schema.p || schema.values ? "object" : "")) as string;
+  if (type && !TYPES[type](value)) fail(`is no ${type}`);
   if (typeof value === "number") checkNumber(schema, value, fail);
   if (typeof value === "string") checkText(schema, value, fail);
   if (Array.isArray(value)) {
@@ -48,8 +49,8 @@ const TYPES: Record<string, (value: unknown) => boolean> = {
 
 function checkNumber(schema: Rules, value: number, fail: Fail): void {
   const limit = (name: string, usual: number) => Number(schema[name] ?? usual);
-  const below = value < limit("minimum", -Infinity) || value <= limit("exclusiveMinimum", -Infinity);
-  if (below || value > limit("maximum", Infinity) || value >= limit("exclusiveMaximum", Infinity))
+  const below = value < limit("min", -Infinity) || value <= limit("above", -Infinity);
+  if (below || value > limit("max", Infinity) || value >= limit("below", Infinity))
     fail("is out of its range");
 }
 
@@ -61,13 +62,13 @@ function checkText(schema: Rules, value: string, fail: Fail): void {
 }
 
 function checkFields(schema: Rules, value: Record<string, unknown>, root: Schema, at: string, fail: Fail): void {
-  const known = (schema.properties ?? {}) as Record<string, Schema>;
-  const optional = (schema.optional ?? []) as string[];
+  const known = (schema.p ?? {}) as Record<string, Schema>;
+  const optional = (schema.o ?? []) as string[];
   for (const name of Object.keys(known))
     if (!optional.includes(name) && !Object.hasOwn(value, name)) fail(`has no ${name}`);
   for (const [name, one] of Object.entries(value)) {
     if (Object.hasOwn(known, name)) validate(known[name], one, root, `${at}.${name}`);
-    else if (schema.properties) fail(`has a field that nobody knows, ${name.slice(0, 50)}`);
+    else if (schema.p) fail(`has a field that nobody knows, ${name.slice(0, 50)}`);
     else if (schema.values) validate(schema.values as Schema, one, root, `${at}.${name}`);
   }
   if (Object.keys(value).length > Number(schema.maxProperties ?? Infinity)) fail("has too many fields");

@@ -9,22 +9,20 @@ import type { Store } from "./store.js";
 const SCHEMA = "edgefr-js.state/1";
 
 export interface Facts {
-  bundle: string;
-  publisher: string | null;
-  user: string | null;
+  bundle: string; publisher: string | null; user: string | null;
   /** Keys this device's draws; drawn itself, so that it tells nothing. */
   number: string;
   round: number;
   /** The round whose release is there, and what it says. */
-  learned: number | null;
-  release: Record<string, unknown> | null;
+  learned: number | null; release: Record<string, unknown> | null;
   /** The round that was charged and whose release is not there yet. */
   begun: number | null;
   ledger: Entry[];
   /** The newest that was seen: nothing older is taken. */
-  serial: number;
-  seconds: number;
+  serial: number; seconds: number;
   own: number[];
+  /** Why the last training ended before its last step. */
+  stopped?: string | null;
 }
 
 export class State {

@@ -14,8 +14,8 @@ export type Dense = Map<string, Floats>;
 export interface Trained {
   dense: Dense;
   rows: Map<string, { items: number[]; values: Floats }>;
-  steps: number;
-  loss: number | null;
+  /** `stopped`: why not all steps were taken. */
+  steps: number; stopped: string | null; loss: number | null;
 }
 
 export interface Work {
@@ -101,14 +101,10 @@ export function* stepsOfPhase(phase: Phase, work: Work): Generator<Step> {
   }
 }
 
-/** Runs phases from the tensors in `dense`; nothing given is changed. `most`: steps after which it ends. */
+/** Runs phases from the tensors in `dense`; nothing given is changed. `stop`: says why no more steps are taken. */
 export async function train(
-  phases: Phase[],
-  graph: (phase: Phase) => Promise<Graph>,
-  learning: Learning,
-  dense: Dense,
-  work: Work,
-  most = Infinity,
+  phases: Phase[], graph: (phase: Phase) => Promise<Graph>, learning: Learning, dense: Dense, work: Work,
+  stop: (taken: number) => string | null,
 ): Promise<Trained> {
   const now: Dense = new Map(dense);
   const moving = phases.some((phase) => phase.tables.length);
@@ -120,7 +116,7 @@ export async function train(
     const { data, shape } = await work.tables.get(name)!(read);
     rows.set(name, { data: Float32Array.from(data), shape });
   }
-  let [taken, loss]: [number, number | null] = [0, null];
+  let [taken, loss, stopped]: [number, number | null, string | null] = [0, null, null];
   training: for (const together of turns(phases)) {
     const runs: Run[] = [];
     for (const phase of together)
@@ -129,19 +125,16 @@ export async function train(
     for (const step of stepsOfPhase(together[0], work)) {
       number++;
       for (const run of runs) {
-        if (taken >= most) break training;
+        if ((stopped = stop(taken))) break training;
         loss = await run.step(step, number);
         taken++;
       }
     }
   }
   const changed = new Set(phases.flatMap((phase) => phase.dense));
-  return {
-    dense: new Map([...changed].map((name) => [name, now.get(name)!])),
-    rows: new Map([...rows].map(([name, values]) => [name, { items: read, values }])),
-    steps: taken,
-    loss,
-  };
+  const after = new Map([...rows].map(([name, values]) => [name, { items: read, values }]));
+  const kept: Dense = new Map([...changed].map((name) => [name, now.get(name)!]));
+  return { dense: kept, rows: after, steps: taken, stopped, loss };
 }
 
 /** One phase while it runs. */
@@ -151,14 +144,8 @@ class Run {
   readonly #place: Map<number, number>;
 
   private constructor(
-    readonly phase: Phase,
-    readonly graph: Graph,
-    readonly learning: Learning,
-    readonly now: Dense,
-    readonly received: Dense,
-    read: number[],
-    readonly rows: Map<string, Floats>,
-    readonly work: Work,
+    readonly phase: Phase, readonly graph: Graph, readonly learning: Learning, readonly now: Dense,
+    readonly received: Dense, read: number[], readonly rows: Map<string, Floats>, readonly work: Work,
   ) {
     this.#place = new Map(read.map((item, at) => [item, at]));
     const sizes = phase.dense.map((name) => now.get(name)!.data.length);
@@ -253,9 +240,8 @@ class Run {
     for (const name of this.phase.dense) {
       const { shape, data } = this.now.get(name)!;
       const [after, base] = [theta.slice(at, at + product(shape)), this.#base(name)];
-      this.now.set(name, { shape, data: base ? after.map(
-        (value, n) => data[n] + Math.fround(value - base.data[n]),
-      ) : after });
+      const added = (value: number, n: number) => data[n] + Math.fround(value - base!.data[n]);
+      this.now.set(name, { shape, data: base ? after.map(added) : after });
       at += product(shape);
     }
   }

@@ -56,12 +56,17 @@ try {
   await one.locator("#epsilon", { hasText: /^epsilon/ }).waitFor();
   const again = { who: await text(one, "#who"), spent: await text(one, "#epsilon") };
   one.on("dialog", (dialog) => void dialog.accept());
-  await one.locator("#forget").click();
+  await reach(one, "Tab", "#forget");
+  await one.keyboard.press("Enter");
   await one.locator("#epsilon", { hasText: "epsilon 0 of" }).waitFor();
   await one.locator("#found", { hasText: "0 liked" }).waitFor();
+  const small = await context.newPage();
+  await small.goto(`${process.argv[2]}/?max_ram_mb=0.0001`);
+  await small.locator("#fault:not([hidden])").waitFor();
+  const limited = await text(small, "#fault");
   const cold = await two.evaluate("performance.getEntriesByName('first recommendation')[0].startTime");
   process.stdout.write(JSON.stringify(
-    { first, liked, pictures, second, spent, again, anew: await text(one, "#who"), cold, faults },
+    { first, liked, pictures, second, spent, again, anew: await text(one, "#who"), limited, cold, faults },
   ));
 } finally {
   await browser.close();

@@ -7,8 +7,12 @@ import json
 import queue
 import re
 import shutil
+import signal
+import socket
 import subprocess
+import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -133,17 +137,75 @@ def test_a_demo_without_its_page_says_how_to_build_it(tmp_path: Path, monkeypatc
         demo.page()
 
 
-def test_people_like_learn_take_part_and_leave(built: Path, run: Run, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def paged(built: Path) -> Path:
+    """The folder of what is built, the page of the package too."""
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed: apt-get install chromium")
     made = npm("run", "page")
     assert made.returncode == 0, made.stderr[-2000:]
+    return built
+
+
+@contextmanager
+def command(run: Path, port: int) -> Iterator[str]:
+    """The address of `edgefr demo` as a process, which ends as by Ctrl+C."""
+    options = ["--port", str(port), "--rounds", "5", "--timeout", "1000", "--no-browser"]
+    line = [sys.executable, "-m", "edgefr", "demo", str(run), *options]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert "in a browser" in process.stdout.readline()
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+
+
+def test_a_tab_learns_without_its_server_and_waits_for_it(paged: Path, run: Run, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(run.path, tmp_path / "run"))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with command(copy, port) as url:
+        tab = subprocess.Popen(["node", paged / "offline.js", url], **pipes)  # type: ignore[call-overload]
+        there = json.loads(tab.stdout.readline())
+    with tab:
+        tab.stdin.write("\n")
+        tab.stdin.flush()
+        away = json.loads(tab.stdout.readline())
+        with command(copy, port):
+            back = json.loads(tab.communicate("\n", 200)[0])
+    assert tab.returncode == 0
+    assert there["installabilityErrors"] == there["errors"] == []
+    assert there["manifest"].endswith("/manifest.webmanifest")
+    assert {"/", "/index.js", "/worker.js", "/ort/ort-wasm-simd-threaded.wasm"} <= set(there["stored"])
+    assert not {"/sw.js", "/people", "/task"} & set(there["stored"])
+    assert away["same"] == away["before"]
+    assert len(away["same"]["list"]) == 6
+    assert away["learned"].startswith("Learned here from 2 likes")
+    assert away["somebodyNew"].startswith("the server is not reached, and a new person needs it once")
+    assert away["sent"] == "0"
+    assert back["liked"].endswith("2 liked")
+
+
+def test_a_wheel_takes_the_page_along() -> None:
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"][
+        "wheel"
+    ]
+    assert demo.PAGE.relative_to(ROOT).as_posix() in wheel["artifacts"]  # which git ignores
+    assert "edgefr" in wheel["packages"]
+
+
+def test_people_like_learn_take_part_and_leave(paged: Path, run: Run, tmp_path: Path) -> None:
     with open_page(run, tmp_path) as url:
-        done = subprocess.run(["node", built / "demo.js", url], capture_output=True, text=True, timeout=300)
+        done = subprocess.run(["node", paged / "demo.js", url], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
     assert found["faults"] == []
     assert found["first"]["scrolls"] == 390
+    assert re.match(r"the bundle's tensors take [\d.]+ MB, more than maxTensorMb 0\.0001", found["limited"])
     assert found["first"]["list"] == []  # this bundle has no list for new people
     assert len(found["liked"]["list"]) == 6
     assert re.search("which you liked|Nothing you liked is near it", found["liked"]["why"])

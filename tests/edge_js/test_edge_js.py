@@ -11,26 +11,25 @@ import pytest
 from edgefr.serving.conformance import check
 from tests.edge_js.conftest import CHROMIUM, HOME, ROOT, npm
 
-LINES, LONGEST, BYTES = {"main": 2500, "join": 520}, 120, {"main": 60_000, "join": 12_000}
+LINES, LONGEST = {"main": 2500, "join": 520, "worker": 160}, 120
+BYTES = {"main": 60_000, "join": 12_000, "worker": 3_000}
 APART = ("node.ts", "words.ts")  # entries of their own
 RUNNERS = {"Node": "runner.js", "WebAssembly": "runner.js --web", "Chromium": "chromium.js"}
 pytestmark = pytest.mark.xdist_group("edge_js")
 
 
 def test_the_library_is_small(built: Path) -> None:
-    """The main entry, with the modules and chunks that it needs alone; joining a server is an entry of its own."""
-    main, joins = (
-        {path.name: path.read_text(encoding="utf-8").splitlines() for path in (HOME / where).glob("*.ts")}
-        for where in ("src", "src/join")
-    )
-    lines = {"main": [line for name, one in main.items() if name not in APART for line in one]}
-    lines["join"] = [line for one in joins.values() for line in one]
-    assert 0 < len(lines["main"]) <= LINES["main"]
-    assert 0 < len(lines["join"]) <= LINES["join"]
-    assert max(len(line) for one in [*main.values(), *joins.values()] for line in one) <= LONGEST
+    """The main entry, with the modules and chunks that it needs alone; joining and the worker are their own entries."""
+    for entry, most in LINES.items():
+        files = (HOME / "src" / ("" if entry == "main" else entry)).glob("*.ts")
+        texts = {path.name: path.read_text(encoding="utf-8").splitlines() for path in files}
+        assert 0 < sum(len(lines) for name, lines in texts.items() if name not in APART) <= most, entry
+        assert max(len(line) for lines in texts.values() for line in lines) <= LONGEST
     needed = chunks(built / "edgefr-edge.js")
-    assert sum(path.stat().st_size for path in needed) <= BYTES["main"]
-    assert sum(path.stat().st_size for path in chunks(built / "join.js") - needed) <= BYTES["join"]
+    sizes = {entry: chunks(built / f"{entry}.js") - needed for entry in ("join", "worker")} | {"main": needed}
+    assert {entry: sum(path.stat().st_size for path in files) <= BYTES[entry] for entry, files in sizes.items()} == {
+        entry: True for entry in BYTES
+    }
 
 
 def chunks(entry: Path) -> set[Path]:

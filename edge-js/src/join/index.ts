@@ -1,4 +1,4 @@
 export { Identity } from "./identity.js";
 export { preview, type Preview } from "./preview.js";
 export { join, type Counts, type Tell } from "./join.js";
-export { Server, type Patience } from "./server.js";
+export { Server, Unreachable, type Patience } from "./server.js";

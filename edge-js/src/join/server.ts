@@ -42,6 +42,9 @@ const MOST = 512 << 20; // bytes of a bundle that is fetched
 const PIECE = 1 << 20; // bytes of one answer: what is lost when a connection breaks
 const TRAILER = "edgefr.signature";
 
+/** A server does not answer; nothing was lost. */
+export class Unreachable extends Refused {}
+
 export class Server {
   readonly url: string;
   readonly patience: Patience;
@@ -168,7 +171,7 @@ export class Server {
         problem = reason(error);
       }
     }
-    throw new Refused(`cannot reach ${this.url} in ${tries} tries (${problem}); nothing is lost: try again later`);
+    throw new Unreachable(`cannot reach ${this.url} in ${tries} tries (${problem}); nothing is lost: try again later`);
   }
 
   /** Asks once, and once more where the server says what it wants signed. */

@@ -1,0 +1,42 @@
+/** What somebody made to break a device: a case a line, {what, path, items?, learning?}; a line says why it is refused. */
+
+import { readFile } from "node:fs/promises";
+import { createInterface } from "node:readline";
+import * as runtime from "onnxruntime-node";
+import { parseTensors } from "../src/arrays.js";
+import type { Learning } from "../src/config.js";
+import { readDelta } from "../src/delta.js";
+import { reason, Refused } from "../src/errors.js";
+import { checkGraph } from "../src/graph_check.js";
+import { Device, memoryStore, type Runtime } from "../src/index.js";
+import { folder } from "../src/node.js";
+
+interface Case {
+  what: "bundle" | "delta" | "graph" | "tensors";
+  path: string;
+  items?: string[];
+  learning?: Learning;
+}
+
+/** What a device recommends that learned; null for anything but a bundle. */
+async function tried({ what, path, items = [], learning }: Case): Promise<string[] | null> {
+  if (what === "bundle") {
+    const options = { runtime: runtime as unknown as Runtime, policy: { unprotected: true, signed: false } };
+    const device = await Device.open(folder(path), memoryStore(), options);
+    await (device.bundle.config.learning ? device.learn(items) : device.note(items));
+    return (await device.recommend(3)).items.map(({ id }) => id);
+  }
+  const content = new Uint8Array(await readFile(path));
+  if (what === "delta") readDelta(content, learning!);
+  if (what === "graph") checkGraph(content, null);
+  if (what === "tensors") parseTensors(content);
+  return null;
+}
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const begun = performance.now();
+  const found = await tried(JSON.parse(line) as Case).then((top) => ({ top }), (error: unknown) => ({
+    refused: reason(error), lines: String((error as Error).message).split("\n").length, ours: error instanceof Refused,
+  }));
+  process.stdout.write(`${JSON.stringify({ ...found, ms: performance.now() - begun })}\n`);
+}
