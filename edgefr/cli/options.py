@@ -138,8 +138,8 @@ def refuse_given(why: str, **given: object) -> None:
             raise InputError(f"--{name.replace('_', '-')} {why}")
 
 
-def refuse_twice(changes: list[str], **given: object) -> None:
-    """Raise `InputError` where `--set` names a field that one of these options sets too."""
+def refuse_twice(changes: list[str], by: str = "--set", **given: object) -> None:
+    """Raise `InputError` where `--set`, or what `by` names, has a field that one of these options sets too."""
     from edgefr.experiment.experiment import Change
     from edgefr.experiment.short_names import field_of
 
@@ -150,7 +150,8 @@ def refuse_twice(changes: list[str], **given: object) -> None:
             told = field == change.field or (isinstance(change.value, dict) and inside in change.value)
             if value is not None and told:
                 option = f"--{name.replace('_', '-')} {value}"
-                raise InputError(f"{option} and {change.source} set the same field, {field}; keep one of them")
+                other = f"{by} {change.source.removeprefix('--set ')}"
+                raise InputError(f"{option} and {other} set the same field, {field}; keep one of them")
 
 
 def split(text: str) -> list[str]:
