@@ -13,7 +13,9 @@ from privacy.errors import InputError
 
 
 def export(
-    folder: Annotated[Path | None, Argument(metavar="RUN", help="Folder of a finished run.", show_default=False)] = None,
+    folder: Annotated[
+        Path | None, Argument(metavar="RUN", help="Folder of a finished run.", show_default=False)
+    ] = None,
     run: Annotated[Path | None, Option(help="The same folder, as an option.")] = None,
     out: Annotated[
         Path | None, Option(help="Folder for the bundles, one per device class. Default: in the run.")

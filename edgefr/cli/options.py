@@ -105,9 +105,7 @@ PolicyFile = Annotated[
         help="What this device may release from now on (YAML: epsilon, unprotected, ...); kept as its policy.",
     ),
 ]
-Renew = Annotated[
-    bool, Option("--renew", help="Go on under another bundle of the same publisher; the ledger of what left goes on.")
-]
+Renew = Annotated[bool, Option("--renew", help="Switch to another bundle of the same publisher and keep the ledger.")]
 MaxRam = Annotated[
     float | None,
     Option(help="Memory limit, MB: training stops below it; Linux kills a process above it. Default: the policy's."),
@@ -115,8 +113,8 @@ MaxRam = Annotated[
 MaxSeconds = Annotated[
     float | None,
     Option(
-        help="Longest time, seconds: training stops in time for its release, and what does not is ended (not on "
-        "Windows); none: the policy's."
+        help="Longest time, seconds: training stops early enough for its release; later the process is ended (not on "
+        "Windows). Default: the policy's."
     ),
 ]
 

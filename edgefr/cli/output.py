@@ -36,7 +36,7 @@ def show(*parts: Any) -> None:
 
 
 def show_lines(rows: Sequence[Sequence[str]], *notes: str) -> None:
-    """Print rows of words, the first as their heading, in columns: a line each; a terminal gets the columns that fit."""
+    """Print rows of words, the first as their heading, in columns; a terminal gets the columns that fit."""
     console = Console(soft_wrap=True, highlight=False)
     wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
     ends = [sum(wide[: number + 1]) + 2 * number for number in range(len(wide))]
@@ -45,7 +45,10 @@ def show_lines(rows: Sequence[Sequence[str]], *notes: str) -> None:
         line = "  ".join(f"{cell:<{width}}" for cell, width in zip(row[:fit], wide, strict=False)).rstrip()
         console.print(line, style=None if number else "bold", markup=False)
     if fit < len(wide):
-        notes = (*notes, f"not shown at this width: {', '.join(rows[0][fit:])}. Widen the terminal, or pipe into a file.")
+        notes = (
+            *notes,
+            f"not shown at this width: {', '.join(rows[0][fit:])}. Widen the terminal, or pipe into a file.",
+        )
     for note in notes:
         console.print(note, style="dim", markup=False, soft_wrap=not console.is_terminal)
 

@@ -176,7 +176,7 @@ def bare_name(name: str) -> str:
 
 
 def plain_name(name: str) -> str:
-    """Return a name for an experiment on a data set: its own, or its file's without folders, ending, and odd characters.
+    """Return a name for an experiment on a data set: its own, or its file's without folder and ending.
 
     >>> plain_name("/home/ada/my orders.csv.gz"), plain_name("ml-100k")
     ('my-orders', 'ml-100k')

@@ -296,6 +296,10 @@ def test_the_page_of_runs_names_a_comparison_that_works_or_none(made: Made, cli:
     assert command == "edgefr compare a/one two"
     code, _, err = cli("compare", *(tmp_path / name for name in shlex.split(html.unescape(command))[2:]))
     assert code == 0, err
+    several = [copied("plain", f"{method}/seed-{seed}", seed) for method in ("mine", "other") for seed in (0, 1)]
+    assert "<code>edgefr compare mine other</code>" in write_report(several, tmp_path / "several.html").read_text()
+    some = write_report([several[0], *several[2:]], tmp_path / "some.html").read_text()
+    assert "<code>edgefr compare mine/seed-0 other</code>" in some, "a run of which a seed is missing stays by itself"
     seeds = [copied("plain", f"seed-{seed}", seed) for seed in (0, 1)]
     page = write_report(seeds, tmp_path / "seeds.html").read_text()
     assert "edgefr compare" not in page

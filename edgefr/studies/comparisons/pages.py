@@ -21,8 +21,8 @@ NOTES = (
     "test, and by Holm's correction over all pairs and metrics here; d: Cohen's d of paired differences; r: "
     "matched-pairs rank-biserial correlation; p (seeds): paired t-test, a pair is one seed's two means, by Holm's "
     "correction",
-    f"a run is above another if, over users, Holm's p is below {LEVEL} and the interval is wholly on one side of 0; the "
-    "tests over seeds do not decide it",
+    f"a run is above another if, over users, Holm's p is below {LEVEL} and the interval is wholly on one side of 0; "
+    "the tests over seeds do not decide it",
     "tests over users are about these trained models and other users of the same kind; tests over seeds are about "
     "training again",
 )
