@@ -59,7 +59,7 @@ def render_ledger(report: dict[str, Any]) -> list[tuple[str, str]]:
         (f"eps GUARANTEED, worst client (delta={report['delta']:g})", _worth(report)),
         *(
             (
-                f"  composed releases to {row['recipient']}",
+                f"  releases to {row['recipient']}",
                 f"{row['releases']} x {row['mechanism']} at {row['multiplier']:.4g}",
             )
             for row in report["composed"]
