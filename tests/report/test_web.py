@@ -81,7 +81,7 @@ def test_what_the_page_says_first_is_what_the_summary_says(made: Made) -> None:
     assert ("Does learning help? Yes" in said) == record["helped"]
     assert f"{best['difference']:+.4f} [{best['low']:+.4f}, {best['high']:+.4f}]" in said
     assert "At which privacy? epsilon 8 per person" in said
-    assert "A device with the default policy releases nothing: set privacy.trust=local, or trust: central" in said
+    assert "Devices release nothing by default: set trust: central" in said
     assert f"{run.summary['fleet']['invited']:,} invitations" in said
     assert f"{run.summary['fleet']['seconds']['p50']:.3g} s" in said
 
