@@ -191,7 +191,7 @@ def test_lists_import_no_torch_and_no_pandas() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 400])
-def test_a_list_in_a_terminal_has_the_columns_that_fit_and_names_the_others(
+def test_a_list_in_a_terminal_names_the_columns_that_it_cuts(
     width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
@@ -199,8 +199,9 @@ def test_a_list_in_a_terminal_has_the_columns_that_fit_and_names_the_others(
     show_lines([("name", "about", "paper"), ("one", "a" * 40, "b" * 60)], "a note")
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in capsys.readouterr().out.splitlines()]
     assert all(len(line) <= width for line in lines)
-    cut = [line for line in lines if line.startswith("not shown at this width: paper.")]
+    cut = [line for line in lines if line.startswith("cut at this width: paper.")]
     assert len(cut) == (width < 120)
+    assert any(line.endswith("bb…") for line in lines) == (width < 120)
     assert any(line.endswith("b" * 60) for line in lines) == (width > 120)
 
 
