@@ -58,7 +58,10 @@ def render_ledger(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("Adjacency", report["adjacency"]),
         (f"eps GUARANTEED, worst client (delta={report['delta']:g})", _worth(report)),
         *(
-            (f"  composed for {row['recipient']}", f"{row['releases']} x {row['mechanism']} at {row['multiplier']:.4g}")
+            (
+                f"  releases to {row['recipient']}",
+                f"{row['releases']} x {row['mechanism']} at {row['multiplier']:.4g}",
+            )
             for row in report["composed"]
         ),
         ("Releases per client", f"max {releases['max']}, median {releases['median']:g}"),

@@ -78,14 +78,18 @@ def clip_did(clip: Mapping[str, Any]) -> str | None:
 
     >>> clip_did({"bound": 1.0, "clipped_share": 1.0, "kept_length": 0.002, "std": 0.0})
     'shortened 100 % of the updates, to 0.2 % of their length on average'
+    >>> clip_did({"bound": 1.0, "clipped_share": 1.0, "kept_length": 0.67, "std": 0.89})
+    'shortened 100 % of the updates; the noise hides by how much'
     """
     shortened, kept = clip.get("clipped_share"), clip.get("kept_length")
     if not shortened or kept is None:
         return None
     noised = f" (measured with noise: ± {2 * clip['std']:.1%})".replace("%", " %") if clip["std"] else ""
     moved = f", and ended at {clip['last']:.3g}" if clip.get("last") is not None else ""
-    part = f"shortened {_percent(shortened)} of the updates, to {_percent(kept)} of their length on average"
-    return f"{part}{noised}{moved}"
+    length = f", to {_percent(kept)} of their length on average{noised}"
+    if 2 * clip["std"] >= kept:
+        length = "; the noise hides by how much"
+    return f"shortened {_percent(shortened)} of the updates{length}{moved}"
 
 
 def clip_warning(clip: Mapping[str, Any]) -> str | None:

@@ -89,6 +89,8 @@ def test_recommendations_are_those_of_the_command_line(run: edgefr.Run, tmp_path
     at = [shown.index(item) for item in found["item"]]
     assert at == sorted(at)
     assert all(f"{score:.4f}" in shown for score in found["score"])
+    with pytest.raises(edgefr.InputError, match="unknown user '7'"):
+        run.recommend(7)  # an id that is a number, as a data frame has it
 
 
 def test_a_user_without_history_has_no_ranking_where_something_is_promised(run: edgefr.Run) -> None:

@@ -38,7 +38,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "no run": (lambda: edgefr.Run.open("none"), "none is not a run folder"),
     "a number for a run": (lambda: edgefr.Run(5), r"RunFolder: path should be str \| Path, got 5"),
     "no run to go on with": (lambda: edgefr.resume("none"), "no experiment.yaml"),
-    "a user's type": (lambda: edgefr.Run("none").recommend(5), r"Run.recommend: user should be str \| None, got 5"),
+    "a user's type": (lambda: edgefr.Run("none").recommend(5.5), r"user should be str \| int \| None, got 5.5"),
     "how many": (lambda: edgefr.Run("none").recommend("a", k="3"), "k should be int, got '3'"),
     "how few": (lambda: edgefr.Run("none").recommend("a", k=0), "k is a whole number of at least 1, got 0"),
     "no fleet": (lambda: edgefr.load_fleet("none.yaml"), "cannot read none.yaml"),

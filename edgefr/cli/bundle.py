@@ -16,7 +16,7 @@ bundle = typer.Typer(
     cls=Group,
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Check, look at, compare and sign bundles, as folders or zips.",
+    help="Verify, inspect, compare and sign bundles (folders or zips).",
 )
 
 Given = Annotated[Path, Argument(metavar="BUNDLE", help="A bundle folder, or the zip of one.")]

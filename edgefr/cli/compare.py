@@ -61,11 +61,10 @@ def report(
         Path | None, Option(help="The file. Default: report.html in the folder; of several runs, here.")
     ] = None,
 ) -> None:
-    """Write a run's report again, as one HTML file that needs no network: to read, to print, to send to somebody.
+    """Write the report of a run, of several runs or of a sweep as one HTML file that needs no network.
 
-    Several runs, or a folder with a run per seed, stand beside each other in one page; a sweep has a page of its own,
-    with utility at each epsilon. Runs and sweeps write their report.html at their end; after `edgefr audit`, this
-    command adds what the attacks reached.
+    Several runs, or the seeds of one folder, share a page; the page of a sweep shows utility at each epsilon. Runs and
+    sweeps write report.html when they end; after `edgefr audit`, this command adds the results of the attacks.
 
     Example: `edgefr report runs/demo`
 

@@ -16,7 +16,7 @@ def conformance(
         "conformance"
     ),
 ) -> None:
-    """Check a device's client, in any language, against the conformance kit: draws, training, releases, lists.
+    """Test a device client in any language against the conformance kit: draws, training, releases, lists.
 
     Bundles and updates that were changed are asked about, too, and have to be refused. Ends with 2 where any fails.
 

@@ -27,7 +27,7 @@ def cost(
     key: SignedBy = None,
     as_json: Annotated[bool, Option("--json", help="Print plain values as JSON.")] = False,
 ) -> None:
-    """Say what a bundle costs on a device: time, energy, memory, bytes, and how well each is known.
+    """Estimate the time, energy, memory and bytes of a bundle on a device class, each with its evidence.
 
     A recommendation, the reading of a new text and a round of learning are priced by the cost model of the simulator;
     nothing is run. p10, p50 and p90 are over devices of the class.

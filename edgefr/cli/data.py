@@ -28,9 +28,9 @@ def data(
         Path | None, Option(metavar="FILE", help="New experiment file for the settings to start from.")
     ] = None,
 ) -> None:
-    """Say what a data set or your own file holds, over which protocols it can be run, and settings to start from.
+    """Describe a data set or your own file: its contents, the protocols that fit, and settings to start from.
 
-    With no name it lists the data sets with one, and which of them are found in --data-dir.
+    Without a name it lists the known data sets, and which of them are in --data-dir.
 
     Example: `edgefr data`
 
@@ -68,7 +68,7 @@ def _list(data_dir: Path | None) -> None:
         else:
             there = data_dir is not None and known.is_in(data_dir)
             rows.append((name, "yes" if there else "-", known.holds, public.url, public.licence))
-    where = "no folder is named: --data-dir or EDGEFR_DATA" if data_dir is None else f"by name in {data_dir}"
+    where = "no folder was given by --data-dir or EDGEFR_DATA" if data_dir is None else f"by name in {data_dir}"
     show_lines(
         rows,
         f"found: {where}. edgefr data NAME says where to get a set, and its licence.",

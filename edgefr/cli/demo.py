@@ -20,7 +20,7 @@ def demo(
     timeout: Annotated[float, Option(min=0.1, help="Seconds a round waits for others after its first answer.")] = 8.0,
     browser: Annotated[bool, Option(help="Open the page in this host's browser.")] = True,
 ) -> None:
-    """Open a page on this host in which every tab is a person's device: it recommends, learns, and joins rounds.
+    """Open a page on this host. Each tab is one user's device: it recommends, learns and joins rounds.
 
     A tab keeps what its person likes; a round takes one clipped update with noise of each tab that takes part. The run
     is made in about half a minute where RUN is not there. Stop with Ctrl+C; the same line goes on.

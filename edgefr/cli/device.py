@@ -30,7 +30,7 @@ device = typer.Typer(
     name="device",
     cls=Group,
     rich_markup_mode="markdown",
-    help="One device: learn on it, recommend from it, look at its state. No torch.",
+    help="Act as one device, without torch: learn, recommend, show its state, join rounds.",
 )
 
 
@@ -57,10 +57,10 @@ def learn(
     policy: options.PolicyFile = None,
     renew: options.Renew = False,
 ) -> None:
-    """Learn from interactions: the local work of one round. What would be sent is the release; the rest stays here.
+    """Train on interactions: the local work of one round. Only the release would be sent; the rest stays on the device.
 
-    The device's own policy (policy.yaml in its state, strict where there is none) decides whether anything may leave.
-    Where it may not, the device learns and keeps it all, unless --out asks for the release.
+    The device's own policy (policy.yaml in its state; strict if missing) decides whether anything may leave the device.
+    If nothing may leave, the device still learns, and makes a release only if --out asks for one.
 
     Example: `edgefr device learn runs/demo/bundles/phone_sd680 --state phone --item i00012`
 
@@ -153,7 +153,7 @@ def recommend(
 
 @device.command()
 def status(bundle: options.BundleFolder, state: options.StateFolder, key: options.TrustedKeys = None) -> None:
-    """Show what the device knows of itself: rounds, interactions, releases. Counts alone, nothing private.
+    """Show a device's counts: rounds, interactions, releases, spent epsilon. Nothing private is shown.
 
     Example: `edgefr device status runs/demo/bundles/phone_sd680 --state phone`
 
@@ -185,10 +185,10 @@ def update(
     tls_key: options.OwnKey = None,
     key: options.TrustedKeys = None,
 ) -> None:
-    """Go on under a newer bundle with all that the device has learned; it can be undone until it learns again.
+    """Switch to a newer bundle and keep what the device has learned. --undo reverts it until the device learns again.
 
-    Of a bundle that comes from a server the files that BUNDLE has too are taken from there. A fetch that was cut off
-    goes on: give the same line again.
+    With --from, files that BUNDLE already has are not fetched again. To continue an interrupted fetch, repeat the
+    command.
 
     Example: `edgefr device update old/phone_sd680 --to new/phone_sd680 --state phone`
 
@@ -227,7 +227,7 @@ def trust(
         list[Path] | None, Option("--key", help="Public key that must be among them; none: any. May be repeated.")
     ] = None,
 ) -> None:
-    """Take the publisher's newest keys, if they follow from those that this device trusts; what is left out is revoked.
+    """Accept the publisher's newest keys if trusted keys signed them; keys that are missing from them are revoked.
 
     Example: `edgefr device trust keys.json --state phone`
 

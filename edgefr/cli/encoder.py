@@ -24,7 +24,7 @@ def distill(
     ] = None,
     device: Chip = "auto",
 ) -> None:
-    """Distil a BERT into a small text encoder (TransFR Eq. 1-3) and say what was kept of it.
+    """Distil a BERT into a small text encoder (TransFR Eq. 1-3) and report how well it matches.
 
     Example: `edgefr distill --out student`
 

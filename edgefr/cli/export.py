@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from typer import Option
+from typer import Argument, Option
 
 from edgefr.cli.output import say, show
 from edgefr.config.progress import shown
+from privacy.errors import InputError
 
 
 def export(
-    run: Annotated[Path, Option(help="Folder of a finished run.")],
+    folder: Annotated[
+        Path | None, Argument(metavar="RUN", help="Folder of a finished run.", show_default=False)
+    ] = None,
+    run: Annotated[Path | None, Option(help="The same folder, as an option.")] = None,
     out: Annotated[
         Path | None, Option(help="Folder for the bundles, one per device class. Default: in the run.")
     ] = None,
@@ -43,17 +47,20 @@ def export(
 ) -> None:
     """Pack what a run learned into one bundle per device class: ONNX graphs, item vectors, tokenizer, manifest.
 
-    Example: `edgefr export --run runs/demo --out shipped`
+    Example: `edgefr export runs/demo --out shipped`
 
-    Example: `edgefr export --run runs/demo --out signed --expires-days 90 --zip`
+    Example: `edgefr export runs/demo --out signed --expires-days 90 --zip`
 
-    Example: `edgefr export --run runs/demo --variant i8 --out small`
+    Example: `edgefr export runs/demo --variant i8 --out small`
 
-    Example: `edgefr export --run runs/demo --served`
+    Example: `edgefr export runs/demo --served`
 
-    Example: `edgefr export --run runs/demo --served --next-block`
+    Example: `edgefr export runs/demo --served --next-block`
     """
     asked = dict(locals())
+    if (asked.pop("folder") is None) == (run is None):
+        raise InputError("export needs the folder of one finished run: edgefr export RUN")
+    asked["run"] = folder or run
     from edgefr.simulation.bundles import export as write
 
     with shown() as progress:

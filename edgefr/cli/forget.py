@@ -33,7 +33,7 @@ def forget(
     ] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Delete what the server has of a user, whose key is refused from then on, also by a server that is at work.
+    """Delete a user's data from the server and refuse the user's key, also on a server that is running.
 
     Keys, codes, releases that lie on the disk, metrics of the user and lines of the log go, and the name; a pseudonym
     is left. Says what stays.

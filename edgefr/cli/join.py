@@ -25,7 +25,7 @@ def enrol(
     key: options.TrustedKeys = None,
     policy: options.PolicyFile = None,
 ) -> None:
-    """Make this device's own key and have a server know it. The key stays in the state; requests are signed with it.
+    """Make a key for this device and register it with a server. The key stays in the state and signs requests.
 
     Example: `edgefr device enrol phone.zip --state st --url http://127.0.0.1:8765 --code CODE`
 
@@ -58,10 +58,10 @@ def fetch(
     key: options.TrustedKeys = None,
     policy: options.PolicyFile = None,
 ) -> None:
-    """Fetch this device's bundle from its server, which enrols it first where a code is given.
+    """Fetch this device's bundle from its server; with --code, enrol first.
 
-    A fetch that was cut off goes on: give the same line again. Without --key, and where the device has no state yet,
-    whoever signed the bundle is trusted from now on.
+    To continue an interrupted fetch, repeat the command. A device without --key and without a state trusts the signer
+    of this bundle from now on.
 
     Example: `edgefr device fetch phone --state st --url http://127.0.0.1:8765 --code CODE`
 
@@ -101,7 +101,7 @@ def join(
     policy: options.PolicyFile = None,
     renew: options.Renew = False,
 ) -> None:
-    """Work for a server until it has no more rounds. Stopped at any moment, it goes on where it was: join again.
+    """Take part in a server's rounds until it has no more. To continue after a stop, join again.
 
     The device has to be enrolled there: `edgefr device enrol`. --max-seconds counts for each round.
 

@@ -15,7 +15,7 @@ LEGEND = "sequence: items with an order or times. bundle: devices learn with it 
 
 
 def methods() -> None:
-    """List the methods: what data each needs, what ships to devices, over which protocols it runs, and its paper.
+    """List the methods: the data each needs, what ships to devices, the protocols it supports, and its paper.
 
     Example: `edgefr methods`
 

@@ -105,9 +105,7 @@ PolicyFile = Annotated[
         help="What this device may release from now on (YAML: epsilon, unprotected, ...); kept as its policy.",
     ),
 ]
-Renew = Annotated[
-    bool, Option("--renew", help="Go on under another bundle of the same publisher; the ledger of what left goes on.")
-]
+Renew = Annotated[bool, Option("--renew", help="Switch to another bundle of the same publisher and keep the ledger.")]
 MaxRam = Annotated[
     float | None,
     Option(help="Memory limit, MB: training stops below it; Linux kills a process above it. Default: the policy's."),
@@ -115,8 +113,8 @@ MaxRam = Annotated[
 MaxSeconds = Annotated[
     float | None,
     Option(
-        help="Longest time, seconds: training stops in time for its release, and what does not is ended (not on "
-        "Windows); none: the policy's."
+        help="Longest time, seconds: training stops early enough for its release; later the process is ended (not on "
+        "Windows). Default: the policy's."
     ),
 ]
 
@@ -138,8 +136,8 @@ def refuse_given(why: str, **given: object) -> None:
             raise InputError(f"--{name.replace('_', '-')} {why}")
 
 
-def refuse_twice(changes: list[str], **given: object) -> None:
-    """Raise `InputError` where `--set` names a field that one of these options sets too."""
+def refuse_twice(changes: list[str], by: str = "--set", **given: object) -> None:
+    """Raise `InputError` where `--set`, or what `by` names, has a field that one of these options sets too."""
     from edgefr.experiment.experiment import Change
     from edgefr.experiment.short_names import field_of
 
@@ -150,7 +148,8 @@ def refuse_twice(changes: list[str], **given: object) -> None:
             told = field == change.field or (isinstance(change.value, dict) and inside in change.value)
             if value is not None and told:
                 option = f"--{name.replace('_', '-')} {value}"
-                raise InputError(f"{option} and {change.source} set the same field, {field}; keep one of them")
+                other = f"{by} {change.source.removeprefix('--set ')}"
+                raise InputError(f"{option} and {other} set the same field, {field}; keep one of them")
 
 
 def split(text: str) -> list[str]:

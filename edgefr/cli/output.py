@@ -36,15 +36,20 @@ def show(*parts: Any) -> None:
 
 
 def show_lines(rows: Sequence[Sequence[str]], *notes: str) -> None:
-    """Print rows of words, the first as their heading, in columns: a line each, cut where a terminal ends."""
+    """Print rows of words, the first as their heading, in columns; a terminal gets what fits, and a note."""
     console = Console(soft_wrap=True, highlight=False)
     wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    ends = [sum(wide[: number + 1]) + 2 * number for number in range(len(wide))]
+    most = console.width if console.is_terminal else ends[-1]
+    whole = sum(end <= most for end in ends)
     for number, row in enumerate(rows):
         line = "  ".join(f"{cell:<{width}}" for cell, width in zip(row, wide, strict=True)).rstrip()
-        line = line[: console.width] if console.is_terminal else line
+        line = line if len(line) <= most else f"{line[: most - 1]}…"
         console.print(line, style=None if number else "bold", markup=False)
+    if whole < len(wide):
+        notes = (*notes, f"cut at this width: {', '.join(rows[0][whole:])}. Widen the terminal, or pipe into a file.")
     for note in notes:
-        console.print(note, style="dim", markup=False)
+        console.print(note, style="dim", markup=False, soft_wrap=not console.is_terminal)
 
 
 def show_facts(title: str, facts: Iterable[tuple[str, str]], words: Sequence[str] = ("what", "value")) -> None:

@@ -35,7 +35,7 @@ def privacy(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what noise guarantees, without running anything; or what the clients of RUN spent.
+    """Print the guarantee of noise settings without a run, or what the clients of RUN have spent.
 
     Four epsilons, never mixed: the papers' nominal one, the guaranteed, a hypothetical (clipped at the 90th percentile
     of norms), an audited lower bound (none here).
@@ -129,7 +129,7 @@ def audit(
     seed: Annotated[int, Option(help="Keys the draws of checks and games.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Check and attack what leaves the devices of a run: is noise what it is said to be, and what do uploads give away?
+    """Check the noise of a run's uploads, and attack the uploads to measure what they reveal.
 
     First a line with the verdict: a check that is violated, or a bound above the guarantee, is a finding, and the exit
     code is 0 as for a run without one. Rounds are played through the run's own training, clip and noise. Epsilon is a

@@ -29,7 +29,7 @@ def recommend(
     exclude: options.Excluded = None,
     key: options.SignedBy = None,
 ) -> None:
-    """Recommend from a bundle, with nothing but what a device has.
+    """Recommend from a bundle, using only what a device has.
 
     Example: `edgefr recommend runs/demo/bundles/phone_sd680`
 
@@ -71,7 +71,7 @@ def explain(
     ] = None,
     out: Annotated[Path | None, Option(help="A folder for pictures (.png, .svg) and numbers (.json).")] = None,
 ) -> None:
-    """Explain recommendations: how much each leans on the items that its user had last; the shares sum to 1.
+    """Explain recommendations: the share of each that comes from each of the user's latest items; shares sum to 1.
 
     Example: `edgefr explain runs/demo --user u0000003`
 

@@ -200,7 +200,7 @@ def enrol(
     ] = None,
     revoke: Annotated[bool, Option("--revoke", help="Take their keys and open codes away instead.")] = False,
 ) -> None:
-    """Print a one-time code per user, with which one device can enrol a key of its own: `edgefr device enrol`.
+    """Print a one-time code per user; `edgefr device enrol` uses it to register a device's key.
 
     A line has a user and the code, which is shown once and kept nowhere. A later code of a user makes earlier ones
     worthless, and a later key the earlier key; what a user's devices have released is counted together. Beside them, on

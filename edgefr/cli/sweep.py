@@ -27,6 +27,11 @@ def sweep(
     devices: options.FleetFile = DEVICES,
     data: options.DataSet = None,
     data_dir: options.DataDir = None,
+    method: options.MethodName = None,
+    rounds: options.Rounds = None,
+    clients_per_round: options.ClientsPerRound = None,
+    epsilon: options.Epsilon = None,
+    clip: options.Clip = None,
     seed: Annotated[int | None, Option(help="The first seed. Default: the experiment's.")] = None,
     set_: Annotated[
         list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change one field for every run.")
@@ -87,14 +92,18 @@ def sweep(
 
     Example: `edgefr sweep --grid 'privacy.epsilon=[1,8,inf]' --set privacy.mechanism=gaussian --set privacy.clip=1`
 
-    Example: `edgefr sweep --privacy --set method=pfedrec --seeds 3 --workers 2`
+    Example: `edgefr sweep --privacy --method pfedrec --seeds 3 --workers 2`
 
-    Example: `edgefr sweep --grid 'rounds=[5,10]' --set method=fedmf --seeds 3 --workers 2`
+    Example: `edgefr sweep --grid 'rounds=[5,10]' --method fedmf --seeds 3 --workers 2`
     """
     asked = {
         name: value for name, value in locals().items() if name not in ("set_", "search_space", "device", "privacy")
     }
     check_data(data)
+    fields: dict[str, Any] = {"data": data, "method": method, "rounds": rounds, "clients_per_round": clients_per_round}
+    fields |= {"epsilon": epsilon, "clip": clip, "seed": seed}
+    options.refuse_twice(set_ or [], **fields)
+    options.refuse_twice(grid or [], "--grid", **fields)
     from edgefr.cli.progress_table import progress_table
     from edgefr.studies.sweeps.run import Standing
     from edgefr.studies.sweeps.sweep import sweep as run

@@ -7,6 +7,7 @@ Owns: names, options and where archives are looked for. Does not own: splits (`e
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -172,6 +173,15 @@ def bare_name(name: str) -> str:
     ('orders.csv', 'ml-100k')
     """
     return name.replace("\\", "/").rstrip("/").rpartition("/")[2]
+
+
+def plain_name(name: str) -> str:
+    """Return a name for an experiment on a data set: its own, or its file's without folder and ending.
+
+    >>> plain_name("/home/ada/my orders.csv.gz"), plain_name("ml-100k")
+    ('my-orders', 'ml-100k')
+    """
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", bare_name(name).partition(".")[0]).strip("-._")[:100] or "data"
 
 
 def reader(name: str) -> Reader:

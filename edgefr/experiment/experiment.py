@@ -21,6 +21,7 @@ from edgefr.config.display import MORE
 from edgefr.config.documents import Document, text_for, value_of
 from edgefr.config.executors import BACKENDS
 from edgefr.config.validation import fault, first_fault
+from edgefr.data.datasets import is_named, plain_name
 from edgefr.data.files.options import FileOptions
 from edgefr.data.protocol import PROTOCOLS, ProtocolSettings
 from edgefr.experiment.continual import STRATEGIES, strategy
@@ -229,6 +230,8 @@ def load_experiment(
     named = {field_of(key): value for key, value in values.items() if value is not None}
     sources = {c.field: c.source for c in changes} | {k: f"--{k.split('.')[-1].replace('_', '-')}" for k in named}
     asked = {change.field: change.value for change in changes} | named
+    if path is None and "name" not in asked and "data" in named and not is_named(str(named["data"])):
+        document.put("name", plain_name(str(named["data"])), source="--data")
     if isinstance(path, Experiment) and asked.get("method", path.method) != path.method:
         document.values.pop("model", None)
     _fill_defaults(document, asked, sources)

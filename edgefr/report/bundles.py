@@ -79,20 +79,19 @@ def by_default(rows: Sequence[Mapping[str, Any]]) -> str | None:
 
     `rows`: of `export_bundles`. None where they promise nothing of a client's data, or no device learns from them.
 
-    >>> by_default([{"policy_needs": ["trust: central"]}])  # doctest: +ELLIPSIS
-    "a device with the default policy releases nothing: set privacy.trust=local, or trust: central in each device's..."
+    >>> by_default([{"policy_needs": ["trust: central"]}])
+    'devices release nothing by default: set trust: central in each policy.yaml, or privacy.trust=local'
     """
     needs = list(dict.fromkeys(key for row in rows for key in row.get("policy_needs") or ()))
     if all(row.get("policy_needs") is None for row in rows) or UNPROTECTED in needs:
         return None
     if not needs:
-        return "a device with the default policy releases what it learns"
-    local = "privacy.trust=local, or " if "trust: central" in needs else ""
+        return "devices release what they learn by default"
+    local = ", or privacy.trust=local" if "trust: central" in needs else ""
     least = Policy().least_cohort
     wide = any(key.startswith("least_cohort") for key in needs)
     instead = f" (privacy.at_least={least} in place of least_cohort)" if wide else ""
-    own = f"{', '.join(needs)} in each device's policy.yaml"
-    return f"a device with the default policy releases nothing: set {local}{own}{instead}"
+    return f"devices release nothing by default: set {', '.join(needs)} in each policy.yaml{instead}{local}"
 
 
 def _facts(bundle: Bundle, asked: bool) -> list[dict[str, str]]:

@@ -69,4 +69,6 @@ def latex_table(rows: Sequence[Mapping[str, str | Tex]], caption: str, label: st
 
 
 def _line(cells: Sequence[str | Tex]) -> str:
-    return " & ".join(cell.text if isinstance(cell, Tex) else escape(cell) for cell in cells) + r" \\"
+    return (
+        " & ".join(cell.text if isinstance(cell, Tex) else escape(cell.replace(".\n", ".")) for cell in cells) + r" \\"
+    )

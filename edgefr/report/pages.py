@@ -147,7 +147,7 @@ def markdown_table(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("\n", " ").replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(cell.replace(".\n", ".").replace("\n", " ").replace("|", "\\|") for cell in cells) + " |"
 
 
 def comma_separated(records: Sequence[Record]) -> str:

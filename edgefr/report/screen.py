@@ -57,7 +57,7 @@ def first_screen(summary: Summary, path: Path, width: int = COLUMNS) -> list[Tex
     last = [*_warned(summary, width), *places]
     if (needs := by_default(summary["bundles"])) is not None:
         left = LINES - len(head) - len(foot) - len(last) - FEWEST
-        foot += _said("devices", needs, width, most=min(max(left, 1), PARAGRAPH))
+        foot += _said("devices", needs.removeprefix("devices "), width, most=min(max(left, 1), PARAGRAPH))
     foot += last
     room = LINES - len(head) - len(foot)
     table = _table(found[0], max(room, FEWEST)) if found else []

@@ -90,7 +90,9 @@ def _lines(found: Survey) -> Iterator[tuple[str, str]]:
     yield "items", f"{counts['items']:,}{more}"
     yield "interactions", f"{counts['interactions']:,}, of which {counts['repeated_pairs']:,} repeat an item"
     if source.get("rows"):
-        yield "rows read", f"{source['rows']:,}; what is not among the interactions stands under notes"
+        missing = source["rows"] - counts["interactions"]
+        why = f"; the notes say why {missing:,} are left out" if missing > 0 and source.get("notes") else ""
+        yield "rows read", f"{source['rows']:,}{why}"
     yield "density", f"{counts['density']:.3%} of all pairs of user and item"
     yield "time", _time(found)
     yield "earliest", _row(found.dataset, int(dataset.moment.argmin()))

@@ -223,7 +223,8 @@ class Verdict:
         elif any(name.startswith(("TF-IDF mean", "text mean", "hybrid")) for name in worse):
             ways += ["run more rounds", "use a method that reads texts (transfr)"]
         elif worse:
-            ways += ["run more rounds", "try another method (fedmf, fcf)"]
+            others = ", ".join(name for name in ("fedmf", "fcf") if name != summary.get("method"))
+            ways += ["run more rounds", f"try another method ({others})"]
         else:
             ways += ["run more rounds"]
         return ", or ".join(ways)

@@ -5,7 +5,6 @@ Owns: asking every protocol, and the settings. Does not own: how it is shown (`e
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -121,7 +120,7 @@ def _start(
     users = len(np.unique(dataset.user))
     share = {"clients_per_round": 1.0 if users <= _MANY else _MANY}
     return {
-        "name": re.sub(r"[^A-Za-z0-9._-]+", "-", dataset.name).strip("-._")[:100] or "data",
+        "name": data.plain_name(dataset.name),
         "data": name,
         **({"data_options": options} if options else {}),
         "method": _method(PROTOCOLS[fit.protocol], dataset, found).name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import edgefr
 from edgefr.cli.methods import protocols_of
+from edgefr.cli.output import show_lines
 from edgefr.data.datasets import GIVEN, READERS
 from edgefr.data.protocol import PROTOCOLS
 from edgefr.experiment.method import METHODS
@@ -186,3 +188,42 @@ def test_lists_import_no_torch_and_no_pandas() -> None:
     for command in ("data", "methods"):
         made = subprocess.run([sys.executable, "-c", code.format(command)], capture_output=True, text=True, check=True)
         assert made.stdout.splitlines()[-1] == "[]", command
+
+
+@pytest.mark.parametrize("width", [60, 80, 400])
+def test_a_list_in_a_terminal_names_the_columns_that_it_cuts(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    show_lines([("name", "about", "paper"), ("one", "a" * 40, "b" * 60)], "a note")
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in capsys.readouterr().out.splitlines()]
+    assert all(len(line) <= width for line in lines)
+    cut = [line for line in lines if line.startswith("cut at this width: paper.")]
+    assert len(cut) == (width < 120)
+    assert any(line.endswith("bb…") for line in lines) == (width < 120)
+    assert any(line.endswith("b" * 60) for line in lines) == (width > 120)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--epsilon", "8", "--grid", "privacy.epsilon=[8,inf]"], "--grid privacy.epsilon=[8,inf] set the same field"),
+        (["--method", "fcf", "--set", "method=fedmf"], "--method fcf and --set method=fedmf set the same field"),
+    ],
+)
+def test_a_sweep_takes_the_options_of_simulate_once(arguments: list[str], said: str, cli: Cli, tmp_path: Path) -> None:
+    assert said in cli.refused("sweep", *arguments, "--out", tmp_path / "sweep")
+
+
+def test_a_run_on_a_file_is_named_after_it() -> None:
+    assert edgefr.load_experiment(data="my ratings.csv", method="fedmf").name == "my-ratings"
+    assert edgefr.load_experiment(data="my ratings.csv", method="fedmf", name="mine").name == "mine"
+    assert edgefr.load_experiment(data="ml-100k").name == "demo"
+
+
+def test_export_takes_its_run_as_other_commands_do(cli: Cli) -> None:
+    assert "nowhere is not a run folder" in cli.refused("export", "nowhere")
+    assert "nowhere is not a run folder" in cli.refused("export", "--run", "nowhere")
+    for wrong in ([], ["nowhere", "--run", "nowhere"]):
+        assert "edgefr export RUN" in cli.refused("export", *wrong)

@@ -129,7 +129,7 @@ def test_seeds_are_paired_where_both_have_them(runs: dict[str, Path]):
     found = edgefr.compare([runs["seeds"], runs["more"]], ["NDCG@10"])
     frame = found.frame
     assert np.isfinite(frame["p_seeds_holm"]).all()
-    assert "pairs are made over seeds 0, 1" in found.notes
+    assert "runs are paired by seeds 0, 1" in found.notes
     assert [row.values["NDCG@10"].number for row in found.rows] == [3, 2]
     per_seed = [
         [edgefr.Run.open(runs[name] / f"seed-{seed}").summary["metrics_full_ranking"]["NDCG@10"] for seed in (0, 1)]

@@ -180,13 +180,13 @@ def test_bundles_and_warnings() -> None:
 @pytest.mark.parametrize(
     ("needs", "words"),
     [
-        ([], "devices a device with the default policy releases what it learns"),
-        (["epsilon: 12"], "releases nothing: set epsilon: 12 in each device's policy.yaml"),
-        (["trust: central"], "nothing: set privacy.trust=local, or trust: central in each device's policy.yaml"),
+        ([], "devices release what they learn by default"),
+        (["epsilon: 12"], "devices release nothing by default: set epsilon: 12 in each policy.yaml"),
+        (["trust: central"], "default: set trust: central in each policy.yaml, or privacy.trust=local"),
         (
             ["trust: central", "least_cohort: 1"],
-            "nothing: set privacy.trust=local, or trust: central, least_cohort: 1 in each device's policy.yaml "
-            "(privacy.at_least=10 in place of least_cohort)",
+            "nothing by default: set trust: central, least_cohort: 1 in each policy.yaml "
+            "(privacy.at_least=10 in place of least_cohort), or privacy.trust=local",
         ),
         (["unprotected: true"], None),
         (None, None),
@@ -195,7 +195,7 @@ def test_bundles_and_warnings() -> None:
 def test_a_private_run_says_whether_devices_release_by_default(needs: list[str] | None, words: str | None) -> None:
     row = {"class": "phone", "variant": "f16", "files_mb": 0.5, "fits": True, "hr_kept": 0.975, "lacks": None}
     found = said(summary(bundles=[{**row, "policy_needs": needs}, {**row, "class": "tv", "policy_needs": needs}]))
-    assert ("default policy" not in found) if words is None else (words in found)
+    assert ("by default" not in found) if words is None else (words in found)
 
 
 def test_a_central_reference_costs_no_device() -> None:

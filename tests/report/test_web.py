@@ -81,7 +81,7 @@ def test_what_the_page_says_first_is_what_the_summary_says(made: Made) -> None:
     assert ("Does learning help? Yes" in said) == record["helped"]
     assert f"{best['difference']:+.4f} [{best['low']:+.4f}, {best['high']:+.4f}]" in said
     assert "At which privacy? epsilon 8 per person" in said
-    assert "A device with the default policy releases nothing: set privacy.trust=local, or trust: central" in said
+    assert "Devices release nothing by default: set trust: central" in said
     assert f"{run.summary['fleet']['invited']:,} invitations" in said
     assert f"{run.summary['fleet']['seconds']['p50']:.3g} s" in said
 
@@ -296,6 +296,10 @@ def test_the_page_of_runs_names_a_comparison_that_works_or_none(made: Made, cli:
     assert command == "edgefr compare a/one two"
     code, _, err = cli("compare", *(tmp_path / name for name in shlex.split(html.unescape(command))[2:]))
     assert code == 0, err
+    several = [copied("plain", f"{method}/seed-{seed}", seed) for method in ("mine", "other") for seed in (0, 1)]
+    assert "<code>edgefr compare mine other</code>" in write_report(several, tmp_path / "several.html").read_text()
+    some = write_report([several[0], *several[2:]], tmp_path / "some.html").read_text()
+    assert "<code>edgefr compare mine/seed-0 other</code>" in some, "a run of which a seed is missing stays by itself"
     seeds = [copied("plain", f"seed-{seed}", seed) for seed in (0, 1)]
     page = write_report(seeds, tmp_path / "seeds.html").read_text()
     assert "edgefr compare" not in page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 
 from edgefr.studies.pages import write_report
+from edgefr.studies.sweeps.grid import Axis
 from edgefr.studies.sweeps.page import command, sweep_page, usable, write_sweep
+from edgefr.studies.sweeps.plan import SweepPlan
 from edgefr.studies.sweeps.results import FinishedSweep, results
 from edgefr.studies.sweeps.tradeoff import comparables
 from privacy.errors import InputError
@@ -66,6 +69,28 @@ def test_the_command_is_that_of_the_record() -> None:
     assert command(record) == (
         "edgefr sweep --experiment own.yaml --search 5 --search-space 'privacy.clip=log(0.1,10)' --seeds 1"
     )
+
+
+def test_the_command_has_the_options_and_the_data_without_its_folder() -> None:
+    """Without them it would run another method, on the demo."""
+    named = {"method": "fedmf", "data": "/home/ada/own.csv", "clip": 0.5, "rounds": None, "engine.device": "cpu"}
+    plan = SweepPlan([Axis("local_epochs", (1, 2))], named=named)
+    assert shlex.split(command(plan.record())) == [
+        "edgefr",
+        "sweep",
+        "--method",
+        "fedmf",
+        "--data",
+        "own.csv",
+        "--clip",
+        "0.5",
+        "--set",
+        "engine.device=cpu",
+        "--grid",
+        "local_epochs=[1,2]",
+        "--seeds",
+        "1",
+    ]
 
 
 def test_a_sweep_that_did_not_end_is_refused_in_a_line(whole: Made, tmp_path: Path) -> None:

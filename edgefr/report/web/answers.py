@@ -95,10 +95,9 @@ def privacy(report: dict[str, Any]) -> Answer:
     words = f"epsilon {short(epsilon)} per person"
     if epsilon > MEANINGLESS:
         return Answer(question, words, "This epsilon is too large to protect anybody.", BAD)
-    who = report["adversary"].split(";")[0]
     whole = f", {TOGETHER}" if report.get("served") else ""
     told = "A weak guarantee" if label(epsilon) else "Guaranteed"
-    return Answer(question, words, f"{told} against {who}, at delta {report['delta']:g}{whole}.")
+    return Answer(question, words, f"{told} at delta {report['delta']:g}{whole}, against {report['adversary']}.")
 
 
 def cost(fleet: dict[str, Any], served: int = 0) -> Answer:

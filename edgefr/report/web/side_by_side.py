@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
@@ -135,9 +136,16 @@ def _compare(every: Sequence[Facts]) -> str | None:
     seeds = [facts.summary["seed"] for facts in every]
     if len(set(seeds)) == len(seeds):
         return None
-    paths = [facts.path.resolve() for facts in every]
+    runs = {facts.path.resolve() for facts in every}
+    paths = list(dict.fromkeys(_whole(facts.path.resolve(), runs) for facts in every))
     above = os.path.commonpath([path.parent for path in paths])
     return shlex.join(["edgefr", "compare", *(os.path.relpath(path, above) for path in paths)])
+
+
+def _whole(run: Path, runs: Collection[Path]) -> Path:
+    """Return the folder of a run with all its seeds, where all of them are among `runs`; else the run's own."""
+    seeds = set(run.parent.glob("seed-*")) if run.name.startswith("seed-") else {run}
+    return run.parent if len(seeds) > 1 and seeds <= set(runs) else run
 
 
 def _learned(group: RunGroup, axis: Axis, one_metric: bool) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from edgefr.report.verdict import FEW, Verdict, every_verdict
+from edgefr.report.verdict import AFTER, FEW, Verdict, every_verdict
 from edgefr.report.web.answers import capitals
 from edgefr.report.web.chart import Axis
 from edgefr.report.web.facts import Facts
@@ -41,7 +41,7 @@ def section(facts: Facts) -> Section | None:
 def beside(one: Verdict, several: bool) -> list[SectionPart | None]:
     """Return one model beside what needs no learning: differences on one axis, zero among them."""
     where = f", on {one.split}" if several else ""
-    says = Markup("<strong>Model after {}{}: {}.</strong> {}: {:.4f}")
+    says = Markup("<strong>Model {}{}: {}.</strong> {}: {:.4f}")
     axis = Axis.over([end for row in one.beside for end in (row.low, row.high) if end is not None], most=4)
     rows = [
         {
@@ -61,5 +61,7 @@ def beside(one: Verdict, several: bool) -> list[SectionPart | None]:
     table = ReportTable(f"{one.stage} compared with baselines", rows, ("compared with", "better?"), look=ROOMY)
     notes = [f"{capitals(said)}." for said in (one.disagreement, one.ceiling) if said]
     notes += [CENTRAL] if one.ceilings else []
-    says_so = text(says.format(one.stage, where, one.words, one.measure, one.value), "says")
+    says_so = text(
+        says.format(AFTER.get(one.stage, f"after {one.stage}"), where, one.words, one.measure, one.value), "says"
+    )
     return [says_so, table.part, *(text(said, "note") for said in notes)]

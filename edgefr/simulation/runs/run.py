@@ -23,11 +23,12 @@ class Run(RunFolder):
     """This is one run: its folder's files as tables, and recommendations by its model."""
 
     @checked
-    def recommend(self, user: str | None = None, k: int = 10) -> DataFrame:
+    def recommend(self, user: str | int | None = None, k: int = 10) -> DataFrame:
         """Return the k best items for a user, best first, with columns `item`, `title`, `score` and `basis`.
 
-        By the bundle of the user's device, and without bundles by the saved model. None is a new device. `basis`: model
-        (the user's own scores), or without history popular or mean (docs/concepts/bundles.md), which have no scores.
+        By the bundle of the user's device, and without bundles by the saved model. `user`: an id, also as a number;
+        None is a new device. `basis`: model (the user's own scores), or without history popular or mean
+        (docs/concepts/bundles.md), which have no scores.
         Raises `InputError` for an unknown user, k below 1, and where there is no ranking yet, or nothing left of it.
 
         Example: ``edgefr.Run.open("runs/demo").recommend("u0000003", k=5)``
@@ -38,7 +39,7 @@ class Run(RunFolder):
 
         if k < 1:
             raise InputError(f"k is a whole number of at least 1, got {k}")
-        found = recommend(self, user, k)
+        found = recommend(self, None if user is None else str(user), k)
         return pd.DataFrame(found, columns=["item", "title", "score"]).assign(basis=found.basis)
 
     def brief(self) -> Sequence[RenderableType]:

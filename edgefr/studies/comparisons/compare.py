@@ -107,7 +107,7 @@ def compare(
     names, notes = _distinct_metrics(found, seeds, kind, metrics_of(found, seeds, kind, metrics), bool(metrics))
     pairs = _pairs(found, seeds, kind, names)
     rows = [_reached(side, kind, names, pairs) for side in found]
-    verdicts = [f"{side.name}: {line}" for side in found for line in side.first.verdicts]  # of the first seed
+    verdicts = [f"{_first(side)}: {line}" for side in found for line in side.first.verdicts]
     lines = [*notes, *_seed_notes(found, seeds), *verdicts]
     values = {side.name: side.first.values for side in found}
     settings = dict.fromkeys(setting for own in values.values() for setting in own)
@@ -119,6 +119,11 @@ def compare(
     if out is not None:
         comparison.write(out)
     return comparison
+
+
+def _first(side: Side) -> str:
+    """Return the name of a side's first run: of several seeds, which one it is."""
+    return side.name if len(side.runs) == 1 else f"{side.name}, seed {next(iter(side.runs))}"
 
 
 def _distinct_metrics(
@@ -162,7 +167,7 @@ def _reached(side: Side, ranking: str, metrics: Sequence[str], pairs: Sequence[P
 
 def _seed_notes(found: Sequence[Side], seeds: Sequence[int]) -> list[str]:
     """Say over which seeds pairs were made, where that is not all there is."""
-    lines = [f"pairs are made over {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}"]
+    lines = [f"runs are paired by {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}"]
     if len(seeds) == 1:
         lines.append("one seed: variation between trainings is not tested (edgefr simulate --seeds 5)")
     elif not all(side.one_data for side in found):

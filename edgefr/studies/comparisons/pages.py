@@ -21,9 +21,10 @@ NOTES = (
     "test, and by Holm's correction over all pairs and metrics here; d: Cohen's d of paired differences; r: "
     "matched-pairs rank-biserial correlation; p (seeds): paired t-test, a pair is one seed's two means, by Holm's "
     "correction",
-    f"a run is said to be above another where Holm's p is below {LEVEL} and the interval is wholly on one side of 0",
-    "tests over users speak of these trained models, asked by other users of the same kind; tests over seeds speak of "
-    "training them again",
+    f"a run is above another if, over users, Holm's p is below {LEVEL} and the interval is wholly on one side of 0; "
+    "the tests over seeds do not decide it",
+    "tests over users are about these trained models and other users of the same kind; tests over seeds are about "
+    "training again",
 )
 
 
@@ -83,7 +84,7 @@ def _reached(rows: Sequence[RunMetrics], baselines: Sequence[RunMetrics], rankin
         seeds = str(max(value.number for value in row.values.values()))
         shown.append({"run": f"{sign[row.name]}: {row.name}" if row in rows else row.name, **cells, "seeds": seeds})
     some = any(names for row in rows for names in row.above.values())
-    caption = "> a: above run a, by both tests" if some else "no significant difference between any two runs"
+    caption = "> a: above run a, over users" if some else "no significant difference between any two runs"
     caption += "; below the line: baselines, which are not tested here" if baselines else ""
     return Sheet(f"test items, {RANKINGS[ranking]}", shown, ["run"], caption, rules=[len(rows) - 1])
 

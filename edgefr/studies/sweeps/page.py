@@ -10,6 +10,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from edgefr.data.datasets import bare_name
+from edgefr.experiment.short_names import field_of
 from edgefr.report.pages import Report, comma_separated
 from edgefr.report.small_groups import of_few
 from edgefr.report.tables import count
@@ -45,6 +47,8 @@ from edgefr.studies.sweeps.results import EPSILONS, RUNS, FinishedSweep, PointRe
 from edgefr.studies.sweeps.tradeoff import Comparable, charts, comparables, epsilon_said
 from privacy.files import write_atomic, write_json
 
+OPTIONS = ("data", "method", "rounds", "clients_per_round", "epsilon", "clip")
+"""Fields that `edgefr sweep` has an option for, in a record's `options`."""
 LEAD = "One experiment at many settings: where does on-device learning help, and what does privacy cost?"
 ORDER = ("guaranteed", "nominal", "hypothetical")
 USABLE = (
@@ -186,11 +190,15 @@ def _made(sweep: FinishedSweep) -> Section:
 def command(record: Mapping[str, Any]) -> str:
     """Return the command of a sweep, as far as its record keeps it.
 
-    >>> command({"experiment": None, "set": ["rounds=3"], "grid": {"lr": ["1", "2"]}, "seeds": [4, 5], "search": None})
-    "edgefr sweep --set rounds=3 --grid 'lr=[1,2]' --seed 4 --seeds 2"
+    >>> kept = {"experiment": None, "set": ["rounds=3"], "grid": {"lr": ["1", "2"]}, "seeds": [4, 5], "search": None}
+    >>> command(kept | {"options": {"data": "own.csv"}})
+    "edgefr sweep --data own.csv --set rounds=3 --grid 'lr=[1,2]' --seed 4 --seeds 2"
     """
     words = ["edgefr", "sweep"]
     words += [] if record["experiment"] is None else ["--experiment", record["experiment"]]
+    for name, given in record.get("options", {}).items():
+        value = bare_name(given) if name == "data" else given
+        words += [f"--{name.replace('_', '-')}", value] if name in OPTIONS else ["--set", f"{field_of(name)}={value}"]
     words += [word for change in record["set"] for word in ("--set", change)]
     grid, search = record["grid"], record["search"]
     if "privacy" in record:

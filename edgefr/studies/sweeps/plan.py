@@ -99,6 +99,7 @@ class SweepPlan:
             "schema": RECORD.schema,
             "grid": {axis.field: [shown(value) for value in axis.values] for axis in self.axes},
             "set": list(self.changes),
+            "options": {name: str(value) for name, value in self.named.items() if value is not None and name != "seed"},
             "seeds": list(self.seeds),
             "search": search,
             "experiment": None if self.base is None else self.base.name,

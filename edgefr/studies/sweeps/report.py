@@ -38,7 +38,7 @@ KINDS = (
     "would have guaranteed, had updates been clipped at the run's 90th percentile",
     "an epsilon is the largest over the seeds; inf means that nothing is guaranteed",
     "on the Pareto front is a usable point that no other has beaten, with at most its epsilon and at least its mean "
-    "utility; what lies within the standard deviations is no difference",
+    "utility; a difference within the standard deviations does not count",
 )
 
 
@@ -89,7 +89,7 @@ def table(found: Sequence[PointResult], metric: str | None = None, objectives: M
         tested = {name + how: str(Spread.of(result.metric(name))) for name in _apart(metrics, found)}
         tested |= {HELPED: str(result.helped)} | {best: best_beside(result, of.get(id(result)))} if of else {}
         rows.append(row | (tested if result.chosen else dict.fromkeys(tested, "")))
-    caption = "mean ± standard deviation over seeds, test items but for validation"
+    caption = "Mean ± standard deviation over seeds, on test items except in the validation column"
     caption += f"; {CHOICE}" if passed else ""
     if of:
         caption = f"{caption}; {RULE}{judged_by(compared)}; each compared with the best baseline"

@@ -57,7 +57,7 @@ def available() -> None:
     try:
         import optuna
     except ImportError:
-        raise InputError("--search needs optuna: pip install 'edgefr[sweep]'") from None
+        raise InputError("a search needs optuna: pip install 'edgefr[sweep]'") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
