@@ -10,7 +10,7 @@ import pytest
 
 from tests.test_howto import LONG, ROOT, blocks, commands_of, run
 
-SMALLER = {"rounds=40": "rounds=2 --set 'fleet.share={phone_sd680: 0.6, watch_w5: 0.4}'", "--seeds 3": "--seeds 2"}
+SMALLER = {"--rounds 40": "--rounds 2 --set 'fleet.share={phone_sd680: 0.6, watch_w5: 0.4}'", "--seeds 3": "--seeds 2"}
 
 
 def smaller(content: str) -> str:
