@@ -30,6 +30,7 @@ from edgefr.simulation.runs.folder import RunFolder
 from edgefr.simulation.runs.run import Run
 from privacy.errors import InputError
 from tests.cli.commands import ROOT
+from tests.cli.commands import hear_interrupts
 from tests.edge_js.conftest import CHROMIUM, npm
 from tests.remote.worlds import FEDMF, experiment_of
 
@@ -152,14 +153,18 @@ def command(run: Path, port: int) -> Iterator[str]:
     """The address of `edgefr demo` as a process, which ends as by Ctrl+C."""
     options = ["--port", str(port), "--rounds", "5", "--timeout", "1000", "--no-browser"]
     line = [sys.executable, "-m", "edgefr", "demo", str(run), *options]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen(line, **pipes, preexec_fn=hear_interrupts) as process:  # type: ignore[call-overload]
         assert process.stdout is not None
         try:
             assert "in a browser" in process.stdout.readline()
             yield f"http://127.0.0.1:{port}"
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(60)
+            try:
+                process.wait(60)
+            finally:
+                process.kill()
 
 
 def test_a_tab_learns_without_its_server_and_waits_for_it(paged: Path, run: Run, tmp_path: Path) -> None:
