@@ -29,8 +29,7 @@ from edgefr.serving.serve import origins_of
 from edgefr.simulation.runs.folder import RunFolder
 from edgefr.simulation.runs.run import Run
 from privacy.errors import InputError
-from tests.cli.commands import ROOT
-from tests.cli.commands import hear_interrupts
+from tests.cli.commands import ROOT, hear_interrupts
 from tests.edge_js.conftest import CHROMIUM, npm
 from tests.remote.worlds import FEDMF, experiment_of
 
