@@ -102,10 +102,10 @@ def begun(folder: Path, progress: Progress | None = None) -> Run:
     return simulate(experiment, shipped(Path("devices.yaml")), out=folder, page=False, progress=progress)
 
 
-def _check_everybody(run: Run) -> None:
-    """Refuse, by `InputError`, a run whose rounds ask some users alone: a round of users without a tab never ends."""
+def check_everybody(run: Run, users: int) -> None:
+    """Refuse, by `InputError`, a run whose rounds ask only some of its users: one without a tab would never answer."""
     rounds = load_fleet(run.path / "devices.yaml").rounds
-    if run.experiment.clients_per_round < 1 or not POLICIES[rounds.policy].waits:
+    if run.experiment.cohort_size(users) < users or not POLICIES[rounds.policy].waits:
         mend = "make one with clients_per_round=1.0 and fleet.rounds.policy=deadline, or let edgefr demo make its own"
         raise InputError(f"rounds of {run.path} ask only some of the users, who may have no tab; {mend}")
 
@@ -125,8 +125,8 @@ def demo(
 
     Raises `InputError` where the page is not built, and as `serve`.
     """
-    _check_everybody(run)
     site_folder, origins = page(), origins_of(run, None)
+    check_everybody(run, len(origins.users))
     people = People(Keys(run.path), dict(sorted(origins.users.items())))
     site = Site(site_folder, {"/people": people.next})
     carried = by_http(Access(port=port), run, origins, rounds, site.over)

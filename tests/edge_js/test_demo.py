@@ -14,7 +14,7 @@ import sys
 import threading
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -122,13 +122,34 @@ def test_a_run_that_broke_off_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     assert demo.begun(tmp_path) == tmp_path
 
 
-@pytest.mark.parametrize(("share", "policy"), [(0.5, "deadline"), (1.0, "async")])
-def test_a_run_whose_rounds_ask_some_alone_is_refused(share: float, policy: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("clients", "policy", "refused"),
+    [
+        (0.5, "deadline", True),
+        (5, "deadline", True),
+        (1.0, "async", True),
+        (1.0, "deadline", False),
+        (24, "deadline", False),
+    ],
+)
+def test_a_run_whose_rounds_ask_some_alone_is_refused(
+    clients: float, policy: str, refused: bool, tmp_path: Path
+) -> None:
     folder = RunFolder.create(tmp_path / "run")
-    folder.write_experiment(experiment_of(FEDMF | NOISED | {"clients_per_round": share}, 0))
+    folder.write_experiment(experiment_of(FEDMF | NOISED | {"clients_per_round": clients}, 0))
     folder.write_devices(load_fleet(ROOT / "devices.yaml", {"rounds": {"policy": policy}}))
-    with pytest.raises(InputError, match=r"ask only some of the users.*clients_per_round=1\.0"):
-        demo.demo(Run(tmp_path / "run"), 1)
+    said = pytest.raises(InputError, match=r"ask only some of the users.*clients_per_round=1\.0")
+    with said if refused else nullcontext():
+        demo.check_everybody(Run(tmp_path / "run"), 24)
+
+
+def test_the_demo_asks_whether_everybody_is_asked(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = Path(shutil.copytree(run.path, tmp_path / "run"))
+    named = copy / "experiment.yaml"
+    named.write_text(re.sub(r"(?m)^clients_per_round: .*$", "clients_per_round: 2", named.read_text()))
+    monkeypatch.setattr(demo, "page", lambda: tmp_path)
+    with pytest.raises(InputError, match="ask only some of the users"):
+        demo.demo(Run(copy), 1)
 
 
 def test_a_demo_without_its_page_says_how_to_build_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
