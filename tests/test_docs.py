@@ -35,6 +35,18 @@ def test_what_a_page_points_to_is_there(page):
     assert [path for path in named if "reference" not in path.split("/")] == []
 
 
+MERGES = re.compile(r"^(<{7} |={7}$|>{7} )", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_no_page_has_the_marks_of_a_merge(page):
+    assert not MERGES.findall(page.read_text())
+
+
+def test_the_marks_of_a_merge_are_seen():
+    assert len(MERGES.findall("a\n<<<<<<< HEAD\nb\n=======\nc\n>>>>>>> other\n")) == 3
+
+
 def test_a_place_that_is_not_there_is_seen(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("In `cloud/rule.py`, `engine/tables.py` and [there](nowhere.md), not in `cloud/nothing.py`.")

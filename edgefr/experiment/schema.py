@@ -135,6 +135,14 @@ class ExperimentFields(Section, PublicModel):
         return read and self.fidelity == "ours" and self.row.central is None and not self.draws_noise
 
     @property
+    def measured(self) -> EvaluationSection:
+        """Return what is measured, with what the learning curve ranks against: the test's ranking, unless it is said."""
+        asked, entry = self.evaluation, self.protocol.entry
+        full = self.fidelity == "ours" and asked.full_ranking_users > 0
+        full = full and not (entry.validates_once or entry.several)
+        return asked.model_copy(update={"curve_ranking": asked.curve_ranking or ("full" if full else "sampled")})
+
+    @property
     def patience(self) -> float:
         """Return the rounds without a better validation after which those of leave-one-out end."""
         asked = self.evaluation

@@ -44,15 +44,18 @@ class EvaluationSection(Section):
         "full ranking recommends (Coverage, Novelty, Diversity, Popularity, PopularityLift, Calibration, FairnessGap)",
     )
     every: int = Field(1, ge=1, description="rounds between points of the learning curve (validation items)")
-    curve_ranking: Literal["sampled", "full"] = Field(
-        "sampled",
+    curve_ranking: Literal["sampled", "full"] | None = Field(
+        None,
         description="what the learning curve ranks a held-out item against, and so by what the best round is told: "
-        "sampled candidates, or the full catalogue; blocks are always ranked in full",
+        "sampled candidates, or the full catalogue; none: the full catalogue where fidelity is ours and there are "
+        "`full_ranking_users`, else sampled candidates; blocks are always ranked in full",
     )
     full_ranking_users: int = Field(
         1000, ge=0, description="users ranked against the whole catalogue, a keyed sample; 0: no full ranking"
     )
-    curve_users: int = Field(5000, ge=1, description="users of the learning curve, a keyed sample")
+    curve_users: int = Field(
+        5000, ge=1, description="users of the learning curve, a keyed sample; by full ranking not more than those of it"
+    )
     keep: Literal["last", "best"] | None = Field(
         None,
         description="the round whose model is tested after leave-one-out: the last, or the best on validation items; "

@@ -142,7 +142,7 @@ def training_of(run: Run, devices: Devices, rounds: int) -> Training:
         prepared,
         federation,
         Called(federation, devices, experiment.cohort_size(len(clients))),
-        Measurements(experiment.evaluation, experiment.seed, About.of(prepared.dataset.catalogue)),
+        Measurements(experiment.measured, experiment.seed, About.of(prepared.dataset.catalogue)),
         (stage,),
         keeping(strategy(experiment.strategy), experiment.over_blocks, experiment.seed),
     )

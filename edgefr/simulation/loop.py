@@ -134,7 +134,7 @@ class Training(Running):
         participation = Participation(experiment.cohort_size, experiment.privacy, federation, fleet, log)
         if earlier is not None:
             participation.go_on_from(earlier)
-        measured = Measurements(experiment.evaluation, experiment.seed, about)
+        measured = Measurements(experiment.measured, experiment.seed, about)
         return cls(
             experiment,
             prepared,

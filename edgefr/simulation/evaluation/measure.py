@@ -78,22 +78,27 @@ class Measurements:
     ) -> dict[str, float]:
         """Ask for the held-out item of every user among sampled candidates and, `full`, among the whole pool.
 
-        Of users with several all are ranked, in the whole pool alone. A point of a learning curve is measured on a
-        sample of users and by one ranking, `evaluation.curve_ranking`. Returns the metrics on sampled candidates, or
-        the point's, or those of several; none of test items that are sealed.
+        Validation items are ranked by one ranking, `evaluation.curve_ranking`, as a point of a learning curve is, which
+        is measured on a sample of users. Of users with several items all are ranked, in the whole pool alone. Returns
+        the metrics on sampled candidates, or those of the one ranking; none of test items that are sealed.
         """
         if self.sealed and which == "test":
             return {}
         with self._timed():
-            users, several = split.users(which), split.several is not None
-            if of.round is not None:
-                users = self.sample(users, self.settings.curve_users, "curve users")
-                return self._rank(of, split, score, which, "full" if several else self.settings.curve_ranking, users)
+            users, several, ranking = split.users(which), split.several is not None, self.settings.curve_ranking
+            if of.round is not None or (which == "valid" and ranking == "full"):
+                ranking = "full" if several else ranking or "sampled"
+                return self._rank(of, split, score, which, ranking, self._curve_users(users))
             found = {} if several else self._rank(of, split, score, which, "sampled", users)
             if several or (full and self.settings.full_ranking_users):
                 users = self.sample(users, self.settings.full_ranking_users, "full ranking users")
                 in_full = self._rank(of, split, score, which, "full", users)
         return in_full if several else found
+
+    def _curve_users(self, users: Users) -> Users:
+        """Draw the users of a point of a learning curve."""
+        most, full = self.settings.curve_users, self.settings.full_ranking_users
+        return self.sample(users, min(most, full) if self.settings.curve_ranking == "full" else most, "curve users")
 
     def validation(self, of: MeasurementPlace, block: Block, score: Scorer) -> dict[str, float]:
         """Measure a point of a block's learning curve: its validation items by full ranking, on sampled users."""

@@ -89,6 +89,7 @@ def summarise_splits(sim: Running) -> dict[str, Any]:
     """Return the parts that speak of splits and stages of one model."""
     splits, several = list(sim.prepared.splits), sim.prepared.train_split.several is not None
     how = "full" if several else "sampled"  # of several held-out items there are no sampled candidates
+    validated = sim.measured.settings.curve_ranking == "full"
     stages, full = sim.measured.table(ranking=how), {} if several else sim.measured.table(ranking="full")
     compared = _compared(sim)
     last = sim.stages[-1]
@@ -104,7 +105,8 @@ def summarise_splits(sim: Running) -> dict[str, Any]:
         "references": {s: {n: m for n, m in t.items() if n in compared} for s, t in stages.items()},
         "full_ranking": {"users": _full_users(sim), **full},
         **({"ranked": FULL} if several else {}),
-        "validation": sim.measured.table(which="valid", ranking=how),
+        "validation": sim.measured.table(which="valid", ranking="full" if validated else how),
+        **({"validated": FULL} if validated else {}),
         "transfer": _transfer(stages, last),
         "learning": {split: {one.stage: one.record() for one in found} for split, found in helped.items()},
         "verdicts": {split: [str(one) for one in found] for split, found in helped.items()},

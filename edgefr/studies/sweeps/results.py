@@ -227,7 +227,7 @@ def in_full(summary: Mapping[str, Any]) -> dict[str, Any]:
 
     `validated`: how its validation items were ranked.
     """
-    found, full = {**summary, "validated": ranking_of(summary)}, summary.get("metrics_full_ranking")
+    found, full = {"validated": ranking_of(summary), **summary}, summary.get("metrics_full_ranking")
     if full:
         split, ranked = summary["split"], summary["full_ranking"]
         names = [name for name in summary["references"].get(split, {}) if name in ranked[split]]
