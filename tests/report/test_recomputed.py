@@ -113,7 +113,7 @@ def test_metrics_of_the_summary_are_those_of_the_table(run: Path) -> None:
     for stage, values in {**s["stages"]["main"], **s["references"]["main"]}.items():
         check(values, stage, "test", "sampled")
         check(s["full_ranking"]["main"][stage], stage, "test", "full")
-        check(s["validation"]["main"][stage], stage, "valid", "sampled")
+        check(s["validation"]["main"][stage], stage, "valid", "full")
 
 
 def test_gains_and_their_intervals_are_those_of_users(run: Path) -> None:
@@ -233,7 +233,7 @@ def figures(run: Path) -> set[str]:
 
 WORDS = (
     r"NDCG@10|HR@10|95 %|p50 \(p90\)|phone_sd680|speaker_512|laptop_x86|\(f\d+;|delta 1e-05|least_cohort: 1|at_least=10"
-    r"|and \d+ more: --full"
+    r"|and \d+ more: --full|1 \+ 99 sampled"
 )
 """What has digits and is no figure of the run."""
 
