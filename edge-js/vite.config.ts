@@ -12,7 +12,7 @@ export default defineConfig({
       },
       formats: ["es"],
     },
-    rollupOptions: { external: [/^node:/, /^onnxruntime-/], output: { minify: true } },
+    rollupOptions: { external: [/^node:/, /^onnxruntime-/], output: { minify: true, chunkFileNames: "[name].js" } },
     target: "es2022",
   },
   test: { include: ["test/*.test.ts"] },

@@ -40,11 +40,19 @@ export interface Exchange {
   keeps: Record<string, string>; marks: string[];
 }
 
+export interface Sessions extends Exchange {
+  gap_s: number; teach: string | null; whole_catalogue?: boolean; once?: boolean;
+}
+
+export interface Replay {
+  picks: string; list_size: number; shift_scale: number; weight: number; reduction: "mean" | "sum";
+}
+
 export interface Learning {
   tensors: TensorRecord[]; phases: Phase[]; prepared?: Record<string, string>;
   score: string; vectors: string | null; vectors_data: string | null;
   negatives: number; batch_size: number; seed: number; round: number; release: Release;
-  replay: object | null; sessions: object | null; messages?: Exchange | null; block?: number;
+  replay: Replay | null; sessions: Sessions | null; messages?: Exchange | null; block?: number;
 }
 
 export interface Table {
@@ -78,6 +86,9 @@ export function trained(learning: Learning, when: string, place: string): string
   const changed = new Set(phases.flatMap((phase) => [...phase.dense, ...phase.tables]));
   return learning.tensors.filter((t) => t.place === place && changed.has(t.name)).map((t) => t.name);
 }
+
+/** What is exchanged beside updates, of sessions or of a set; null: nothing. */
+export const exchangeOf = ({ sessions, messages }: Learning): Exchange | null => sessions ?? messages ?? null;
 
 export function tensor(learning: Learning, name: string): TensorRecord {
   return learning.tensors.find((one) => one.name === name)!;

@@ -7,6 +7,7 @@ them anew of the bundles that are there.
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 import tempfile
@@ -37,9 +38,10 @@ CLASS = "laptop_x86"
 BASE = (
     "data_options={users: 40, items: 120, interactions: 12}",
     "rounds=2",
-    "protocol.negatives=20",
     f"fleet.share={{{CLASS}: 1.0}}",
 )
+SAMPLED = "protocol.negatives=20"
+BLOCKS = ("protocol.increments=2", "protocol.min_interactions=3")
 NOISE = ("privacy.mechanism=gaussian", "privacy.clip=1", "privacy.epsilon=8")
 CASES: dict[str, tuple[str, ...]] = {
     "fedmf": ("method=fedmf", "model={dim: 4}"),
@@ -49,9 +51,12 @@ CASES: dict[str, tuple[str, ...]] = {
     "fedrecon": ("method=fedrecon", "model={dim: 4}"),
     # At FedCAR's own rate, 80 for each item, 50 steps magnify rounding: WebAssembly came out 1.02e-5 off.
     "fedcar": ("method=fedcar", "model={dim: 4, item_lr: 1}"),
+    "fcf": ("method=fcf", "model={dim: 2}"),
+    "f3crec": ("method=f3crec", "model={dim: 4, init_scale: 1.0}", *BLOCKS),
+    "fcucr": ("method=fcucr", "model={dim: 4, length: 5, init_scale: 0.5, lr: 0.01}", "protocol.gap_minutes=40000"),
     "transfr": ("method=transfr", "encoder.kind=static", "encoder.words=200", "model={adapter: [16, 8], head: [8]}"),
 }
-"""Each case's settings; every method that ships and learns from sets is one, but for FCF, whose step reads all rows."""
+"""Each case's settings: every way to learn that ships is in one."""
 
 
 PEOPLE = {"7": slice(0, 12), "2305843009213693957": slice(40, 43)}
@@ -64,7 +69,7 @@ TEXTS = ["", "The silent sea", "Grünes Wasser, 2. Teil", "zzzz"]
 def ship(name: str, scratch: Path) -> None:
     """Write one bundle of the kit and an update of it, signed by a key that goes away with `scratch`."""
     run = edgefr.simulate(
-        edgefr.load_experiment(overrides=[*BASE, *CASES[name]]),
+        edgefr.load_experiment(overrides=[*BASE, *([] if name == "f3crec" else [SAMPLED]), *CASES[name]]),
         ROOT / "devices.yaml",
         out=scratch / name,
         page=False,
@@ -102,7 +107,7 @@ def questions(name: str, bundle: Bundle) -> Iterator[tuple[str, dict[str, Any]]]
     assert learning is not None
     yield "open", {"ask": "open", "bundle": name, "trusted": [bundle.signed_by]}
     for number, some in PEOPLE.items():
-        who = {"bundle": name, "number": number, "items": ids[some]}
+        who = {"bundle": name, "number": number, "items": ids[some], **history(learning, ids, ids[some])}
         work = {**who, "when": "round", "round": learning.round + 1, "epochs": None}
         yield "examples", {"ask": "examples", **work, "epochs": 2}
         yield "round", {"ask": "train", **work, "steps": None}
@@ -115,13 +120,25 @@ def questions(name: str, bundle: Bundle) -> Iterator[tuple[str, dict[str, Any]]]
         yield "texts", {"ask": "encode", "bundle": name, "texts": [*TEXTS, *Catalogue(bundle).titles[:5]]}
 
 
+def history(learning: Learning, ids: list[str], had: list[str]) -> dict[str, Any]:
+    """Return what a device has beside its items: those of an earlier block, or when it had each of its session.
+
+    Both have done a round's work: what is replayed has moved, and there is a teacher.
+    """
+    if learning.replay is not None:
+        return {"earlier": ids[50:62], "practised": True}
+    if learning.sessions is None:
+        return {}
+    return {"times": [1_700_000_000 + 100 * place * place for place in range(len(had))], "practised": True}
+
+
 def more(learning: Learning, work: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "first step", {"ask": "train", **work, "steps": 1}
     yield "50 steps", {"ask": "train", **work, "epochs": 50, "steps": 50}
     yield "release", {"ask": "release", **work, "steps": None}
     if any(phase.when == "final" for phase in learning.phases):
         yield "local training", {"ask": "train", **work, "when": "final", "epochs": 2, "steps": None}
-    if learning.messages is not None:
+    if learning.exchange is not None:
         yield "message", {"ask": "message", **work, "steps": None}
 
 
@@ -133,6 +150,9 @@ def lists(name: str, learning: Learning, who: dict[str, Any]) -> Iterator[tuple[
     yield "list", plain
     yield "list after a round", {**plain, "learn": True}
     yield "list after an update", {**plain, "learn": True, "delta": f"updates/{name}.safetensors"}
+    if learning.sessions is not None and learning.sessions.reply is not None:
+        size = math.prod(learning.tensor(learning.sessions.reply).shape)
+        yield "list after a reply", {**plain, "learn": True, "reply": [(n % 5 - 2) / 4 for n in range(size)]}
     if final and not anew:
         yield "list after local training", {**plain, "personal": True}
 
