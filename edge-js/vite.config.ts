@@ -8,7 +8,7 @@ export default defineConfig({
     lib: {
       entry: {
         "edgefr-edge": "src/index.ts", node: "src/node.ts", join: "src/join/index.ts", words: "src/words.ts",
-        worker: "src/worker/index.ts",
+        worker: "src/worker/index.ts", text: "src/text/index.ts",
       },
       formats: ["es"],
     },

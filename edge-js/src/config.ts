@@ -65,10 +65,14 @@ export interface Words {
   table: { count: number; numbers: string; weights: string; scale?: string | null; parts?: number } | null;
 }
 
+export interface Encoder {
+  path: string; data: string | null; tokenizer: string; width: number; max_tokens: number;
+}
+
 export interface Config {
   score: string; tables: Table[]; history: boolean; shared: string; init: string;
   window: number | null; last?: number | null; explain?: string | null;
-  encoder: Words | { path: string } | null; learning: Learning | null;
+  encoder: Words | Encoder | null; learning: Learning | null;
   start?: { path: string; count: number; basis: "popular" | "mean" } | null;
 }
 

@@ -2,7 +2,6 @@
 
 import type { Arr, Values } from "../src/arrays.js";
 import { Bundle, type Files } from "../src/bundle.js";
-import type { Words } from "../src/config.js";
 import { Device } from "../src/device.js";
 import { reason } from "../src/errors.js";
 import type { Runtime } from "../src/graph.js";
@@ -10,7 +9,7 @@ import * as keyed from "../src/keyed.js";
 import type { Policy } from "../src/policy.js";
 import { changeOf, makeUpdate } from "../src/release.js";
 import { memoryStore } from "../src/store.js";
-import { WordEncoder } from "../src/words.js";
+import { openEncoder } from "../src/text/index.js";
 
 /** What a runner needs of where it runs. */
 export interface Place {
@@ -111,7 +110,7 @@ const ANSWERS: Record<string, (asked: Question, place: Place) => Answer | Promis
   },
   async encode(asked, place) {
     const bundle = await Bundle.open(place.files(asked.bundle));
-    const encoder = new WordEncoder(bundle.config.encoder as Words, (path) => bundle.file(path));
+    const encoder = await openEncoder(bundle, place.runtime);
     const rows: number[] = [];
     for (const text of asked.texts as string[]) rows.push(...(await encoder.encode(text)));
     return { vectors: packed(Float32Array.from(rows), [asked.texts.length, rows.length / asked.texts.length]) };
