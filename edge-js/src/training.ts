@@ -93,9 +93,8 @@ export async function train(
 ): Promise<Trained> {
   const now: Dense = new Map(dense);
   const moving = phases.some((phase) => phase.tables.length);
-  const all = moving ? phases.flatMap((phase) => [...work.steps(phase)]) : [];
-  const seen = new Set(all.flatMap((step) => step.items));
-  const read = [...seen].sort((a, b) => a - b);
+  const parts = moving ? phases.flatMap((phase) => Array.from(work.steps(phase), (step) => step.items)) : [];
+  const read = [...new Set([...new Set(parts)].flat())].sort((a, b) => a - b); // a session's steps all have one list
   const rows = new Map<string, Floats>();
   for (const name of new Set(phases.flatMap((phase) => phase.tables))) {
     const { data, shape } = await work.tables.get(name)!(read);

@@ -2,10 +2,11 @@ import { join } from "node:path";
 import * as runtime from "onnxruntime-node";
 import { expect, test } from "vitest";
 import { parseTensors } from "../src/arrays.js";
-import { Device, memoryStore, type Policy, type Runtime } from "../src/index.js";
+import { Bundle, Device, memoryStore, type Policy, type Runtime } from "../src/index.js";
 import { windowOf } from "../src/model.js";
 import { folder } from "../src/node.js";
 import { extended } from "../src/sessions/index.js";
+import { openEncoder } from "../src/text/index.js";
 
 const KIT = join(import.meta.dirname, "../../conformance");
 const some = (device: Device) => device.catalogue().slice(0, 3).map(({ id }) => id);
@@ -78,4 +79,17 @@ test("a block that ended is replayed, kept, and its items are not listed again",
   }
   expect(await again.scores()).not.toEqual(await plain.scores());
   await expect((await open("fedmf")).nextBlock()).rejects.toThrow("replays nothing");
+});
+
+test("texts are read by what the bundle has, words or a transformer", async () => {
+  for (const name of ["transfr", "transfr-pieces"]) {
+    const encoder = await openEncoder(await Bundle.open(folder(join(KIT, name))), runtime as unknown as Runtime);
+    const [one, two, none] =
+      await Promise.all(["the silent sea", "the sea", " \t"].map((text) => encoder.encode(text)));
+    expect(one.every(Number.isFinite)).toBe(true);
+    expect(one).not.toEqual(two);
+    expect(none.every((value) => value === 0)).toBe(true);
+  }
+  const bare = await Bundle.open(folder(join(KIT, "fedmf")));
+  await expect(openEncoder(bare, runtime as unknown as Runtime)).rejects.toThrow("no text encoder");
 });
