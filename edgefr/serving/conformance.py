@@ -38,7 +38,7 @@ DRAWN = 1e-12
 ANSWER_S = 600.0
 """How long a runner may take for one answer (seconds)."""
 EXACT = ("examples", "open")
-"""What is equal to the bit, numbers with a point among it, but for labels: those of what is replayed are predictions."""
+"""What is equal to the bit, numbers with a point among it; but for labels, since replayed ones are predictions."""
 Record = Mapping[str, Any]
 
 

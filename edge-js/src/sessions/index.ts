@@ -100,16 +100,17 @@ function drawnBy(
   const had = new Set(client.had);
   if (negatives && had.size >= client.pool.length)
     throw new Refused(`the device has had ${had.size} of ${client.pool.length} items, so no negative can be drawn`);
-  const index = real.flatMap((place) => Array.from({ length: negatives }, (_, n) => place * negatives + n));
+  const places = real.flatMap((place) => Array.from({ length: negatives }, (_, n) => place * negatives + n));
+  const epoch = (purpose: string, number: number) => {
+    const key = keyed.key(seed, `${purpose} negatives`, round, number);
+    return negativesOf(keyed.bits(key, BigInt(client.number)), places, client.pool, had);
+  };
+  const most = new Map<string, number>();
+  for (const { purpose, epochs } of phases) most.set(purpose, Math.max(epochs, most.get(purpose) ?? 0));
   const out = new Map<string, number[][]>();
-  for (const { purpose } of phases) {
-    const epochs = Math.max(...phases.filter((one) => one.purpose === purpose).map((one) => one.epochs));
-    const drawn: number[][] = [];
-    for (let epoch = 0; epoch < epochs && !out.has(purpose); epoch++) {
-      const key = keyed.bits(keyed.key(seed, `${purpose} negatives`, round, epoch), BigInt(client.number));
-      drawn.push(sessions!.once && epoch ? drawn[0] : negativesOf(key, index, client.pool, had));
-    }
-    if (drawn.length) out.set(purpose, drawn);
+  for (const [purpose, epochs] of most) {
+    const first = epoch(purpose, 0);
+    out.set(purpose, Array.from({ length: epochs }, (_, n) => (!n || sessions!.once ? first : epoch(purpose, n))));
   }
   return out;
 }
