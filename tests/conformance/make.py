@@ -55,7 +55,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "fedrecon": ("method=fedrecon", "model={dim: 4}"),
     # At FedCAR's own rate, 80 for each item, 50 steps magnify rounding: WebAssembly came out 1.02e-5 off.
     "fedcar": ("method=fedcar", "model={dim: 4, item_lr: 1}"),
-    "fcf": ("method=fcf", "model={dim: 2, init_scale: 1.0}"),
+    "fcf": ("method=fcf", "model={dim: 2, alpha: 10, ridge: 1}"),
     "f3crec": ("method=f3crec", "model={dim: 4, init_scale: 1.0}", *BLOCKS),
     "fcucr": ("method=fcucr", "model={dim: 4, length: 5, init_scale: 0.5, lr: 0.01}", "protocol.gap_minutes=40000"),
     "transfr-pieces": (
