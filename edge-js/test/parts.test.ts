@@ -1,3 +1,4 @@
+import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import * as runtime from "onnxruntime-node";
 import { expect, test } from "vitest";
@@ -7,6 +8,7 @@ import { windowOf } from "../src/model.js";
 import { folder } from "../src/node.js";
 import { extended } from "../src/sessions/index.js";
 import { openEncoder } from "../src/text/index.js";
+import { WordPieces } from "../src/text/word_pieces.js";
 
 const KIT = join(import.meta.dirname, "../../conformance");
 const some = (device: Device) => device.catalogue().slice(0, 3).map(({ id }) => id);
@@ -92,4 +94,16 @@ test("texts are read by what the bundle has, words or a transformer", async () =
   }
   const bare = await Bundle.open(folder(join(KIT, "fedmf")));
   await expect(openEncoder(bare, runtime as unknown as Runtime)).rejects.toThrow("no text encoder");
+});
+
+test("a vocabulary of a million pieces and one more is refused, and a tokenizer of more than 16 MiB", async () => {
+  const content = await readFile(join(KIT, "transfr-pieces/tokenizer.json"), "utf-8");
+  const said = JSON.parse(content) as { model: { vocab: object } };
+  const made = (vocab: object) =>
+    () => new WordPieces(new TextEncoder().encode(JSON.stringify({ ...said, model: { ...said.model, vocab } })), "it");
+  const many = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, n) => [n.toString(36), 5]));
+  expect(made(said.model.vocab)).not.toThrow();
+  expect(made({ ...many(2 ** 20), ...said.model.vocab })).toThrow("too many fields");
+  expect(made({ ...said.model.vocab, ["a".repeat(16 << 20)]: 5 })).toThrow("is longer than");
+  expect(made({ ...said.model.vocab, ["a".repeat(201)]: 5 })).toThrow("no text of 200 characters");
 });

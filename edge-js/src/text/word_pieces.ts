@@ -46,7 +46,7 @@ const SCHEMA: Exclude<Schema, string> = {
       p: {
         type: { const: "WordPiece" }, unk_token: TEXT, continuing_subword_prefix: TEXT,
         max_input_chars_per_word: { type: "integer", min: 1, max: 200 },
-        vocab: { values: NUMBER, maxProperties: 2 ** 20 },
+        vocab: { type: "object", maxProperties: 2 ** 20 },
       },
       o: ["type"],
     },
@@ -106,6 +106,10 @@ export class WordPieces {
     this.#said = parsed<Tokenizer>(content, SCHEMA, path);
     const { added_tokens, model, post_processor } = this.#said;
     this.#vocabulary = new Map(Object.entries(model.vocab));
+    for (const [piece, number] of this.#vocabulary) {
+      if (!Number.isInteger(number) || number < 0 || number >= 2 ** 31 || [...piece].length > 200)
+        throw new Refused(`${path} has a piece that is no text of 200 characters with a number`);
+    }
     if (!this.#vocabulary.has(model.unk_token)) throw new Refused(`${path} has no piece for unknown words`);
     for (const { content: one, ...how } of added_tokens) {
       const plain = !how.single_word && !how.lstrip && !how.rstrip && !how.normalized;
