@@ -98,12 +98,11 @@ test("texts are read by what the bundle has, words or a transformer", async () =
 
 test("a vocabulary of a million pieces and one more is refused, and a tokenizer of more than 16 MiB", async () => {
   const content = await readFile(join(KIT, "transfr-pieces/tokenizer.json"), "utf-8");
-  const said = JSON.parse(content) as { model: { vocab: object } };
-  const made = (vocab: object) =>
-    () => new WordPieces(new TextEncoder().encode(JSON.stringify({ ...said, model: { ...said.model, vocab } })), "it");
-  const many = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, n) => [n.toString(36), 5]));
-  expect(made(said.model.vocab)).not.toThrow();
-  expect(made({ ...many(2 ** 20), ...said.model.vocab })).toThrow("too many fields");
-  expect(made({ ...said.model.vocab, ["a".repeat(16 << 20)]: 5 })).toThrow("is longer than");
-  expect(made({ ...said.model.vocab, ["a".repeat(201)]: 5 })).toThrow("no text of 200 characters");
-});
+  const made = (more: string) => () => new WordPieces(
+    new TextEncoder().encode(content.replace(/"vocab": ?\{/, `$&${more}`)), "it",
+  );
+  expect(made("")).not.toThrow();
+  expect(made(Array.from({ length: 2 ** 20 }, (_, n) => `"${n}":5,`).join(""))).toThrow("too many fields");
+  expect(made(" ".repeat(16 << 20))).toThrow("is longer than");
+  expect(made(`"${"a".repeat(201)}":5,`)).toThrow("no text of 200 characters");
+}, 30_000);
