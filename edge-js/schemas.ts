@@ -8,9 +8,6 @@ const SHORT: Record<string, string> = {
   properties: "p", optional: "o", minimum: "min", maximum: "max", exclusiveMinimum: "above", exclusiveMaximum: "below",
 };
 
-/** Records that this device reads nothing of: it refuses to learn by what has them. */
-const UNREAD = ["ReplayRecord", "SessionRecord"];
-
 /** Whether a limit is none to the device, which refuses whole numbers that are not exact. */
 const limitless = (key: string, value: unknown) => /aximum$/.test(key) && Number(value) > Number.MAX_SAFE_INTEGER - 1;
 
@@ -44,7 +41,7 @@ function plain(schema: Json, seen: Map<string, number>): unknown {
 function whole(schema: Json): unknown {
   const seen = new Map<string, number>();
   const { $defs = {}, ...root } = schema as Json & { $defs?: Record<string, Json> };
-  const defs = Object.fromEntries(Object.entries($defs).map(([name, one]) => [name, UNREAD.includes(name) ? "object" : plain(one, seen)]));
+  const defs = Object.fromEntries(Object.entries($defs).map(([name, one]) => [name, plain(one, seen)]));
   const made = { ...(plain(root, seen) as Json), $defs: defs };
   const names =
     new Map([...seen].filter(([text, count]) => count > 1 && text.length > 12).map(([text], n) => [text, `_${n}`]));

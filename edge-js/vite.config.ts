@@ -8,11 +8,11 @@ export default defineConfig({
     lib: {
       entry: {
         "edgefr-edge": "src/index.ts", node: "src/node.ts", join: "src/join/index.ts", words: "src/words.ts",
-        worker: "src/worker/index.ts",
+        worker: "src/worker/index.ts", text: "src/text/index.ts",
       },
       formats: ["es"],
     },
-    rollupOptions: { external: [/^node:/, /^onnxruntime-/], output: { minify: true } },
+    rollupOptions: { external: [/^node:/, /^onnxruntime-/], output: { minify: true, chunkFileNames: "[name].js" } },
     target: "es2022",
   },
   test: { include: ["test/*.test.ts"] },

@@ -27,7 +27,7 @@ from edge.learning import Learning
 from edge.local_work import begun
 from edge.policy import OPEN
 from edge.signature import KeyId
-from edge.training import Material, Trained, train
+from edge.training import Trained, train
 from edge.update import Change
 from privacy import keyed
 from privacy.errors import InputError
@@ -60,12 +60,11 @@ def opened(asked: Question) -> Answer:
 
 def examples(asked: Question) -> Answer:
     _, learning, material, _ = _work(asked)
-    assert isinstance(material, Material)
     found: dict[str, Array] = {}
     for phase in learning.phases:
         for number, (items, fed) in enumerate(material.steps(phase), 1):
-            named = {"items": items, **fed}
-            found |= {f"{phase.name}/{number}/{name}": value for name, value in named.items()}
+            drawn = {"items": items, **{name: value for name, value in fed.items() if name != "window.taught"}}
+            found |= {f"{phase.name}/{number}/{name}": value for name, value in drawn.items()}
     return {name: packed(value) for name, value in found.items()}
 
 
@@ -98,19 +97,22 @@ def released(asked: Question) -> Answer:
         learning = learning.model_copy(update={"release": terms.model_copy(update={"noised": "server"})})
     change = Change.of(learning, state.part("shared"), state.part("table"), found)
     own = len(state.tensors["items.own"])
+    if learning.sessions is not None:
+        own = int(_work(asked)[2].sampler.train.counts.sum())
     made, _ = outgoing.make(learning, device.bundle.manifest.bundle_id, change, found, own, asked["round"])
     return {"facts": made.facts()} | {name: packed(value) for name, value in made.arrays().items()}
 
 
 def messaged(asked: Question) -> Answer:
-    """Return what a round keeps and tells beside its update, without noise."""
+    """Return what a round keeps and tells, beside its update or before it, without noise."""
     _, learning, material, dense = _work(asked)
     device, _, found = _trained(asked)
-    assert learning.messages is not None
-    quiet = learning.messages.model_copy(update={"sender_noise": 0.0})
-    quietly = learning.model_copy(update={"messages": quiet})
+    kind, how = ("messages", learning.messages) if learning.sessions is None else ("sessions", learning.sessions)
+    assert how is not None
+    quietly = learning.model_copy(update={kind: how.model_copy(update={"sender_noise": 0.0})})
     kept, message = exchange.after(quietly, device._model.graph, dense, found, material)
-    assert message is not None
+    if message is None:
+        message = device.prototype("learning")
     return {"message": packed(message)} | {f"kept.{name}": packed(value) for name, value in kept.items()}
 
 
@@ -146,11 +148,22 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def _device(asked: Question) -> Device:
-    """Return a new device of the number that keys its draws, which has had these items."""
+    """Return a new device of the number that keys its draws, which has had these items.
+
+    `earlier`: items of a block that has ended. `times`: when it had the items. `reply`: the server's last. `practised`:
+    it did a round's work before.
+    """
     device = Device(asked["bundle"], tempfile.mkdtemp(dir=_folder().name), policy=OPEN)
     with device._changed() as state:
         state.facts["number"] = int(asked["number"])
-    device.note(asked["items"])
+    if asked.get("earlier") is not None:
+        device.note(asked["earlier"])
+        device.next_block()
+    device.note(asked["items"], asked.get("times"))
+    if asked.get("reply") is not None:
+        device.take(np.array(asked["reply"], np.float32))
+    if asked.get("practised"):
+        device.practise()
     return device
 
 
@@ -160,7 +173,7 @@ def _work(asked: Question) -> tuple[Device, Learning, Any, dict[str, Any]]:
     learning, state, number = device.learning, device.state, asked["round"]
     some = [phase for phase in learning.phases if phase.when == asked["when"]]
     some = [phase.model_copy(update={"epochs": asked["epochs"] or phase.epochs}) for phase in some]
-    material = device._work._material(learning, state, number, some, replays=False)
+    material = device._work._material(learning, state, number, some)
     dense = state.part("shared") | begun(learning, state, number)
     return device, learning.model_copy(update={"phases": some}), material, dense
 

@@ -40,11 +40,19 @@ export interface Exchange {
   keeps: Record<string, string>; marks: string[];
 }
 
+export interface Sessions extends Exchange {
+  gap_s: number; teach: string | null; whole_catalogue?: boolean; once?: boolean;
+}
+
+export interface Replay {
+  picks: string; list_size: number; shift_scale: number; weight: number; reduction: "mean" | "sum";
+}
+
 export interface Learning {
   tensors: TensorRecord[]; phases: Phase[]; prepared?: Record<string, string>;
   score: string; vectors: string | null; vectors_data: string | null;
   negatives: number; batch_size: number; seed: number; round: number; release: Release;
-  replay: object | null; sessions: object | null; messages?: Exchange | null; block?: number;
+  replay: Replay | null; sessions: Sessions | null; messages?: Exchange | null; block?: number;
 }
 
 export interface Table {
@@ -57,10 +65,14 @@ export interface Words {
   table: { count: number; numbers: string; weights: string; scale?: string | null; parts?: number } | null;
 }
 
+export interface Encoder {
+  path: string; data: string | null; tokenizer: string; width: number; max_tokens: number;
+}
+
 export interface Config {
   score: string; tables: Table[]; history: boolean; shared: string; init: string;
   window: number | null; last?: number | null; explain?: string | null;
-  encoder: Words | { path: string } | null; learning: Learning | null;
+  encoder: Words | Encoder | null; learning: Learning | null;
   start?: { path: string; count: number; basis: "popular" | "mean" } | null;
 }
 
@@ -78,6 +90,9 @@ export function trained(learning: Learning, when: string, place: string): string
   const changed = new Set(phases.flatMap((phase) => [...phase.dense, ...phase.tables]));
   return learning.tensors.filter((t) => t.place === place && changed.has(t.name)).map((t) => t.name);
 }
+
+/** What is exchanged beside updates, of sessions or of a set; null: nothing. */
+export const exchangeOf = ({ sessions, messages }: Learning): Exchange | null => sessions ?? messages ?? null;
 
 export function tensor(learning: Learning, name: string): TensorRecord {
   return learning.tensors.find((one) => one.name === name)!;

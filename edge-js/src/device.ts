@@ -3,20 +3,21 @@
 import { finite, floats, parseNpy, product, type Floats } from "./arrays.js";
 import { Bundle, parsed, type Files, type Terms } from "./bundle.js";
 import idsSchema from "../../docs/schemas/ids.json" with { type: "json" };
-import { trained as names, type Learning, type Phase } from "./config.js";
+import { exchangeOf, trained as names, type Learning, type Phase } from "./config.js";
 import { readDelta, type Delta } from "./delta.js";
 import { reason, Refused, Withheld } from "./errors.js";
-import type { Runtime } from "./graph.js";
+import type { Feeds, Runtime } from "./graph.js";
 import * as keyed from "./keyed.js";
 import { checkLearning, checkWork } from "./learning_check.js";
-import { Model, windowFeeds } from "./model.js";
+import { Model, windowFeeds, windowOf, type Window } from "./model.js";
+import { partsOf, type Parts } from "./parts.js";
 import { entryOf, exceeds, refuses, spent, STRICT, type Policy } from "./policy.js";
-import { changeOf, makeUpdate, noChange, noised, takeable, toBytes, type Update } from "./release.js";
+import { changeOf, makeUpdate, noChange, toBytes, type Update } from "./release.js";
 import { Sampler } from "./sampling.js";
 import { checkSignature } from "./signature.js";
 import { readState, State, writeState } from "./state.js";
 import type { Store } from "./store.js";
-import { newestFeeds, placed, rowsOf, train, withTrained, type Dense, type Trained, type Work } from "./training.js";
+import { train, workOfSet, type Dense, type Tables, type Trained, type Work } from "./training.js";
 
 export interface Options extends Terms {
   /** onnxruntime-node or onnxruntime-web. */
@@ -44,7 +45,7 @@ export class Device {
 
   private constructor(
     readonly bundle: Bundle, private readonly store: Store, private readonly model: Model,
-    private readonly ids: { ids: string[]; titles: string[]; offered?: string[] },
+    private readonly parts: Parts, private readonly ids: { ids: string[]; titles: string[]; offered?: string[] },
     private state: State, policy: Partial<Policy>, private readonly maxSeconds = Infinity,
   ) {
     this.policy = { ...STRICT, ...policy };
@@ -64,17 +65,15 @@ export class Device {
     const known = before?.facts.publisher ? [before.facts.publisher] : undefined;
     const bundle = await Bundle.open(files, { ...options, ...seen, trusted: options.trusted ?? known });
     const { config } = bundle;
-    if (config.window !== null)
-      throw new Refused("this device does not read sessions yet; use a bundle of another method");
     if (before && before.facts.bundle !== bundle.manifest.bundle_id)
       throw new Refused("the state is of another bundle; delete it, or open it with that one");
     if (config.learning) checkLearning(config.learning, bundle.manifest.item_count);
     const tables = config.tables.map(({ width }) => [width, bundle.manifest.item_count]);
     checkRoom([...tables, ...(config.learning?.tensors ?? []).map((one) => one.shape)], options.maxTensorMb);
-    const model = new Model(bundle, options.runtime);
+    const [model, parts] = [new Model(bundle, options.runtime), await partsOf(config)];
     const ids = parsed<Device["ids"]>(bundle.file(bundle.manifest.ids_file), idsSchema, bundle.manifest.ids_file);
-    const state = before ?? first(bundle, model, options.user ?? null);
-    const device = new Device(bundle, store, model, ids, state, options.policy ?? {}, options.maxSeconds);
+    const state = before ?? first(bundle, model, parts, options.user ?? null);
+    const device = new Device(bundle, store, model, parts, ids, state, options.policy ?? {}, options.maxSeconds);
     device.state.facts.serial = bundle.manifest.serial;
     device.state.facts.seconds =
       Math.max(device.state.facts.seconds, Math.floor((options.now ?? new Date()).getTime() / 1000));
@@ -85,8 +84,6 @@ export class Device {
   get learning(): Learning {
     const found = this.bundle.config.learning;
     if (!found) throw new Refused("the bundle only recommends: it was exported without step graphs");
-    if (found.replay || found.sessions)
-      throw new Refused("this device does not learn by this method yet: it replays, or reads sessions");
     return found;
   }
 
@@ -106,21 +103,19 @@ export class Device {
 
   /** Why no update may leave this device now, by its own policy and ledger; null: one may. */
   withheld(): string | null {
-    const { manifest, signedBy } = this.bundle;
-    const { policy, learning } = this;
-    const unfit = refuses(policy, learning.release, manifest.privacy, signedBy, names(learning, "round", "shared"));
-    return unfit ?? exceeds(this.policy, this.state.facts.ledger, entryOf(manifest.privacy, 0, now()));
+    const next = entryOf(this.bundle.manifest.privacy, 0, now());
+    return this.#unfit() ?? exceeds(this.policy, this.state.facts.ledger, next);
   }
 
-  /** Adds interactions (ids) without learning from them yet. */
-  note(items: string[]): Promise<void> {
-    return this.#change((state) => this.#add(state, items));
+  /** Adds interactions (ids) without learning from them yet; `times`: seconds of each, for sessions (null: now). */
+  note(items: string[], times: number[] | null = null): Promise<void> {
+    return this.#change((state) => this.#add(state, items, times));
   }
 
   /** Adds interactions and does the local work of the next round; nothing leaves the device. */
-  learn(items: string[] = []): Promise<void> {
+  learn(items: string[] = [], times: number[] | null = null): Promise<void> {
     return this.#change(async (state) => {
-      this.#add(state, items);
+      this.#add(state, items, times);
       await this.#round(state);
     });
   }
@@ -136,22 +131,42 @@ export class Device {
   }
 
   /** Does the next round's local work and lets its update leave: bytes for the server, the same if asked again. */
-  async release(items: string[] = []): Promise<Uint8Array> {
-    let made: Update | null = null;
-    await this.#change(async (state) => {
-      this.#add(state, items);
+  release(items: string[] = [], times: number[] | null = null): Promise<Uint8Array> {
+    return this.#change(async (state) => {
+      this.#add(state, items, times);
       const { facts } = state;
       const round = facts.round + 1;
-      if (facts.learned === round)
-        return void (made = { facts: facts.release!, arrays: new Map(state.part("outbox")) });
-      made = await this.#released(state, round);
-      facts.learned = round;
-      facts.release = made.facts;
-      facts.begun = null;
-      state.drop("outbox");
-      state.put("outbox", made.arrays);
+      if (facts.learned !== round) {
+        const made = await this.#released(state, round);
+        Object.assign(facts, { learned: round, release: made.facts, begun: null });
+        state.drop("outbox");
+        state.put("outbox", made.arrays);
+      }
+      return toBytes({ facts: facts.release!, arrays: state.part("outbox") });
     });
-    return toBytes(made!);
+  }
+
+  /** Ends a block of time: its best items and the model's predictions for them are replayed from now on. */
+  nextBlock(): Promise<void> {
+    return this.#change(async (state) => {
+      const { replay } = this.parts;
+      if (!replay) throw new Refused("the bundle has no blocks: its strategy replays nothing");
+      await replay.endBlock(this.learning, state.facts, this.#pool, () => this.#scored(this.learning.score, state));
+    });
+  }
+
+  /** What is told the server of the session as it is, to have a reply: of all of it, or of what is learned from. */
+  async prototype(before: "learning" | "recommending" = "recommending"): Promise<Float32Array> {
+    const how = this.learning.sessions;
+    if (!how?.publish) throw new Refused("the bundle tells nothing of sessions");
+    const why = this.#unfit();
+    if (why) throw new Withheld(`nothing leaves this device: ${why}`);
+    return (await this.#told(how.publish, this.state, before === "learning", await this.#tables(this.state))).data;
+  }
+
+  /** Keeps the server's reply for the next rounds and recommendations. */
+  take(reply: Float32Array): Promise<void> {
+    return this.#change((state) => this.#reply(reply, state));
   }
 
   /** An update of the server, once its signature is the publisher's and it is one of this bundle. */
@@ -182,7 +197,7 @@ export class Device {
         items.forEach((item, n) => table.data.set(values.data.subarray(n * width, (n + 1) * width), item * width));
         tables.set(name, table);
       }
-      if (reply) state.put("private", this.#reply(reply, state));
+      if (reply) this.#reply(reply, state);
       state.put("table", tables);
       if (base) state.put("shared", bundle.tensors(bundle.config.shared));
       state.put("shared", delta.dense);
@@ -194,20 +209,19 @@ export class Device {
   /** The device's own score (logit) of every item, float32 [items]. */
   async scores(): Promise<Float32Array> {
     const { config } = this.bundle;
-    const [state, personal] = [this.state, this.state.part("personal")];
-    const final = personal.size > 0 || !config.learning;
+    const { state } = this;
+    const final = state.part("personal").size > 0 || !config.learning;
     const anew = !final && config.learning!.tensors.some((one) => one.anew);
     if (anew) throw new Refused("this method keeps nothing of a user from round to round: personalise first");
-    const own = new Map([...state.part("shared"), ...state.part("private"), ...(final ? personal : [])]);
-    const tables = await this.#tables(state);
-    return this.model.scores(final ? config.score : config.learning!.score, this.#placed(own), state.facts.own, tables);
+    return final ? this.#scored(config.score, state, "personal") : this.#scored(config.learning!.score, state);
   }
 
   /** The k best items that the user has not had, best first; ties in the catalogue's order. */
   async recommend(k: number): Promise<Recommendations> {
     if (!Number.isInteger(k) || k < 1) throw new Refused(`k must be a whole number of at least 1, got ${k}`);
-    const had = new Set(this.state.facts.own);
-    const left = this.#pool.filter((item) => !had.has(item));
+    const had = new Set(this.#had(this.state));
+    const again = this.parts.sessions !== null; // a session may repeat itself
+    const left = this.#pool.filter((item) => again || !had.has(item));
     if (!left.length) throw new Refused("nothing to recommend: all items are seen");
     const { ids, titles } = this.ids;
     const named = (item: number, score: number | null) => ({ id: ids[item], title: titles[item], score });
@@ -219,47 +233,32 @@ export class Device {
     const start = this.bundle.config.start;
     const order =
       start ? Array.from(parseNpy(this.bundle.file(start.path), start.path, "<i4", [start.count]).data, Number) : [];
-    const shown = order.filter((item) => this.#offered.has(item) && !had.has(item)).slice(0, k);
+    const shown = order.filter((item) => this.#offered.has(item) && (again || !had.has(item))).slice(0, k);
     return { basis: start && shown.length ? start.basis : "none", items: shown.map((item) => named(item, null)) };
   }
 
   /** What items lean on among those that the user had last, by the method's own weights, which sum to 1. */
   async explain(items: string[]): Promise<{ item: string; leans: { item: string; weight: number }[] }[]> {
-    const { explain, last } = this.bundle.config;
-    const [{ state }, { own }] = [this, this.state.facts];
-    if (!explain || !last)
-      throw new Refused(`${this.bundle.manifest.method} does not say what a recommendation leans on`);
-    if (!own.length) throw new Refused("nothing to explain from: its user has had no items yet");
-    const [graph, tables] = [await this.model.graph(explain), await this.#tables(state)];
-    const dense = this.#placed(new Map(["shared", "private", "personal"].flatMap((one) => [...state.part(one)])));
+    const [{ leaning }, { state, ids }] = [await import("./explain/index.js"), this];
+    const dense = this.#dense(state, ["personal"]);
     const asked = items.map((id) => this.number(id));
-    const past = await windowFeeds(graph, own, last, tables);
-    const { data } = await graph.one({ ...dense, ...past, ...(await rowsOf(graph, "items", asked, tables)) });
-    const some = own.slice(-last);
-    return items.map((item, row) => {
-      const weights = [...data.subarray(row * last + last - some.length, (row + 1) * last)];
-      const shares = Math.abs(weights.reduce((a, b) => a + b, 0) - 1) <= 1e-3 && weights.every((one) => one >= 0);
-      if (!shares) throw new Refused(`${explain} gives weights that are no shares; export again`);
-      return { item, leans: some.map((had, n) => ({ item: this.ids.ids[had], weight: weights[n] })) };
-    });
+    const { had, weights } = await leaning(this.model, recent(state), asked, dense, await this.#tables(state));
+    const leans = (row: number[]) => had.map((one, n) => ({ item: ids.ids[one], weight: row[n] }));
+    return items.map((item, n) => ({ item, leans: leans(weights[n]) }));
   }
 
   /** The user's own items that are nearest to an item by the model's rows, with their cosines: alike, not a cause. */
   async nearest(id: string, k = 3): Promise<{ item: string; title: string; cosine: number }[]> {
+    const [{ alike }, { state, ids }] = [await import("./explain/index.js"), this];
     const item = this.number(id);
-    const had = this.state.facts.own.filter((one) => one !== item);
-    if (!had.length) throw new Refused("nothing to explain from: its user has had no other items yet");
-    const rows = await this.model.compared(await this.#tables(this.state), [item, ...had]);
-    const dot = (a: Float32Array, b: Float32Array) => a.reduce((sum, value, n) => sum + value * b[n], 0);
-    const norms = rows.map((row) => Math.sqrt(dot(row, row)) || 1);
-    const cosines = had.map((_, n) => dot(rows[0], rows[n + 1]) / norms[0] / norms[n + 1]);
-    const best = had.map((_, n) => n).sort((a, b) => cosines[b] - cosines[a] || had[a] - had[b]).slice(0, k);
-    return best.map((n) => ({ item: this.ids.ids[had[n]], title: this.ids.titles[had[n]], cosine: cosines[n] }));
+    const had = this.#had(state).filter((one) => one !== item);
+    const found = await alike(this.model, await this.#tables(state), item, had, k);
+    return found.map(({ item: one, cosine }) => ({ item: ids.ids[one], title: ids.titles[one], cosine }));
   }
 
   /** Ids and titles of all items that may be recommended. */
   catalogue(): { id: string; title: string; had: boolean }[] {
-    const own = new Set(this.state.facts.own);
+    const own = new Set(this.#had(this.state));
     return this.#pool.map((item) => ({ id: this.ids.ids[item], title: this.ids.titles[item], had: own.has(item) }));
   }
 
@@ -272,14 +271,9 @@ export class Device {
 
   /** What a round trains on, and from where: the conformance kit asks for these. */
   async work(
-    round: number, state = this.state,
+    round: number, phases = this.learning.phases, state = this.state,
   ): Promise<{ work: Work; dense: Dense; shared: Map<string, Floats>; tables: Map<string, Floats> }> {
-    const { learning } = this;
-    const { own, number } = state.facts;
-    if (!own.length) throw new Refused("nothing to learn from: this device has no interactions yet");
-    checkWork(learning, own.length);
-    const { negatives, batch_size, seed: keys } = learning;
-    const sampler = new Sampler(own, this.#pool, negatives, batch_size, keys, BigInt(number));
+    const [{ learning }, { number }, tables] = [this, state.facts, await this.#tables(state)];
     const dense: Dense = new Map([...state.part("shared"), ...state.part("private")]);
     const seed = keyed.key(learning.seed, "private tensors made anew", round);
     for (const { name, shape, anew } of learning.tensors) {
@@ -288,13 +282,14 @@ export class Device {
       made.data.forEach((_, n) => (made.data[n] = keyed.normal(key, n) * anew.scale));
       dense.set(name, made);
     }
-    const tables = await this.#tables(state);
-    return { work: { sampler, tables, round }, dense, shared: state.part("shared"), tables: state.part("table") };
+    const work = await this.#work(round, phases, state, tables);
+    return { work, dense, shared: state.part("shared"), tables: state.part("table") };
   }
 
   /** Trains phases from the state as it is; nothing is kept. */
   async train(phases: Phase[], round: number, most = Infinity, state = this.state): Promise<Trained> {
-    const [{ work, dense }, until] = [await this.work(round, state), performance.now() + 1000 * this.maxSeconds];
+    const until = performance.now() + 1000 * this.maxSeconds;
+    const { work, dense } = await this.work(round, phases, state);
     const stop = (taken: number) => (taken >= most ? "steps" : performance.now() > until ? "time" : null);
     return train(phases, (phase) => this.model.graph(phase.graph, phase.data), this.learning, dense, work, stop);
   }
@@ -325,20 +320,10 @@ export class Device {
 
   /** What a round keeps beside what it trains, and the message beside its update, without noise. */
   async after(found: Trained, round: number, state = this.state): Promise<{ kept: Dense; message: Floats | null }> {
-    const how = this.learning.messages;
-    if (!how) return { kept: new Map(), message: null };
-    const { work, dense } = await this.work(round, state);
-    const now: Dense = new Map([...dense, ...found.dense]);
-    const kept: Dense = new Map(Object.entries(how.keeps).map(([name, source]) => [name, now.get(source)!]));
-    for (const name of how.marks) {
-      const { shape } = this.learning.tensors.find((one) => one.name === name)!;
-      kept.set(name, floats(shape, floats(shape).data.fill(1)));
-    }
-    if (!how.publish || how.order !== "trained") return { kept, message: null };
-    const [graph, tables] = [await this.model.graph(how.publish), withTrained(work.tables, found)];
-    const message =
-      await graph.one({ ...placed(now, this.learning), ...(await newestFeeds(graph, work.sampler.own, tables)) });
-    return { kept, message };
+    const [{ learning, model }, { exchange }] = [this, this.parts];
+    if (!exchange) return { kept: new Map(), message: null };
+    const { work, dense } = await this.work(round, learning.phases.filter((phase) => phase.when === "round"), state);
+    return exchange.after(learning, (path) => model.graph(path), dense, found, work);
   }
 
   /** A round that was charged ends in a release whatever becomes of training: a missing one would tell a bit. */
@@ -357,8 +342,8 @@ export class Device {
       const before = { shared: on.part("shared"), tables: on.part("table") };
       const { found, message } = await this.#round(on);
       const change = changeOf(learning, before.shared, before.tables, found);
-      const told = message && noised(message, learning.messages?.sender_noise ?? 0);
-      return makeUpdate(learning, bundle.manifest.bundle_id, change, on.facts.own.length, round, true, told);
+      const told = message && this.parts.exchange!.noised(message, exchangeOf(learning)!);
+      return makeUpdate(learning, bundle.manifest.bundle_id, change, found.examples, round, true, told);
     };
     if (!promises) {
       const update = await made(state);
@@ -380,33 +365,74 @@ export class Device {
     }
   }
 
-  /** A reply as the private tensor that it is kept as, with keyed noise. */
-  #reply(reply: Float32Array, state: State): Dense {
-    const { learning } = this;
-    const how = learning.messages;
-    const record = learning.tensors.find((one) => one.name === how?.reply);
-    if (!how || !record) throw new Refused("this bundle's method takes no replies of the server");
-    const made = floats(record.shape);
-    if (reply.length !== made.data.length || !takeable(floats(record.shape, reply)))
-      throw new Refused("the reply is not of its shape, or too long");
-    const { round, number } = state.facts;
-    const key = keyed.bits(keyed.key(learning.seed, "received noise", round + 1), BigInt(number));
-    const noise = (n: number) => (how.receiver_noise ? Math.fround(how.receiver_noise * keyed.normal(key, n)) : 0);
-    reply.forEach((value, n) => (made.data[n] = value + noise(n)));
-    return new Map([[record.name, made]]);
+  /** Keeps a reply as a private tensor, with keyed noise. */
+  #reply(reply: Float32Array, state: State): void {
+    const { exchange } = this.parts;
+    if (!exchange) throw new Refused("this bundle's method takes no replies of the server");
+    state.put("private", exchange.replied(this.learning, reply, state.facts.round, state.facts.number));
   }
 
-  #add(state: State, items: string[]): void {
-    const added = items.map((id) => this.number(id));
-    state.facts.own = [...new Set([...state.facts.own, ...added])];
+  #add(state: State, items: string[], times: number[] | null = null): void {
+    const [added, { facts }] = [items.map((id) => this.number(id)), state];
+    facts.own = [...new Set([...facts.own, ...added])];
+    facts.session = this.parts.sessions?.extended(facts.session, added, times, now(), this.bundle.config);
   }
 
-  #placed(dense: Dense) {
-    const learning = this.bundle.config.learning;
-    const own = new Set([...this.state.part("private").keys(), ...this.state.part("personal").keys()]);
-    if (learning) return placed(dense, learning);
-    const place = (name: string) => (own.has(name) ? "private" : "shared");
-    return Object.fromEntries([...dense].map(([name, value]) => [`${place(name)}.${name}`, value]));
+  /** All that the device has had, in this block and before. */
+  #had({ facts }: State): number[] {
+    return [...new Set([...(facts.past ?? []), ...facts.own])];
+  }
+
+  /** Why nothing of this bundle's learning may leave the device by its policy alone. */
+  #unfit(): string | null {
+    const [{ learning, policy }, { manifest, signedBy }] = [this, this.bundle];
+    const told = exchangeOf(learning)?.publish ? ["prototype"] : [];
+    const leaving = [...names(learning, "round", "shared"), ...told];
+    return refuses(policy, learning.release, manifest.privacy, signedBy, leaving);
+  }
+
+  /** Scores by a graph, with tensors of more parts of the state than those that rounds train. */
+  async #scored(path: string, state: State, ...parts: string[]): Promise<Float32Array> {
+    const { window, last } = this.bundle.config;
+    let own: number[] | Window = recent(state);
+    if (last) own = windowOf(own, last);
+    if (window) own = this.parts.sessions!.windowBefore(state.facts.session, window, false);
+    return this.model.scores(path, this.#dense(state, parts), own, await this.#tables(state));
+  }
+
+  /** What a graph computes of the session, and of the tensors as they are. */
+  async #told(path: string, state: State, learning: boolean, tables: Tables): Promise<Floats> {
+    const graph = await this.model.graph(path);
+    const seen = this.parts.sessions!.windowBefore(state.facts.session, this.bundle.config.window!, learning);
+    return graph.one({ ...this.#dense(state), ...(await windowFeeds(graph, seen, tables)) });
+  }
+
+  /** What a client trains on, of a session or a set. */
+  async #work(round: number, phases: Phase[], state: State, tables: Tables): Promise<Work> {
+    const [{ learning, bundle, parts }, { own, number, session, memory }] = [this, state.facts];
+    checkWork(learning, Math.max(own.length, bundle.config.window ?? 0));
+    if (learning.sessions) {
+      const client = { number, had: this.#had(state), pool: this.#pool, items: bundle.manifest.item_count };
+      const { teach } = learning.sessions;
+      const taught = teach ? await this.#told(teach, state, true, tables) : null;
+      return parts.sessions!.workOf(learning, phases, session, bundle.config.window!, round, client, tables, taught);
+    }
+    if (!own.length) throw new Refused("nothing to learn from: this device has no interactions yet");
+    const { negatives, batch_size, seed } = learning;
+    const sampler = new Sampler(own, this.#pool, negatives, batch_size, seed, BigInt(number));
+    const scores = () => this.#scored(this.learning.score, state);
+    const joined = memory ? await parts.replay!.joining(learning, memory, this.#pool, scores, round, number) : null;
+    return workOfSet(sampler, tables, round, joined);
+  }
+
+  /** The dense tensors as a graph's inputs, with those of more `parts` of the state. */
+  #dense(state: State, parts: string[] = []): Feeds {
+    const out: Feeds = {};
+    for (const part of ["shared", "private", ...parts]) {
+      const place = part === "shared" ? part : "private";
+      for (const [name, value] of state.part(part)) out[`${place}.${name}`] = value;
+    }
+    return out;
   }
 
   #tables(state: State) {
@@ -427,6 +453,9 @@ export class Device {
   }
 }
 
+/** What a graph of a set reads: items of this block, or else of those before. */
+const recent = ({ facts }: State): number[] => (facts.own.length ? facts.own : (facts.past ?? []));
+
 const now = (): number => Math.floor(Date.now() / 1000);
 
 /** Refuses a bundle whose tensors, of these shapes and float32, take more than so many MB. */
@@ -441,7 +470,7 @@ function sound(dense: Dense): Dense {
   return dense;
 }
 
-function first(bundle: Bundle, model: Model, user: string | null): State {
+function first(bundle: Bundle, model: Model, { exchange }: Parts, user: string | null): State {
   const { manifest, config } = bundle;
   const [word] = crypto.getRandomValues(new BigUint64Array(1));
   const state = new State({
@@ -450,11 +479,7 @@ function first(bundle: Bundle, model: Model, user: string | null): State {
     serial: manifest.serial, seconds: 0, own: [],
   });
   const [shared, own] = [bundle.tensors(config.shared), bundle.tensors(config.init)];
-  const made = config.learning?.messages;
-  for (const name of made ? [...Object.keys(made.keeps), ...made.marks] : []) {
-    const record = config.learning!.tensors.find((one) => one.name === name);
-    if (record && !own.has(name)) own.set(name, floats(record.shape)); // nothing is kept of a round yet
-  }
+  for (const [name, zeros] of exchange?.nothingKept(config.learning!) ?? []) if (!own.has(name)) own.set(name, zeros);
   state.put("shared", shared);
   state.put("table", model.trained());
   for (const { name, shape, place, kind } of config.learning?.tensors ?? []) {

@@ -56,24 +56,10 @@ export class Model {
     return tables;
   }
 
-  /** Rows by which items are alike: their vectors, or else the first table of values that no graph makes. */
-  async compared(tables: Tables, items: number[]): Promise<Float32Array[]> {
-    const made = this.bundle.config.learning?.prepared ?? {};
-    const names = [...tables.keys()].filter((name) => !Object.hasOwn(made, name)).sort(
-      (a, b) => +(b === "vectors") - +(a === "vectors"),
-    );
-    for (const name of names) {
-      const { data, shape } = await tables.get(name)!(items);
-      if (data instanceof Float32Array) return items.map((_, n) => data.subarray(n * shape[1], (n + 1) * shape[1]));
-    }
-    throw new Refused("the bundle has no rows of items to compare; nothing says which are near");
-  }
-
   /** A graph's score of every item, float32 [items]. */
-  async scores(path: string, dense: Feeds, own: number[], tables: Tables): Promise<Float32Array> {
-    const graph = await this.graph(path);
-    const [items, last] = [this.bundle.manifest.item_count, this.bundle.config.last ?? null];
-    const past = last === null ? await historyFeeds(graph, own, tables) : await windowFeeds(graph, own, last, tables);
+  async scores(path: string, dense: Feeds, own: number[] | Window, tables: Tables): Promise<Float32Array> {
+    const [graph, items] = [await this.graph(path), this.bundle.manifest.item_count];
+    const past = Array.isArray(own) ? await historyFeeds(graph, own, tables) : await windowFeeds(graph, own, tables);
     const out = new Float32Array(items);
     for (let start = 0; start < items; start += BLOCK) {
       const part = Array.from({ length: Math.min(BLOCK, items - start) }, (_, n) => start + n);
@@ -124,12 +110,26 @@ function rowsIn(table: Feed): Rows {
   };
 }
 
-/** A graph's inputs about the newest `length` items, set to the right. */
-export async function windowFeeds(graph: Graph, own: number[], length: number, tables: Tables): Promise<Feeds> {
+/** The newest items, set to the right: item 0 where `real` is 0, and seconds since the first. */
+export interface Window {
+  items: number[]; real: Float32Array; times: Float32Array;
+}
+
+/** The window of items that were had in this order; of times alone what has passed since its first item counts. */
+export function windowOf(own: number[], length: number, times: number[] = []): Window {
   const some = own.slice(-length);
-  const items = [...Array<number>(length - some.length).fill(0), ...some];
-  const real = Float32Array.from(items, (_, n) => (n >= length - some.length ? 1 : 0));
-  const times = floats([length]);
-  const named = { "label.history": floats([length], real), "times.history": times };
+  const padding = Array<number>(length - some.length).fill(0);
+  const since = times.slice(-length).map((time, _, all) => time - all[0]);
+  return {
+    items: [...padding, ...some],
+    real: new Float32Array(length).fill(1, padding.length),
+    times: Float32Array.from({ length }, (_, n) => since[n - padding.length] ?? 0),
+  };
+}
+
+/** A graph's inputs about a window. */
+export async function windowFeeds(graph: Graph, { items, real, times }: Window, tables: Tables): Promise<Feeds> {
+  const shape = [items.length];
+  const named = { "label.history": { data: real, shape }, "times.history": { data: times, shape } };
   return { ...named, ...(await rowsOf(graph, "history", items, tables)) };
 }

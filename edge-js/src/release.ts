@@ -20,22 +20,6 @@ const LARGEST = 1e6; // joint norm above which an update has diverged
 const TARGET = 1 - 2 ** -20;
 const UNTOUCHED = 1 - 2 ** -21;
 
-const FINE = 16; // bits that the step of a message's grid is below the scale of its noise
-
-/** A message with exact Laplace noise of this scale on every value; 0: none. */
-export function noised(message: Floats, scale: number): Floats {
-  const step = 2 ** (Math.floor(Math.log2(scale)) + 1 - FINE);
-  if (!scale || step < 2 ** -149) return message;
-  const drawn = exactNoise("discrete-laplace", Math.round(scale / step), message.data.length);
-  return { data: message.data.map((value, n) => (even(value / step) + drawn[n]) * step), shape: message.shape };
-}
-
-/** The nearest whole number, of two the even one. */
-function even(value: number): number {
-  const low = Math.floor(value);
-  return value - low === 0.5 ? low + (Math.abs(low) % 2) : Math.round(value);
-}
-
 /** Whether a message is one of numbers that is no longer than a sound update. */
 export const takeable = (message: Floats): boolean => Math.hypot(...message.data) <= LARGEST;
 

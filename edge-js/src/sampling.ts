@@ -1,6 +1,7 @@
 /** A client's examples and the optimiser steps that they become, to the bit as the Python device draws them. */
 
 import { Refused } from "./errors.js";
+import type { Feeds } from "./graph.js";
 import * as keyed from "./keyed.js";
 
 export interface Selection {
@@ -12,13 +13,9 @@ export interface Examples {
   items: number[]; label: number[]; group: number; context: number[][] | null; whole: boolean; summed: boolean;
 }
 
+/** The items whose rows a step reads, ascending, and what else it is fed. */
 export interface Step {
-  items: number[]; label: Float32Array; weight: Float32Array; pairs: Pairs | null;
-}
-
-export interface Pairs {
-  positive: number[]; negative: number[][]; share: Float32Array;
-  context: number[][] | null; there: number[][] | null;
+  items: number[]; fed: Feeds;
 }
 
 export class Sampler {
@@ -40,7 +37,8 @@ export class Sampler {
     if (part === "whole") return { ...plain, items: [...this.own], label: this.own.map(() => 1), whole: true };
     const everything = part === "all" && !pairs && which.support === 0.5 && !which.context;
     const at = this.#places(which, round);
-    const drawn = this.#negatives(at.length * this.negatives, purpose, round, epoch);
+    const wanted = Array.from({ length: at.length * this.negatives }, (_, n) => n);
+    const drawn = negativesOf(this.#key(`${purpose} negatives`, round, epoch), wanted, this.pool, this.#had);
     if (everything) {
       const label = [...at.map(() => 1), ...drawn.map(() => 0)];
       return this.#shuffled({ ...plain, items: [...this.own, ...drawn], label }, purpose, round, epoch);
@@ -71,19 +69,6 @@ export class Sampler {
     return places.filter((place) => support.has(place) === (which.part === "support"));
   }
 
-  #negatives(count: number, purpose: string, round: number, epoch: number): number[] {
-    const base = this.#key(`${purpose} negatives`, round, epoch);
-    const out: number[] = [];
-    for (let index = 0; index < count; index++) {
-      let item = this.pool[keyed.integer(base, index, this.pool.length)];
-      for (let attempt = 1n; this.#had.has(item); attempt++) {
-        item = this.pool[keyed.integer(keyed.bits(base, attempt << 32n), index, this.pool.length)];
-      }
-      out.push(item);
-    }
-    return out;
-  }
-
   #order(purpose: string, round: number, epoch: number, count: number, drop = 0n): number[] {
     const base = this.#key(`${purpose} order`, round, epoch);
     const places = Array.from({ length: count }, (_, place) => place);
@@ -101,17 +86,18 @@ export class Sampler {
   }
 }
 
-function sorted(places: number[], draws: bigint[]): number[] {
-  return [...places].sort((a, b) => (draws[a] < draws[b] ? -1 : draws[a] > draws[b] ? 1 : a - b));
+/** Negatives at these places of a draw; an item that was had is drawn again. */
+export function negativesOf(base: bigint, places: number[], pool: number[], had: Set<number>): number[] {
+  return places.map((place) => {
+    let item = pool[keyed.integer(base, place, pool.length)];
+    for (let attempt = 1n; had.has(item); attempt++)
+      item = pool[keyed.integer(keyed.bits(base, attempt << 32n), place, pool.length)];
+    return item;
+  });
 }
 
-/** The newest item with the `length` before it; where there is none stands the newest again, and `there` is 0. */
-export function newest(own: number[], length: number): { items: number[]; there: Float32Array } {
-  const last = own.length ? own[own.length - 1] : 0;
-  const before = Array.from({ length }, (_, n) => own[own.length - 1 - length + n]);
-  return { items: [last, ...before.map((item) => item ?? last)], there: Float32Array.from(
-    before, (i) => (i === undefined ? 0 : 1),
-  ) };
+function sorted(places: number[], draws: bigint[]): number[] {
+  return [...places].sort((a, b) => (draws[a] < draws[b] ? -1 : draws[a] > draws[b] ? 1 : a - b));
 }
 
 /** The steps of one epoch: every item of a step once, its appearances as weight, ascending. */
@@ -133,25 +119,31 @@ export function* stepsOf(examples: Examples, batchSize: number): Generator<Step>
       for (const item of row) if (item >= 0 && !entries.has(item)) entries.set(item, { label: 0, weight: 0 });
     }
     const ordered = [...entries.keys()].sort((a, b) => a - b);
-    yield {
-      items: ordered,
-      label: Float32Array.from(ordered, (item) => entries.get(item)!.label),
-      weight: Float32Array.from(ordered, (item) => entries.get(item)!.weight),
-      pairs: group > 1 || context ? pairsOf(items.slice(start, stop), group, context, ordered) : null,
+    const shape = [ordered.length];
+    const fed: Feeds = {
+      label: { data: Float32Array.from(ordered, (item) => entries.get(item)!.label), shape },
+      weight: { data: Float32Array.from(ordered, (item) => entries.get(item)!.weight), shape },
+      ...(group > 1 || context ? pairsOf(items.slice(start, stop), group, context, ordered) : {}),
     };
+    yield { items: ordered, fed };
   }
 }
 
-function pairsOf(items: number[], group: number, context: number[][] | null, ordered: number[]): Pairs {
+/** What a step is fed about its pairs, by the places of its items. */
+function pairsOf(items: number[], group: number, context: number[][] | null, ordered: number[]): Feeds {
   const place = new Map(ordered.map((item, at) => [item, at]));
   const count = items.length / group;
   const positive = Array.from({ length: count }, (_, n) => place.get(items[n * group])!);
-  const negative = positive.map((_, n) => items.slice(n * group + 1, (n + 1) * group).map((item) => place.get(item)!));
-  return {
-    positive,
-    negative,
-    share: new Float32Array(count).fill(1 / count),
-    context: context?.map((row, n) => row.map((item) => (item < 0 ? positive[n] : place.get(item)!))) ?? null,
-    there: context?.map((row) => row.map((item) => (item < 0 ? 0 : 1))) ?? null,
+  const negative = items.filter((_, n) => n % group).map((item) => place.get(item)!);
+  const out: Feeds = {
+    "pairs.positive": { data: positive, shape: [count] },
+    "pairs.negative": { data: negative, shape: [count, group - 1] },
+    "pairs.share": { data: new Float32Array(count).fill(1 / count), shape: [count] },
   };
+  if (!context) return out;
+  const [shape, all] = [[count, context[0].length], context.flat()];
+  const placed = all.map((item, n) => (item < 0 ? positive[Math.floor(n / shape[1])] : place.get(item)!));
+  out["pairs.context"] = { data: placed, shape };
+  out["pairs.there"] = { data: Float32Array.from(all, (item) => (item < 0 ? 0 : 1)), shape };
+  return out;
 }

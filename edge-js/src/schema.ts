@@ -62,6 +62,7 @@ function checkText(schema: Rules, value: string, fail: Fail): void {
 }
 
 function checkFields(schema: Rules, value: Record<string, unknown>, root: Schema, at: string, fail: Fail): void {
+  if (Object.keys(value).length > Number(schema.maxProperties ?? Infinity)) fail("has too many fields");
   const known = (schema.p ?? {}) as Record<string, Schema>;
   const optional = (schema.o ?? []) as string[];
   for (const name of Object.keys(known))
@@ -71,7 +72,6 @@ function checkFields(schema: Rules, value: Record<string, unknown>, root: Schema
     else if (schema.p) fail(`has a field that nobody knows, ${name.slice(0, 50)}`);
     else if (schema.values) validate(schema.values as Schema, one, root, `${at}.${name}`);
   }
-  if (Object.keys(value).length > Number(schema.maxProperties ?? Infinity)) fail("has too many fields");
 }
 
 function passes(schema: Schema, value: unknown, root: Schema): boolean {

@@ -20,7 +20,10 @@ export interface Facts {
   ledger: Entry[];
   /** The newest that was seen: nothing older is taken. */
   serial: number; seconds: number;
-  own: number[];
+  /** Items of this block, of those before it, and which of these are remembered; the session as far as it is read. */
+  own: number[]; past?: number[]; block?: number;
+  memory?: { items: number[]; labels: number[] };
+  session?: { items: number[]; times: number[] };
   /** Why the last training ended before its last step. */
   stopped?: string | null;
 }

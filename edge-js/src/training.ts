@@ -4,7 +4,7 @@ import { floats, product, type Floats } from "./arrays.js";
 import { selection, type Learning, type Phase } from "./config.js";
 import { Refused } from "./errors.js";
 import type { Feed, Feeds, Graph } from "./graph.js";
-import { newest, stepsOf, type Sampler, type Step } from "./sampling.js";
+import { stepsOf, type Sampler, type Step } from "./sampling.js";
 
 /** Rows of a table for some items, [n, width]. */
 export type Rows = (items: readonly number[]) => Promise<Feed> | Feed;
@@ -15,11 +15,31 @@ export interface Trained {
   dense: Dense;
   rows: Map<string, { items: number[]; values: Floats }>;
   /** `stopped`: why not all steps were taken. */
-  steps: number; stopped: string | null; loss: number | null;
+  steps: number; stopped: string | null; loss: number | null; examples: number;
 }
 
+/** What a client trains on: the steps of a phase, each time the same. */
 export interface Work {
-  sampler: Sampler; tables: Tables; round: number;
+  tables: Tables;
+  /** Past positives that a step reads, and the interactions that are told where a server weighs by them. */
+  context: number[]; examples: number;
+  steps(phase: Phase): Iterable<Step>;
+  /** What the graph of a message is shown, where that is no set's newest item. */
+  shown?(graph: Graph, tables: Tables): Promise<Feeds>;
+}
+
+/** The work of a client that learns from a set; `joined` adds to a round's step what is replayed. */
+export function workOfSet(
+  sampler: Sampler, tables: Tables, round: number, joined: ((step: Step) => Step) | null,
+): Work {
+  function* steps(phase: Phase): Generator<Step> {
+    for (let epoch = 0; epoch < phase.epochs; epoch++) {
+      const drawn = sampler.epoch(phase.purpose, round, epoch, selection(phase));
+      for (const step of stepsOf(drawn, sampler.batchSize))
+        yield joined && phase.when === "round" ? joined(step) : step;
+    }
+  }
+  return { tables, context: sampler.own, examples: sampler.own.length, steps };
 }
 
 export const placed = (dense: Dense, learning: Learning | null): Feeds =>
@@ -50,34 +70,6 @@ export async function historyFeeds(graph: Graph, own: readonly number[], tables:
   return { ...named, ...(await rowsOf(graph, "history", rows, tables)) };
 }
 
-/** Tables whose rows are those that training changed, and of all other items those before it. */
-export function withTrained(tables: Tables, found: Trained): Tables {
-  const out = new Map(tables);
-  for (const [name, { items, values }] of found.rows) {
-    const width = values.shape[1];
-    const place = new Map(items.map((item, at) => [item, at * width]));
-    out.set(name, async (wanted) => {
-      const { data, shape } = await tables.get(name)!(wanted);
-      const rows = floats(shape, Float32Array.from(data));
-      wanted.forEach((item, n) => {
-        const at = place.get(item);
-        if (at !== undefined) rows.data.set(values.data.subarray(at, at + width), n * width);
-      });
-      return rows;
-    });
-  }
-  return out;
-}
-
-/** What a graph is shown of the newest item and those before it. */
-export async function newestFeeds(graph: Graph, own: number[], tables: Tables): Promise<Feeds> {
-  const length = graph.inputs.get("pairs.there")?.shape[0] ?? 0;
-  if (typeof length !== "number" || length < 0 || length > 1024)
-    throw new Refused(`${graph.path} is shown no such context`);
-  const { items, there } = newest(own, length);
-  return { "pairs.there": { data: there, shape: [length] }, ...(await rowsOf(graph, "items", items, tables)) };
-}
-
 /** Adam's bias corrections at a step that counts from 1: a factor of the rate, and epsilon. */
 export function corrections(step: number, beta2: number): [number, number] {
   const root = Math.sqrt(1 - beta2 ** step);
@@ -94,13 +86,6 @@ function turns(phases: Phase[]): Phase[][] {
   return out;
 }
 
-export function* stepsOfPhase(phase: Phase, work: Work): Generator<Step> {
-  for (let epoch = 0; epoch < phase.epochs; epoch++) {
-    const drawn = work.sampler.epoch(phase.purpose, work.round, epoch, selection(phase));
-    yield* stepsOf(drawn, work.sampler.batchSize);
-  }
-}
-
 /** Runs phases from the tensors in `dense`; nothing given is changed. `stop`: says why no more steps are taken. */
 export async function train(
   phases: Phase[], graph: (phase: Phase) => Promise<Graph>, learning: Learning, dense: Dense, work: Work,
@@ -108,9 +93,8 @@ export async function train(
 ): Promise<Trained> {
   const now: Dense = new Map(dense);
   const moving = phases.some((phase) => phase.tables.length);
-  const all = moving ? phases.flatMap((phase) => [...stepsOfPhase(phase, work)]) : [];
-  const seen = new Set(all.flatMap((step) => step.items));
-  const read = [...seen].sort((a, b) => a - b);
+  const parts = moving ? phases.flatMap((phase) => Array.from(work.steps(phase), (step) => step.items)) : [];
+  const read = [...new Set([...new Set(parts)].flat())].sort((a, b) => a - b); // a session's steps all have one list
   const rows = new Map<string, Floats>();
   for (const name of new Set(phases.flatMap((phase) => phase.tables))) {
     const { data, shape } = await work.tables.get(name)!(read);
@@ -122,7 +106,7 @@ export async function train(
     for (const phase of together)
       runs.push(await Run.of(phase, await graph(phase), learning, now, dense, read, rows, work));
     let number = 0;
-    for (const step of stepsOfPhase(together[0], work)) {
+    for (const step of work.steps(together[0])) {
       number++;
       for (const run of runs) {
         if ((stopped = stop(taken))) break training;
@@ -134,7 +118,7 @@ export async function train(
   const changed = new Set(phases.flatMap((phase) => phase.dense));
   const after = new Map([...rows].map(([name, values]) => [name, { items: read, values }]));
   const kept: Dense = new Map([...changed].map((name) => [name, now.get(name)!]));
-  return { dense: kept, rows: after, steps: taken, stopped, loss };
+  return { dense: kept, rows: after, steps: taken, stopped, loss, examples: work.examples };
 }
 
 /** One phase while it runs. */
@@ -163,7 +147,7 @@ class Run {
 
   static async of(...given: [Phase, Graph, Learning, Dense, Dense, number[], Map<string, Floats>, Work]): Promise<Run> {
     const made = new Run(...given);
-    Object.assign(made.#given, await historyFeeds(made.graph, made.work.sampler.own, made.work.tables));
+    Object.assign(made.#given, await historyFeeds(made.graph, made.work.context, made.work.tables));
     const wanted = ["loss", ...made.#moving().map((name) => `${name}.next`)].sort();
     if (wanted.join() !== [...made.graph.outputs].sort().join()) {
       throw new Refused(`${made.graph.path} does not give what its phase changes; export again`);
@@ -174,15 +158,12 @@ class Run {
   async step(step: Step, number: number): Promise<number> {
     const { phase, now } = this;
     const [factor, epsilon] = corrections(number, phase.beta_2);
-    const shape = [step.items.length];
     const feeds: Feeds = {
       ...this.#given,
       ...placed(now, this.learning),
-      label: { data: step.label, shape },
-      weight: { data: step.weight, shape },
+      ...step.fed,
       factor: { data: Float32Array.of(factor), shape: [1] },
       epsilon: { data: Float32Array.of(epsilon), shape: [1] },
-      ...pairFeeds(step),
     };
     if (phase.dense.length) feeds.theta = this.#flat();
     for (const name of this.graph.inputs.keys()) {
@@ -262,22 +243,4 @@ class Run {
       values.subarray(n * width, (n + 1) * width), this.#place.get(item)! * width,
     ));
   }
-}
-
-/** What a step is fed about its pairs. */
-export function pairFeeds(step: Step): Feeds {
-  const pairs = step.pairs;
-  if (!pairs) return {};
-  const count = pairs.positive.length;
-  const out: Feeds = {
-    "pairs.positive": { data: pairs.positive, shape: [count] },
-    "pairs.negative": { data: pairs.negative.flat(), shape: [count, pairs.negative[0]?.length ?? 0] },
-    "pairs.share": { data: pairs.share, shape: [count] },
-  };
-  if (pairs.context && pairs.there) {
-    const shape = [count, pairs.context[0]?.length ?? 0];
-    out["pairs.context"] = { data: pairs.context.flat(), shape };
-    out["pairs.there"] = { data: Float32Array.from(pairs.there.flat()), shape };
-  }
-  return out;
 }

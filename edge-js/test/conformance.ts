@@ -2,7 +2,6 @@
 
 import type { Arr, Values } from "../src/arrays.js";
 import { Bundle, type Files } from "../src/bundle.js";
-import type { Words } from "../src/config.js";
 import { Device } from "../src/device.js";
 import { reason } from "../src/errors.js";
 import type { Runtime } from "../src/graph.js";
@@ -10,8 +9,7 @@ import * as keyed from "../src/keyed.js";
 import type { Policy } from "../src/policy.js";
 import { changeOf, makeUpdate } from "../src/release.js";
 import { memoryStore } from "../src/store.js";
-import { pairFeeds, stepsOfPhase } from "../src/training.js";
-import { WordEncoder } from "../src/words.js";
+import { openEncoder } from "../src/text/index.js";
 
 /** What a runner needs of where it runs. */
 export interface Place {
@@ -35,6 +33,7 @@ function packed(data: Values | BigUint64Array, shape: number[]): Answer {
   return { dtype: data.constructor.name.replace("Big", "").replace("Array", "").toLowerCase(), shape, data: btoa(text) };
 }
 const arr = (one: Arr) => packed(one.data, one.shape);
+const line = (values: Float32Array) => packed(values, [values.length]);
 const whole = (values: number[], shape = [values.length]) => packed(BigInt64Array.from(values, BigInt), shape);
 
 const ANSWERS: Record<string, (asked: Question, place: Place) => Answer | Promise<Answer>> = {
@@ -58,16 +57,15 @@ const ANSWERS: Record<string, (asked: Question, place: Place) => Answer | Promis
   },
   async examples(asked, place) {
     const device = await opened(asked, place);
-    const { work } = await device.work(asked.round);
+    const { work } = await device.work(asked.round, phases(device, asked));
     const out: Answer = {};
     for (const phase of phases(device, asked)) {
       let number = 0;
-      for (const step of stepsOfPhase(phase, work)) {
+      for (const step of work.steps(phase)) {
         const at = `${phase.name}/${++number}`;
         out[`${at}/items`] = whole(step.items);
-        out[`${at}/label`] = packed(step.label, [step.label.length]);
-        out[`${at}/weight`] = packed(step.weight, [step.weight.length]);
-        for (const [name, { data, shape }] of Object.entries(pairFeeds(step))) {
+        for (const [name, { data, shape }] of Object.entries(step.fed)) {
+          if (name === "window.taught") continue; // computed, not drawn
           out[`${at}/${name}`] =
             data instanceof Float32Array ? packed(data, shape) : whole([...(data as number[])], shape);
         }
@@ -88,15 +86,17 @@ const ANSWERS: Record<string, (asked: Question, place: Place) => Answer | Promis
   async release(asked, place) {
     const device = await opened(asked, place);
     const { shared, tables } = await device.work(asked.round);
-    const change = changeOf(device.learning, shared, tables, await trained(device, asked));
+    const found = await trained(device, asked);
+    const change = changeOf(device.learning, shared, tables, found);
     const made =
-      makeUpdate(device.learning, device.bundle.manifest.bundle_id, change, asked.items.length, asked.round, false);
+      makeUpdate(device.learning, device.bundle.manifest.bundle_id, change, found.examples, asked.round, false);
     return { facts: made.facts, ...Object.fromEntries([...made.arrays].map(([name, value]) => [name, arr(value)])) };
   },
   async message(asked, place) {
     const device = await opened(asked, place);
     const { kept, message } = await device.after(await trained(device, asked), asked.round);
-    return { message: arr(message!), ...Object.fromEntries([...kept].map(
+    const told = message ? arr(message) : line(await device.prototype("learning"));
+    return { message: told, ...Object.fromEntries([...kept].map(
       ([name, value]) => [`kept.${name}`, arr(value)],
     )) };
   },
@@ -106,11 +106,11 @@ const ANSWERS: Record<string, (asked: Question, place: Place) => Answer | Promis
     if (asked.delta) await device.apply((await place.read(asked.delta))!, await place.read(`${asked.delta}.sig.json`));
     if (asked.personal) await device.personalise();
     const [{ basis, items }, scores] = [await device.recommend(asked.k), await device.scores()];
-    return { round: device.status().round, basis, top: items.map(({ id }) => id), scores: packed(scores, [scores.length]) };
+    return { round: device.status().round, basis, top: items.map(({ id }) => id), scores: line(scores) };
   },
   async encode(asked, place) {
     const bundle = await Bundle.open(place.files(asked.bundle));
-    const encoder = new WordEncoder(bundle.config.encoder as Words, (path) => bundle.file(path));
+    const encoder = await openEncoder(bundle, place.runtime);
     const rows: number[] = [];
     for (const text of asked.texts as string[]) rows.push(...(await encoder.encode(text)));
     return { vectors: packed(Float32Array.from(rows), [asked.texts.length, rows.length / asked.texts.length]) };
@@ -125,7 +125,13 @@ const ANSWERS: Record<string, (asked: Question, place: Place) => Answer | Promis
 async function opened(asked: Question, place: Place): Promise<Device> {
   const device = await Device.open(place.files(asked.bundle), memoryStore(), { runtime: place.runtime, policy: OPEN });
   await device.renumber(asked.number);
-  await device.note(asked.items);
+  if (asked.earlier) {
+    await device.note(asked.earlier);
+    await device.nextBlock();
+  }
+  await device.note(asked.items, asked.times ?? null);
+  if (asked.reply) await device.take(Float32Array.from(asked.reply as number[]));
+  if (asked.practised) await device.learn();
   return device;
 }
 

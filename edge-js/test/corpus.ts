@@ -8,25 +8,36 @@ import type { Learning } from "../src/config.js";
 import { readDelta } from "../src/delta.js";
 import { reason, Refused } from "../src/errors.js";
 import { checkGraph } from "../src/graph_check.js";
-import { Device, memoryStore, type Runtime } from "../src/index.js";
+import { Bundle, Device, memoryStore, type Runtime } from "../src/index.js";
 import { folder } from "../src/node.js";
+import { openEncoder } from "../src/text/index.js";
+import { WordPieces } from "../src/text/word_pieces.js";
 
 interface Case {
-  what: "bundle" | "delta" | "graph" | "tensors";
+  what: "bundle" | "delta" | "encoder" | "graph" | "tensors" | "tokens";
   path: string;
   items?: string[];
   learning?: Learning;
+  most?: number;
 }
 
-/** What a device recommends that learned; null for anything but a bundle. */
-async function tried({ what, path, items = [], learning }: Case): Promise<string[] | null> {
+/** What a device recommends that learned, or numbers of the pieces of texts; null for anything else. */
+async function tried({ what, path, items = [], learning, most = Infinity }: Case): Promise<unknown> {
   if (what === "bundle") {
     const options = { runtime: runtime as unknown as Runtime, policy: { unprotected: true, signed: false } };
     const device = await Device.open(folder(path), memoryStore(), options);
     await (device.bundle.config.learning ? device.learn(items) : device.note(items));
     return (await device.recommend(3)).items.map(({ id }) => id);
   }
+  if (what === "encoder") {
+    const encoder = await openEncoder(await Bundle.open(folder(path)), runtime as unknown as Runtime);
+    return Array.from(await encoder.encode("a".repeat(40)));
+  }
   const content = new Uint8Array(await readFile(path));
+  if (what === "tokens") {
+    const pieces = new WordPieces(content, path);
+    return items.map((text) => pieces.numbers(text, most));
+  }
   if (what === "delta") readDelta(content, learning!);
   if (what === "graph") checkGraph(content, null);
   if (what === "tensors") parseTensors(content);

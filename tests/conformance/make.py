@@ -7,6 +7,7 @@ them anew of the bundles that are there.
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import edgefr
 from edge.bundle import Bundle, open_bundle
@@ -29,6 +31,7 @@ from edgefr.serving.conformance import SCHEMA
 from edgefr.simulation.bundles import export_run
 from edgefr.simulation.runs.layout import PRIVATE, SIGNING_KEY
 from export.sign import load_private, signature_of
+from privacy import keyed
 from privacy.files import write_atomic
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,9 +40,12 @@ CLASS = "laptop_x86"
 BASE = (
     "data_options={users: 40, items: 120, interactions: 12}",
     "rounds=2",
-    "protocol.negatives=20",
     f"fleet.share={{{CLASS}: 1.0}}",
 )
+SAMPLED = "protocol.negatives=20"
+BLOCKS = ("protocol.increments=2", "protocol.min_interactions=3")
+STUDENT = "STUDENT"
+"""Stands for the folder of the small text encoder."""
 NOISE = ("privacy.mechanism=gaussian", "privacy.clip=1", "privacy.epsilon=8")
 CASES: dict[str, tuple[str, ...]] = {
     "fedmf": ("method=fedmf", "model={dim: 4}"),
@@ -49,22 +55,34 @@ CASES: dict[str, tuple[str, ...]] = {
     "fedrecon": ("method=fedrecon", "model={dim: 4}"),
     # At FedCAR's own rate, 80 for each item, 50 steps magnify rounding: WebAssembly came out 1.02e-5 off.
     "fedcar": ("method=fedcar", "model={dim: 4, item_lr: 1}"),
+    "fcf": ("method=fcf", "model={dim: 2, alpha: 10, ridge: 1}"),
+    "f3crec": ("method=f3crec", "model={dim: 4, init_scale: 1.0}", *BLOCKS),
+    "fcucr": ("method=fcucr", "model={dim: 4, length: 5, init_scale: 0.5, lr: 0.01}", "protocol.gap_minutes=40000"),
+    "transfr-pieces": (
+        *("method=transfr", "encoder.distill=null", "encoder.encode.max_tokens=24", "model={adapter: [8], head: [8]}"),
+        f"encoder.teacher={STUDENT}",
+    ),
     "transfr": ("method=transfr", "encoder.kind=static", "encoder.words=200", "model={adapter: [16, 8], head: [8]}"),
 }
-"""Each case's settings; every method that ships and learns from sets is one, but for FCF, whose step reads all rows."""
+"""Each case's settings: every way to learn that ships is in one."""
 
 
 PEOPLE = {"7": slice(0, 12), "2305843009213693957": slice(40, 43)}
 """Devices by the number that keys their draws, and which items they have had."""
 LESS = ("2305843009213693957",)
 """Devices of which less is asked, so that the kit stays small."""
+ENCODERS = ("transfr-pieces",)
+"""Cases of which only texts are asked, and lists."""
 TEXTS = ["", "The silent sea", "Grünes Wasser, 2. Teil", "zzzz"]
+PIECES = ["e\u0301TE\u0301 (2.)", "海 sea", "a\x00b\u00ad\u0378c", "[MASK]sea", "sea🌊", "sea " * 100, "s" * 101, " \t"]
+"""Texts for word pieces: accents, ideographs, controls, what nobody assigned, a special token, too many, too long."""
 
 
 def ship(name: str, scratch: Path) -> None:
     """Write one bundle of the kit and an update of it, signed by a key that goes away with `scratch`."""
+    settings = [one.replace(STUDENT, str(student(scratch))) if STUDENT in one else one for one in CASES[name]]
     run = edgefr.simulate(
-        edgefr.load_experiment(overrides=[*BASE, *CASES[name]]),
+        edgefr.load_experiment(overrides=[*BASE, *([] if name == "f3crec" else [SAMPLED]), *settings]),
         ROOT / "devices.yaml",
         out=scratch / name,
         page=False,
@@ -77,6 +95,32 @@ def ship(name: str, scratch: Path) -> None:
     delta = write_delta(KIT / "updates" / f"{name}.safetensors", update_of(bundle))
     signed = signature_of("delta", delta.read_bytes(), load_private(run.path / PRIVATE / SIGNING_KEY))
     write_atomic(place(delta), signed)
+
+
+def student(scratch: Path) -> Path:
+    """Write a BERT of one layer whose pieces are letters and a few words, with random but keyed weights."""
+    from tokenizers import BertWordPieceTokenizer
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    path = scratch / "student"
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = [
+        *special,
+        *letters,
+        *(f"##{one}" for one in letters),
+        *("the", "sea", "##ing", "silent", "海", "(", ")", "."),
+    ]
+    BertWordPieceTokenizer({piece: n for n, piece in enumerate(pieces)}).save(str(scratch / "pieces.json"))
+    BertTokenizerFast(tokenizer_file=str(scratch / "pieces.json")).save_pretrained(path)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    model = BertModel(BertConfig(vocab_size=len(pieces), max_position_embeddings=32, **sizes)).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            drawn = keyed.normal(keyed.key(0, name), np.arange(weight.numel())).astype(np.float32)
+            weight.copy_(torch.from_numpy(drawn).reshape(weight.shape) * 0.2 + name.endswith("LayerNorm.weight"))
+    model.save_pretrained(path)
+    return path
 
 
 def update_of(bundle: Bundle) -> Delta:
@@ -102,8 +146,11 @@ def questions(name: str, bundle: Bundle) -> Iterator[tuple[str, dict[str, Any]]]
     assert learning is not None
     yield "open", {"ask": "open", "bundle": name, "trusted": [bundle.signed_by]}
     for number, some in PEOPLE.items():
-        who = {"bundle": name, "number": number, "items": ids[some]}
+        who = {"bundle": name, "number": number, "items": ids[some], **history(learning, ids, ids[some])}
         work = {**who, "when": "round", "round": learning.round + 1, "epochs": None}
+        if name in ENCODERS:
+            yield from list(lists(name, learning, who))[:2]
+            break
         yield "examples", {"ask": "examples", **work, "epochs": 2}
         yield "round", {"ask": "train", **work, "steps": None}
         yield from lists(name, learning, who)
@@ -112,7 +159,26 @@ def questions(name: str, bundle: Bundle) -> Iterator[tuple[str, dict[str, Any]]]
         if config.explain is not None:
             yield "reasons", {"ask": "explain", **who, "about": ids[60:63]}
     if config.encoder is not None:
-        yield "texts", {"ask": "encode", "bundle": name, "texts": [*TEXTS, *Catalogue(bundle).titles[:5]]}
+        yield (
+            "texts",
+            {
+                "ask": "encode",
+                "bundle": name,
+                "texts": [*TEXTS, *PIECES[: len(PIECES) * (name in ENCODERS)], *Catalogue(bundle).titles[:5]],
+            },
+        )
+
+
+def history(learning: Learning, ids: list[str], had: list[str]) -> dict[str, Any]:
+    """Return what a device has beside its items: those of an earlier block, or when it had each of its session.
+
+    Both have done a round's work: what is replayed has moved, and there is a teacher.
+    """
+    if learning.replay is not None:
+        return {"earlier": ids[50:62], "practised": True}
+    if learning.sessions is None:
+        return {}
+    return {"times": [1_700_000_000 + 100 * place * place for place in range(len(had))], "practised": True}
 
 
 def more(learning: Learning, work: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -121,7 +187,7 @@ def more(learning: Learning, work: dict[str, Any]) -> Iterator[tuple[str, dict[s
     yield "release", {"ask": "release", **work, "steps": None}
     if any(phase.when == "final" for phase in learning.phases):
         yield "local training", {"ask": "train", **work, "when": "final", "epochs": 2, "steps": None}
-    if learning.messages is not None:
+    if learning.exchange is not None:
         yield "message", {"ask": "message", **work, "steps": None}
 
 
@@ -133,6 +199,9 @@ def lists(name: str, learning: Learning, who: dict[str, Any]) -> Iterator[tuple[
     yield "list", plain
     yield "list after a round", {**plain, "learn": True}
     yield "list after an update", {**plain, "learn": True, "delta": f"updates/{name}.safetensors"}
+    if learning.sessions is not None and learning.sessions.reply is not None:
+        size = math.prod(learning.tensor(learning.sessions.reply).shape)
+        yield "list after a reply", {**plain, "learn": True, "reply": [(n % 5 - 2) / 4 for n in range(size)]}
     if final and not anew:
         yield "list after local training", {**plain, "personal": True}
 

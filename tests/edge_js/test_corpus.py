@@ -13,11 +13,15 @@ from typing import Any
 import onnx
 import pytest
 
+from privacy.errors import InputError
 from tests.contract import bundles
+from tests.contract.bundles import fresh
 from tests.contract.programs import interactions
+from tests.devices import open_device
 from tests.edge import test_bundle, test_delta, test_graph_check, test_hostile, test_tokenizer_check
 from tests.edge.folders import edit_json, resign
 from tests.edge.test_watch import model
+from tests.edge_js.conftest import ROOT
 from tests.export import worlds
 
 pytestmark = pytest.mark.xdist_group("edge_js")
@@ -165,3 +169,70 @@ def test_no_tokenizer_is_read(corpus: Corpus) -> None:
     ours = found["ours"]["top"]
     assert len(ours) == 3
     assert {name: one.get("top") for name, one in found.items()} == dict.fromkeys(found, ours)
+
+
+LEARNING = {
+    "parts of a session": lambda how: how["phases"][0].update(part="support"),
+    "pairs of a session": lambda how: how["phases"][0].update(pairs=True),
+    "a context of a session": lambda how: how["phases"][0].update(pairs=True, context=3),
+    "a sum over a session": lambda how: how["phases"][0].update(summed=True),
+    "messages beside those of sessions": lambda how: how.update(messages=exchange_of(how["sessions"])),
+    "noise beside what is told": lambda how: how["release"].update(
+        clip=1.0, noise="discrete-gaussian", scale=1.0, step=2**-10, noised="here"
+    ),
+}
+"""What `learning` may not ask of a device's session."""
+SESSIONS = {
+    "a negative pause": {"gap_s": -1},
+    "a pause without end": {"gap_s": 1 << 40},
+    "a pause that is no whole number": {"gap_s": 0.5},
+    "keeping what is not there": {"keeps": {"nobody": "item"}},
+    "keeping what everybody has": {"keeps": {"encoder.norm.scale": "encoder.norm.scale"}},
+    "keeping another shape": {"keeps": {"prototype": "encoder.position"}},
+    "a mark of everybody's": {"marks": ["encoder.norm.scale"]},
+    "a reply that nobody keeps": {"reply": "nobody"},
+    "telling without a reply": {"reply": None},
+    "telling without saying when": {"order": None},
+    "another order": {"order": "never"},
+    "a teacher that is not there": {"teach": "onnx/nobody.onnx"},
+    "a teacher of other inputs": {"teach": "onnx/step.0.onnx"},
+    "noise below nothing": {"receiver_noise": -1.0},
+    "more than there is": {"more": 1},
+}
+"""What `learning.sessions` may not say."""
+WINDOWS = (None, -1, 0, 1025, 1 << 40, 2.5, 4, 6)
+"""Lengths of a window that the graphs of the kit, which read 5 items, do not have, or no device has."""
+REPLAYS: tuple[dict[str, object], ...] = (
+    *({"picks": picks} for picks in ("discrepancy", "nobody", "__proto__")),
+    *({"list_size": size} for size in (0, -1, (1 << 20) + 1, 1.5)),
+    *({"shift_scale": scale} for scale in (-0.1, "much")),
+    *({"weight": weight} for weight in (-1.0, None)),
+    {"reduction": "median"},
+    {"more": 1},
+)
+
+
+def exchange_of(sessions: dict[str, Any]) -> dict[str, Any]:
+    """Say what a set would exchange as a session does."""
+    return {name: sessions[name] for name in ("publish", "order", "reply", "receiver_noise", "keeps", "marks")}
+
+
+def test_sessions_and_replays_that_no_device_can_do(corpus: Corpus) -> None:
+    """Bundles of the kit, changed: the Python device refuses them too."""
+
+    def tried(name: str, case: str, change: Callable[[Any], object]) -> None:
+        corpus.bundle(name, ROOT / "conformance" / case, lambda path: edit_json(path / "config.json", change))
+        path, items = corpus.asked[-1]["path"], corpus.asked[-1]["items"]
+        with pytest.raises(InputError):
+            open_device(path, fresh()).practise(items)
+
+    for what, how in LEARNING.items():
+        tried(what, "fcucr", lambda c, how=how: how(c["learning"]))
+    for what, more in SESSIONS.items():
+        tried(what, "fcucr", lambda c, more=more: c["learning"]["sessions"].update(more))
+    for length in WINDOWS:
+        tried(f"a window of {length}", "fcucr", lambda c, length=length: c.update(window=length))
+    for more in REPLAYS:
+        tried(f"a replay with {more}", "f3crec", lambda c, more=more: c["learning"]["replay"].update(more))
+    tried("a replay of pairs", "f3crec", lambda c: c["learning"]["phases"][0].update(pairs=True))
+    corpus.refused(40)
