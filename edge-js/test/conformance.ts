@@ -25,7 +25,7 @@ type Answer = Record<string, unknown>;
 
 const OPEN: Policy = {
   trust: "central", unprotected: true, epsilon: 1e300, delta: 0.5, leastNoise: 1e-300, largestClip: 1e300,
-  releasesPerDay: 2 ** 31, leastCohort: 1, signed: false, tensors: null,
+  releasesPerDay: 2 ** 31, leastCohort: 1, signed: false, tensors: null, sealed: false,
 };
 
 function packed(data: Values | BigUint64Array, shape: number[]): Answer {

@@ -3,11 +3,10 @@
 import * as runtime from "onnxruntime-web/wasm";
 import type { Runtime } from "../src/graph.js";
 import { Device, databaseStore, memoryStore } from "../src/index.js";
-import { Identity, join, Server } from "../src/join/index.js";
 import { reason } from "../src/errors.js";
-import { readState, writeState } from "../src/state.js";
 import { Apart, capMemory } from "../src/worker/index.js";
 import { answer, figures, type Place } from "./conformance.js";
+import { takePart as asPerson, type Person } from "./person.js";
 
 runtime.env.wasm.numThreads = 1;
 runtime.env.wasm.wasmPaths = "/ort/";
@@ -44,31 +43,8 @@ const told = async (bundle: string) => {
   return { ...mine.status(), top: mine.status().interactions ? (await mine.recommend(3)).items.map(({ id }) => id) : [] };
 };
 
-/** A simulated user as a tab: enrolled by a code, with the bundle of the server, and the user's own number and tensors. */
-interface Person {
-  code: string;
-  number: string;
-  private: Record<string, number[]>;
-  items: string[];
-}
+const takePart = (person: Person) => asPerson(person, location.origin, place.runtime);
 
-async function takePart({ code, number, private: own, items }: Person) {
-  const [identity, store] = [await Identity.of(memoryStore()), memoryStore()];
-  const server = new Server(location.origin, identity);
-  const user = await server.enrol(code);
-  const options = { runtime: place.runtime, user, policy: { unprotected: true } };
-  const files = server.bundle();
-  await Device.open(files, store, options);
-  const state = (await readState(store))!;
-  state.facts.number = number;
-  const shape = (name: string) => state.tensors.get(`private.${name}`)!.shape;
-  state.put("private", new Map(Object.entries(own).map(
-    ([name, data]) => [name, { data: Float32Array.from(data), shape: shape(name) }],
-  )));
-  await writeState(store, state);
-  const device = await Device.open(files, store, options);
-  return { ...(await join(device, server, items)), round: device.status().round, scores: [...(await device.scores())] };
-}
 /** A worker of these lines. */
 const worker = (lines: string) => new Worker(
   URL.createObjectURL(new Blob([`import { serve } from "${location.origin}/worker.js";\n${lines}`], { type: "text/javascript" })),
