@@ -93,11 +93,10 @@ def dialogue() -> dict[str, Any]:
             shares[n] = part.share(told.near, told.signers, told.threshold)
         texts = (KeysMessage.of(part.keys), told, Shares.of(shares[n]))
         said[n] |= dict(zip(("keys", "neighbours", "shares"), (one.model_dump_json() for one in texts), strict=True))
-    arrived, total = set(parts) - {GONE}, np.zeros(SIZE, np.uint32)
+    arrived = set(parts) - {GONE}
     for n in arrived:
         inbox = Shares.of({other: found[n] for other, found in shares.items() if other != n})
         masked = parts[n].masked(vector(n), inbox.contents)
-        total += masked
         said[n] |= {"inbox": inbox.model_dump_json(), "masked": masked.tolist()}
     asked = Asked.of(set(parts), arrived)
     signatures = {n: parts[n].agree(set(asked.sent), set(asked.arrived)) for n in arrived}
@@ -105,12 +104,8 @@ def dialogue() -> dict[str, Any]:
         revealed = Opening.of(parts[n].reveal(signatures)).model_dump_json()
         agreeing = Agreeing(signature=signatures[n].hex()).model_dump_json()
         said[n] |= {"agreeing": agreeing, "opening": revealed}
-    return {
-        "devices": said,
-        "asked": asked.model_dump_json(),
-        "agreed": Agreed.of(signatures).model_dump_json(),
-        "total": total.tolist(),
-    }
+    agreed = Agreed.of(signatures).model_dump_json()
+    return {"devices": said, "asked": asked.model_dump_json(), "agreed": agreed}
 
 
 def content() -> str:
