@@ -5,7 +5,7 @@ import type { Runtime } from "../src/graph.js";
 import { Device, databaseStore, memoryStore } from "../src/index.js";
 import { reason } from "../src/errors.js";
 import { Apart, capMemory } from "../src/worker/index.js";
-import { answer, figures, type Place } from "./conformance.js";
+import { answer, figures, frugal, type Place } from "./conformance.js";
 import { takePart as asPerson, type Person } from "./person.js";
 
 runtime.env.wasm.numThreads = 1;
@@ -18,14 +18,41 @@ const read = async (path: string): Promise<Uint8Array | null> => {
 const place: Place = {
   runtime: runtime as unknown as Runtime,
   read,
-  files: (bundle) => ({
-    list: async () => (await (await fetch(`/list?path=${encodeURIComponent(bundle)}`)).json()) as string[],
-    read: (path) => read(`${bundle}/${path}`),
-  }),
+  files: (bundle) => {
+    const asked = async () => (await (await fetch(`/bundle?path=${encodeURIComponent(bundle)}`)).json()) as object;
+    let found: Promise<Map<string, string>> | null = null; // all files at once: a question asks for each of them
+    const files = () => (found ??= asked().then((one) => new Map(Object.entries(one))));
+    return {
+      list: async () => [...(await files()).keys()],
+      read: async (path) => {
+        const content = (await files()).get(path);
+        return content === undefined ? null : Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));
+      },
+    };
+  },
 };
+const asking: Place = { ...place, runtime: frugal(place.runtime) };
 
 /** One device in this browser's database; it may be asked for in any tab, one at a time. */
 const device = (bundle: string) => Device.open(place.files(bundle), databaseStore("me"), { runtime: place.runtime });
+
+/** From the n-th write on nothing of this page goes on: it waits for an answer that the server never gives. */
+function hangAt(write: number): void {
+  let writes = 0;
+  const store = IDBObjectStore.prototype as unknown as Record<string, (...given: unknown[]) => unknown>;
+  for (const name of ["add", "put", "delete", "clear"]) {
+    const real = store[name];
+    store[name] = function (this: IDBObjectStore, ...given) {
+      const request = real.apply(this, given);
+      if (++writes >= write) {
+        const waiting = new XMLHttpRequest();
+        waiting.open("GET", "/hang", false);
+        waiting.send();
+      }
+      return request;
+    };
+  }
+}
 
 /** Goes on with a device's life until the tab is closed: it learns, releases, and takes the update where it leads on. */
 async function live(bundle: string, update: string, items: string[]): Promise<void> {
@@ -91,5 +118,5 @@ async function capped(mb: number, bundle: string) {
     return { grown, refused: reason(error) };
   }
 }
-Object.assign(globalThis, { hanging, failing, capped });
-Object.assign(globalThis, { figures: (bundle: string) => figures(bundle, place), takePart, answer: (asked: Record<string, unknown>) => answer(asked, place), live, told });
+Object.assign(globalThis, { hanging, failing, capped, hangAt });
+Object.assign(globalThis, { figures: (bundle: string) => figures(bundle, place), takePart, answer: (asked: Record<string, unknown>) => answer(asked, asking), live, told });
