@@ -96,7 +96,8 @@ export class Device {
     const learning = this.bundle.config.learning;
     return {
       bundle: facts.bundle, method: this.bundle.manifest.method, user: facts.user, round: facts.round,
-      interactions: facts.own.length, releases: facts.ledger.length, waitingRelease: facts.learned, masked: facts.masked,
+      interactions: facts.own.length, releases: facts.ledger.length,
+      waitingRelease: facts.learned, masked: facts.masked,
       epsilon: spent(facts.ledger, this.policy.delta), epsilonLimit: this.policy.epsilon,
       withheld: learning ? this.withheld() : null, stopped: facts.stopped ?? null,
       expires: this.bundle.manifest.expires, publisher: this.bundle.signedBy,
@@ -147,7 +148,8 @@ export class Device {
       const round = facts.round + 1;
       const begun = facts.learned === round || facts.begun === round;
       const hidden = this.policy.sealed || (begun && facts.masked?.round === round);
-      if (hidden && !masked) throw new Withheld(`the update of round ${round} leaves under the masks of a secure sum alone`);
+      if (hidden && !masked)
+        throw new Withheld(`the update of round ${round} leaves under the masks of a secure sum alone`);
       if (masked && facts.learned !== round) facts.masked = { round, left: false };
       if (facts.learned === round)
         return void (made = { facts: facts.release!, arrays: new Map(state.part("outbox")) });

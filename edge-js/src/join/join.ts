@@ -16,9 +16,9 @@ export interface Counts {
   bytesDown: number;
   stopped: string | null;
 }
+export type Stands = "waiting" | "learning" | "taken" | "late" | "unsafe" | "rested" | "over";
 /** Hears how a round stands for the device: `waiting` for one above `round`, then what became of it. */
-export type Tell =
-  (round: number, stands: "waiting" | "learning" | "taken" | "late" | "unsafe" | "rested" | "over", counts: Counts) => void;
+export type Tell = (round: number, stands: Stands, counts: Counts) => void;
 
 const HEADERS = 1 << 20; // bytes of a file of tensors that are not values
 

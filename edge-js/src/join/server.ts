@@ -17,7 +17,7 @@ export interface Patience {
 }
 export const PATIENT: Patience = { tries: 8, pause: 0.25, longest: 8, request: 120, idle: 3600, fruitless: 100 };
 
-/** A round to be done. `done`: there are no more. `rest`: it goes on without this device. `sum`: the seat in it, where uploads are masked. */
+/** A round to be done. `done`: no more. `rest`: it goes on without this device. `sum`: its seat, where it is masked. */
 export interface Task {
   round: number;
   content: Uint8Array;

@@ -82,7 +82,8 @@ export function poly1305(key: Uint8Array, message: Uint8Array): Uint8Array {
 /** A number whose low byte comes first. */
 const numberOf = (content: Uint8Array): bigint => content.reduceRight((sum, byte) => (sum << 8n) | BigInt(byte), 0n);
 
-const padded = (content: Uint8Array): Uint8Array => joined(content, new Uint8Array((TAG - (content.length % TAG)) % TAG));
+const padded = (content: Uint8Array): Uint8Array =>
+  joined(content, new Uint8Array((TAG - (content.length % TAG)) % TAG));
 
 /** Numbers of 32 bits, low byte first. */
 const words = (content: Uint8Array): Uint32Array => new Uint32Array(content.slice().buffer);

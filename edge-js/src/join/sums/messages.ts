@@ -55,11 +55,13 @@ export const openingMessage = ({ own, pairs }: Revealed): Uint8Array =>
 const hexes = (contents: Map<number, Uint8Array>): Record<number, string> =>
   Object.fromEntries([...contents].map(([number, content]) => [number, hex(content)]));
 
-export const neighboursOf = (content: Uint8Array): Neighbours => read(content, ["threshold", "keys", "roster"], (found) => ({
-  threshold: numberIn(found.threshold),
-  keys: numbered(found.keys, keysIn),
-  roster: numbered(found.roster, (one) => hexIn(one, KEY)),
-}));
+/** Who has masks with this device, the threshold, and what all devices sign with. */
+export const neighboursOf = (content: Uint8Array): Neighbours =>
+  read(content, ["threshold", "keys", "roster"], (found) => ({
+    threshold: numberIn(found.threshold),
+    keys: numbered(found.keys, keysIn),
+    roster: numbered(found.roster, (one) => hexIn(one, KEY)),
+  }));
 
 /** The sealed shares that neighbours sent. */
 export const sharesOf = (content: Uint8Array): Map<number, Uint8Array> =>
