@@ -116,7 +116,8 @@ test("its update leaves under masks, and what opens the sum once all have signed
   const up = Object.values(others.sent).reduce((sum, one) => sum + one.length, 0);
   expect(counts.bytesUp).toBe(up);
   expect(counts.bytesDown).toBeGreaterThan(1000);
-  expect(others.sent.vector.length % 4).toBe(0);
+  const { shape } = device.learning.tensors.find(({ place }) => place === "shared")!;
+  expect(others.sent.vector.length).toBe(4 * shape.reduce((a, b) => a * b));
   expect(device.status().masked).toEqual({ round: device.status().round + 1, left: true });
   expect(device.status().releases).toBe(1);
   const shown = json(others.sent.opening) as { own: object; pairs: object };
@@ -142,7 +143,10 @@ const flipped = (sealed: string) => sealed.slice(0, -1) + (sealed.endsWith("0") 
 const LIES: [what: string, step: string, lie: Change, why: RegExp][] = [
   ["a lower threshold", "keys", (honest) => ({ ...honest, threshold: 1 }), /2 neighbours and a threshold of 1 is refused: 2 must/],
   ["a higher threshold", "keys", (honest) => ({ ...honest, threshold: 3 }), /a threshold of 3 is refused: 2 must be/],
-  ["itself as a neighbour", "keys", withKeys(() => ({ 1: {} })), /3 neighbours and a threshold of 2 is refused/],
+  ["itself as a neighbour", "keys", (honest, others) => {
+    const near = withKeys(() => ({ 1: {} }))(honest, others) as object;
+    return { ...near, threshold: 3 }; // which three neighbours ask for
+  }, /3 neighbours and a threshold of 3 is refused/],
   ["a neighbour with its key", "keys", withKeys((keys) => ({ 3: { share: keys[1].share } })), /two devices in it have one key/],
   ["neighbours with one key", "keys", withKeys((keys) => ({ 3: { share: keys[2].share } })), /two devices in it have one key/],
   ["a roster without it", "keys", withoutOnRoster(1), /not that of their keys/],
@@ -198,6 +202,9 @@ test("without noise of its own it opens no sum of fewer than its policy asks for
   const few = await life({}, { unprotected: true, leastCohort: 4 }, { promised: false });
   expect(few.counts.refused).toMatch(/this device sees 2 others in the sum of round \d+, and 3 are asked for/);
   expect(few.posted).toEqual(["sum/keys"]);
+  const left = { vector: () => ({ sent: [1, 2, 3], arrived: [1, 2] }) };
+  const gone = await life(left, { unprotected: true, leastCohort: 3 }, { promised: false });
+  expect(gone.counts.refused).toMatch(/this device sees 1 others .* and 2 are asked for/);
   const enough = await life({}, { unprotected: true, leastCohort: 3 }, { promised: false });
   expect(enough.counts.taken).toBe(1);
 });

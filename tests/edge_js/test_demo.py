@@ -33,7 +33,7 @@ from tests.cli.commands import ROOT, hear_interrupts
 from tests.edge_js.conftest import CHROMIUM, npm
 from tests.remote.worlds import FEDMF, experiment_of
 
-pytestmark = pytest.mark.xdist_group("edge_js")
+pytestmark = pytest.mark.xdist_group("edge_js_people")
 NOISED = {"privacy.mechanism": "gaussian", "privacy.norm": "l2", "privacy.sigma": 6.0}
 
 

@@ -41,7 +41,7 @@ def chunks(entry: Path) -> set[Path]:
     return {entry}.union(*(chunks(entry.parent / name) for name in named))
 
 
-def test_its_own_tests_pass() -> None:
+def test_its_own_tests_pass(built: Path) -> None:
     done = npm("test")
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
 

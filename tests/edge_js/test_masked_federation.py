@@ -24,7 +24,7 @@ from tests.remote import worlds
 from tests.remote.test_sealed import SEALED, Heard
 from tests.remote.worlds import CLASS, ROUNDS, time_up
 
-pytestmark = pytest.mark.xdist_group("edge_js")
+pytestmark = pytest.mark.xdist_group("edge_js_people")
 TABS, NODES = (0 if CHROMIUM is None else 1), 3
 LAST = ROUNDS + 1
 LEAVES = {1: {"leaves": [f"{ROUNDS} agree"]}, 2: {"leaves": [f"{LAST} vector"], "gone": True}}
