@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { chromium, type Browser, type Page } from "playwright-core";
+import { chromium, type Browser, type BrowserContext, type Page } from "playwright-core";
 import { expect, test } from "vitest";
 import { CHROMIUM, serve } from "./serve.js";
 
@@ -21,6 +21,29 @@ interface Told {
   top: string[];
 }
 
+async function within<T>(seconds: number, work: Promise<T>): Promise<T> {
+  let late: NodeJS.Timeout | undefined;
+  const over = new Promise<never>((_, fail) => (late = setTimeout(() => fail(new Error("too late")), seconds * 1000)));
+  return Promise.race([work, over]).finally(() => clearTimeout(late));
+}
+
+/** A new tab, and what it is told of the state; one that got a process which has just been killed is asked for anew. */
+async function opened(context: BrowserContext, address: string): Promise<[Page, Told]> {
+  for (let tries = 1; ; tries++) {
+    const asked = async (): Promise<[Page, Told]> => {
+      const page = await context.newPage();
+      await page.goto(address);
+      await page.waitForFunction("globalThis.told");
+      return [page, (await page.evaluate(`told(${JSON.stringify(BUNDLE)})`)) as Told];
+    };
+    try {
+      return await within(30, asked());
+    } catch (error) {
+      if (tries === 3) throw error;
+    }
+  }
+}
+
 /** A life until nobody goes on with it: to its end, to its n-th write, or for some milliseconds. */
 async function lived(page: Page, moment: number, hung: () => Promise<void>): Promise<void> {
   const items = Array.from({ length: 4 }, (_, n) => `i${String(2 * moment + n + 1).padStart(7, "0")}`);
@@ -28,8 +51,8 @@ async function lived(page: Page, moment: number, hung: () => Promise<void>): Pro
   const waits = hung();
   if (!timed && !WHOLE.includes(moment)) await page.evaluate(`hangAt(${moment + 1})`);
   const life = page.evaluate(`live(...${JSON.stringify([BUNDLE, UPDATE, items])})`).catch(() => null);
-  if (WHOLE.includes(moment)) await life;
-  else if (!timed) await waits;
+  if (WHOLE.includes(moment)) await within(60, life);
+  else if (!timed) await within(60, waits);
   else {
     await page.waitForFunction("globalThis.alive");
     await new Promise((done) => setTimeout(done, (LONGEST * (moment - WRITES)) / MOMENTS));
@@ -64,10 +87,7 @@ test.skipIf(!there)("a tab that is closed, or whose process dies, at any write l
     const context = await browser.newContext();
     let before: Told = { interactions: 0, releases: 0, waitingRelease: null, round: 2, top: [] };
     for (let moment = 0; moment < WRITES + MOMENTS; moment++) {
-      const page = await context.newPage();
-      await page.goto(serving.address);
-      await page.waitForFunction("globalThis.told");
-      const now = (await page.evaluate(`told(${JSON.stringify(BUNDLE)})`)) as Told;
+      const [page, now] = await opened(context, serving.address);
       check(now, before);
       before = now;
       await lived(page, moment, hung);
@@ -75,7 +95,7 @@ test.skipIf(!there)("a tab that is closed, or whose process dies, at any write l
       const died = dies ? page.waitForEvent("crash") : null;
       if (died) await killTabs(browser); // at once: nothing in the page runs to its end
       await died;
-      await page.close();
+      await within(30, page.close()).catch(() => null);
     }
     expect(before).toMatchObject({ round: 3, releases: 2, waitingRelease: 4 }); // two lives were whole
     expect(before.interactions).toBeGreaterThanOrEqual(4); // one life was whole
