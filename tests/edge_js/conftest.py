@@ -40,7 +40,7 @@ def sources() -> str:
 
 @pytest.fixture(scope="session")
 def built() -> Path:
-    """The folder of what is built: once for all processes of a session, and not again while its sources are the same."""
+    """The folder of what is built: once for all processes of a session, and not again of the same sources."""
     need_node()
     dist, now = HOME / "dist", sources()
     with (MODULES / ".build.lock").open("w") as lock:

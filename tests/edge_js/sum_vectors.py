@@ -17,6 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import numpy.typing as npt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from edge.secure_sum import Participant
@@ -68,7 +69,7 @@ def drawing(draw: Callable[[int], bytes]) -> Iterator[None]:
         yield
 
 
-def vector(number: int) -> np.ndarray:
+def vector(number: int) -> npt.NDArray[np.int32]:
     """Whole steps that reach both ends of 32 bits."""
     found = np.random.default_rng(number).integers(-(1 << 20), 1 << 20, SIZE, dtype=np.int32)
     found[number % SIZE], found[-number] = np.iinfo(np.int32).min, np.iinfo(np.int32).max
@@ -79,7 +80,10 @@ def dialogue() -> dict[str, Any]:
     """What all devices of a sum send and are told, as text, with one that goes away after its shares."""
     seats = {n: Seat(n, SALT) for n in range(1, DEVICES + 1)}
     drawn = {n: draws(n) for n in seats}
-    parts, said = {}, {n: {"header": seat.header, "vector": vector(n).tolist()} for n, seat in seats.items()}
+    parts: dict[int, Participant] = {}
+    said: dict[int, dict[str, Any]] = {
+        n: {"header": seat.header, "vector": vector(n).tolist()} for n, seat in seats.items()
+    }
     for n, seat in seats.items():
         with drawing(drawn[n]):
             parts[n] = Participant(seat.session(BUNDLE, ROUND), n)

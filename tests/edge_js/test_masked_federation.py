@@ -27,7 +27,10 @@ from tests.remote.worlds import CLASS, ROUNDS, time_up
 pytestmark = pytest.mark.xdist_group("edge_js_people")
 TABS, NODES = (0 if CHROMIUM is None else 1), 3
 LAST = ROUNDS + 1
-LEAVES = {1: {"leaves": [f"{ROUNDS} agree"]}, 2: {"leaves": [f"{LAST} vector"], "gone": True}}
+LEAVES: dict[int, dict[str, Any]] = {
+    1: {"leaves": [f"{ROUNDS} agree"]},
+    2: {"leaves": [f"{LAST} vector"], "gone": True},
+}
 """Of the devices in Node one sends its vector in the third round and signs nothing, one goes before its vector."""
 
 
@@ -56,7 +59,7 @@ def test_devices_of_both_languages_sum_under_masks_what_the_simulator_sums(
     over = site(tmp_path / "site", built).over
     transport = by_http(Access(), twins.begun, origins_of(twins.begun, CLASS), LAST, over)
     progress = time_up(monkeypatch, {(ROUNDS, "agree"): 5, (LAST, "vector"): 5})
-    options = {"transport": transport, "collecting": SEALED, "progress": progress, "timeout_s": 240.0}
+    options: dict[str, Any] = {"transport": transport, "collecting": SEALED, "progress": progress, "timeout_s": 240.0}
     with (
         worlds.serving(twins.begun, tmp_path / "served", LAST, **options) as (url, future),
         ThreadPoolExecutor(3) as pool,
