@@ -15,5 +15,5 @@ export default defineConfig({
     rollupOptions: { external: [/^node:/, /^onnxruntime-/], output: { minify: true, chunkFileNames: "[name].js" } },
     target: "es2022",
   },
-  test: { include: ["test/*.test.ts"] },
+  test: { include: ["test/*.test.ts"], isolate: false }, // a process for all files: each would load the runtimes anew
 } as Parameters<typeof defineConfig>[0]);

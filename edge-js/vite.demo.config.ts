@@ -40,7 +40,7 @@ const listed = {
 export default defineConfig({
   root: "page", base: "./", plugins: [plainSchemas, beside, listed],
   build: {
-    outDir: BUILT, emptyOutDir: true, target: "es2022", modulePreload: false,
+    outDir: BUILT, emptyOutDir: true, target: "es2022", modulePreload: false, // a worker has no document
     rollupOptions: {
       input: { index: "page/index.html", worker: "page/worker.ts", sw: "page/sw.ts" },
       external: ["onnxruntime-web/wasm"],

@@ -10,7 +10,7 @@ export default defineConfig({
       input: {
         runner: "test/runner.ts", chromium: "test/chromium.ts", tabs: "test/tabs.ts", demo: "test/demo.ts",
         figures: "test/figures.ts", offline: "test/offline.ts", corpus: "test/corpus.ts",
-        shots: "test/shots.ts",
+        shots: "test/shots.ts", nodes: "test/nodes.ts",
       },
       external: ["onnxruntime-node", "onnxruntime-web", "playwright-core"],
     },

@@ -182,6 +182,7 @@ function heard({ round, stands, counts: all }: Told): void {
     learning: `Round ${round} has begun: training on your likes.`,
     taken: `Round ${round}: your update was taken. Waiting for the others, until the server's time is over.`,
     late: `Round ${round} closed before your update came.`,
+    unsafe: `Round ${round} goes on without you: this tab refused how its sum was made up.`,
     rested: `Round ${round} goes on without you: your budget is spent.`,
     over: "The server has no more rounds. You have its last update.",
     away: "The server is not reached. This tab goes on learning by itself, and waits for the server to take part.",

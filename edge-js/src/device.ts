@@ -93,7 +93,8 @@ export class Device {
     const learning = this.bundle.config.learning;
     return {
       bundle: facts.bundle, method: this.bundle.manifest.method, user: facts.user, round: facts.round,
-      interactions: facts.own.length, releases: facts.ledger.length, waitingRelease: facts.learned,
+      interactions: facts.own.length, releases: facts.ledger.length,
+      waitingRelease: facts.learned, masked: facts.masked,
       epsilon: spent(facts.ledger, this.policy.delta), epsilonLimit: this.policy.epsilon,
       withheld: learning ? this.withheld() : null, stopped: facts.stopped ?? null,
       expires: this.bundle.manifest.expires, publisher: this.bundle.signedBy,
@@ -130,12 +131,20 @@ export class Device {
     });
   }
 
-  /** Does the next round's local work and lets its update leave: bytes for the server, the same if asked again. */
-  release(items: string[] = [], times: number[] | null = null): Promise<Uint8Array> {
+  /**
+   * Does the next round's local work and lets its update leave: bytes for the server, the same if asked again.
+   * `masked`: it leaves under the masks of a secure sum, and then in no other way.
+   */
+  release(items: string[] = [], times: number[] | null = null, masked = false): Promise<Uint8Array> {
     return this.#change(async (state) => {
       this.#add(state, items, times);
       const { facts } = state;
       const round = facts.round + 1;
+      const begun = facts.learned === round || facts.begun === round;
+      const hidden = this.policy.sealed || (begun && facts.masked?.round === round);
+      if (hidden && !masked)
+        throw new Withheld(`the update of round ${round} leaves under the masks of a secure sum alone`);
+      if (masked && facts.learned !== round) facts.masked = { round, left: false };
       if (facts.learned !== round) {
         const made = await this.#released(state, round);
         Object.assign(facts, { learned: round, release: made.facts, begun: null });
@@ -167,6 +176,15 @@ export class Device {
   /** Keeps the server's reply for the next rounds and recommendations. */
   take(reply: Float32Array): Promise<void> {
     return this.#change((state) => this.#reply(reply, state));
+  }
+
+  /** Writes down that a round's update is about to leave in a secure sum; it may be in no other. */
+  leaveMasked(round: number): Promise<void> {
+    return this.#change(({ facts }) => {
+      if (facts.masked?.round === round && facts.masked.left)
+        throw new Withheld(`the update of round ${round} has left in a secure sum`);
+      facts.masked = { round, left: true };
+    });
   }
 
   /** An update of the server, once its signature is the publisher's and it is one of this bundle. */

@@ -6,11 +6,13 @@ import type { Promise_, Release } from "./config.js";
 export interface Policy {
   trust: "local" | "central"; unprotected: boolean; signed: boolean; tensors: string[] | null;
   epsilon: number; delta: number; leastNoise: number; largestClip: number; releasesPerDay: number; leastCohort: number;
+  /** Updates leave under the masks of a secure sum alone. */
+  sealed: boolean;
 }
 
 export const STRICT: Policy = {
   trust: "local", unprotected: false, epsilon: 10, delta: 1e-5, leastNoise: 0.1, largestClip: 100,
-  releasesPerDay: 100, leastCohort: 10, signed: true, tensors: null,
+  releasesPerDay: 100, leastCohort: 10, signed: true, tensors: null, sealed: false,
 };
 
 const NEAR = 1 + 1e-9;

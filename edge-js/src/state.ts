@@ -18,6 +18,8 @@ export interface Facts {
   /** The round that was charged and whose release is not there yet. */
   begun: number | null;
   ledger: Entry[];
+  /** The round whose release leaves under the masks of a secure sum alone, and whether it has. */
+  masked?: { round: number; left: boolean };
   /** The newest that was seen: nothing older is taken. */
   serial: number; seconds: number;
   /** Items of this block, of those before it, and which of these are remembered; the session as far as it is read. */

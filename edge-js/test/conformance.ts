@@ -1,5 +1,6 @@
 /** A runner of the conformance kit answers for this device: a question, an answer (docs/bundle-format.md). */
 
+import type { InferenceSession } from "onnxruntime-common";
 import type { Arr, Values } from "../src/arrays.js";
 import { Bundle, type Files } from "../src/bundle.js";
 import { Device } from "../src/device.js";
@@ -8,6 +9,7 @@ import type { Runtime } from "../src/graph.js";
 import * as keyed from "../src/keyed.js";
 import type { Policy } from "../src/policy.js";
 import { changeOf, makeUpdate } from "../src/release.js";
+import { hex, sha256 } from "../src/signature.js";
 import { memoryStore } from "../src/store.js";
 import { openEncoder } from "../src/text/index.js";
 
@@ -23,7 +25,7 @@ type Answer = Record<string, unknown>;
 
 const OPEN: Policy = {
   trust: "central", unprotected: true, epsilon: 1e300, delta: 0.5, leastNoise: 1e-300, largestClip: 1e300,
-  releasesPerDay: 2 ** 31, leastCohort: 1, signed: false, tensors: null,
+  releasesPerDay: 2 ** 31, leastCohort: 1, signed: false, tensors: null, sealed: false,
 };
 
 function packed(data: Values | BigUint64Array, shape: number[]): Answer {
@@ -142,6 +144,19 @@ const phases = (device: Device, asked: Question) =>
 
 const trained =
   (device: Device, asked: Question) => device.train(phases(device, asked), asked.round, asked.steps ?? Infinity);
+
+/** A runtime that makes one session of a graph, however often it is asked for: questions of a kit share their bundles. */
+export function frugal(runtime: Runtime): Runtime {
+  const known = new Map<string, Promise<InferenceSession>>();
+  const create: Runtime["InferenceSession"]["create"] = async (content, options) => {
+    const beside = (options?.externalData ?? []) as { path: string; data: Uint8Array }[];
+    const digests = [content, ...beside.map(({ data }) => data)].map(async (one) => hex(await sha256(one)));
+    const name = JSON.stringify([...(await Promise.all(digests)), ...beside.map(({ path }) => path)]);
+    if (!known.has(name)) known.set(name, runtime.InferenceSession.create(content, options));
+    return known.get(name)!;
+  };
+  return { InferenceSession: { create }, Tensor: runtime.Tensor };
+}
 
 /** The line that answers a question: its answer, why it is refused, or that it is not known. */
 export async function answer(asked: Question, place: Place): Promise<Answer> {

@@ -3,11 +3,10 @@
 import * as runtime from "onnxruntime-web/wasm";
 import type { Runtime } from "../src/graph.js";
 import { Device, databaseStore, memoryStore } from "../src/index.js";
-import { Identity, join, Server } from "../src/join/index.js";
 import { reason } from "../src/errors.js";
-import { readState, writeState } from "../src/state.js";
 import { Apart, capMemory } from "../src/worker/index.js";
-import { answer, figures, type Place } from "./conformance.js";
+import { answer, figures, frugal, type Place } from "./conformance.js";
+import { takePart as asPerson, type Person } from "./person.js";
 
 runtime.env.wasm.numThreads = 1;
 runtime.env.wasm.wasmPaths = "/ort/";
@@ -19,14 +18,41 @@ const read = async (path: string): Promise<Uint8Array | null> => {
 const place: Place = {
   runtime: runtime as unknown as Runtime,
   read,
-  files: (bundle) => ({
-    list: async () => (await (await fetch(`/list?path=${encodeURIComponent(bundle)}`)).json()) as string[],
-    read: (path) => read(`${bundle}/${path}`),
-  }),
+  files: (bundle) => {
+    const asked = async () => (await (await fetch(`/bundle?path=${encodeURIComponent(bundle)}`)).json()) as object;
+    let found: Promise<Map<string, string>> | null = null; // all files at once: a question asks for each of them
+    const files = () => (found ??= asked().then((one) => new Map(Object.entries(one))));
+    return {
+      list: async () => [...(await files()).keys()],
+      read: async (path) => {
+        const content = (await files()).get(path);
+        return content === undefined ? null : Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));
+      },
+    };
+  },
 };
+const asking: Place = { ...place, runtime: frugal(place.runtime) };
 
 /** One device in this browser's database; it may be asked for in any tab, one at a time. */
 const device = (bundle: string) => Device.open(place.files(bundle), databaseStore("me"), { runtime: place.runtime });
+
+/** From the n-th write on nothing of this page goes on: it waits for an answer that the server never gives. */
+function hangAt(write: number): void {
+  let writes = 0;
+  const store = IDBObjectStore.prototype as unknown as Record<string, (...given: unknown[]) => unknown>;
+  for (const name of ["add", "put", "delete", "clear"]) {
+    const real = store[name];
+    store[name] = function (this: IDBObjectStore, ...given) {
+      const request = real.apply(this, given);
+      if (++writes >= write) {
+        const waiting = new XMLHttpRequest();
+        waiting.open("GET", "/hang", false);
+        waiting.send();
+      }
+      return request;
+    };
+  }
+}
 
 /** Goes on with a device's life until the tab is closed: it learns, releases, and takes the update where it leads on. */
 async function live(bundle: string, update: string, items: string[]): Promise<void> {
@@ -44,31 +70,8 @@ const told = async (bundle: string) => {
   return { ...mine.status(), top: mine.status().interactions ? (await mine.recommend(3)).items.map(({ id }) => id) : [] };
 };
 
-/** A simulated user as a tab: enrolled by a code, with the bundle of the server, and the user's own number and tensors. */
-interface Person {
-  code: string;
-  number: string;
-  private: Record<string, number[]>;
-  items: string[];
-}
+const takePart = (person: Person) => asPerson(person, location.origin, place.runtime);
 
-async function takePart({ code, number, private: own, items }: Person) {
-  const [identity, store] = [await Identity.of(memoryStore()), memoryStore()];
-  const server = new Server(location.origin, identity);
-  const user = await server.enrol(code);
-  const options = { runtime: place.runtime, user, policy: { unprotected: true } };
-  const files = server.bundle();
-  await Device.open(files, store, options);
-  const state = (await readState(store))!;
-  state.facts.number = number;
-  const shape = (name: string) => state.tensors.get(`private.${name}`)!.shape;
-  state.put("private", new Map(Object.entries(own).map(
-    ([name, data]) => [name, { data: Float32Array.from(data), shape: shape(name) }],
-  )));
-  await writeState(store, state);
-  const device = await Device.open(files, store, options);
-  return { ...(await join(device, server, items)), round: device.status().round, scores: [...(await device.scores())] };
-}
 /** A worker of these lines. */
 const worker = (lines: string) => new Worker(
   URL.createObjectURL(new Blob([`import { serve } from "${location.origin}/worker.js";\n${lines}`], { type: "text/javascript" })),
@@ -115,5 +118,5 @@ async function capped(mb: number, bundle: string) {
     return { grown, refused: reason(error) };
   }
 }
-Object.assign(globalThis, { hanging, failing, capped });
-Object.assign(globalThis, { figures: (bundle: string) => figures(bundle, place), takePart, answer: (asked: Record<string, unknown>) => answer(asked, place), live, told });
+Object.assign(globalThis, { hanging, failing, capped, hangAt });
+Object.assign(globalThis, { figures: (bundle: string) => figures(bundle, place), takePart, answer: (asked: Record<string, unknown>) => answer(asked, asking), live, told });

@@ -2,12 +2,12 @@
 
 import { readFile } from "node:fs/promises";
 import { createInterface } from "node:readline";
-import { answer, type Place } from "./conformance.js";
+import { answer, frugal, type Place } from "./conformance.js";
 import type { Runtime } from "../src/graph.js";
 import { folder } from "../src/node.js";
 
 const name = process.argv.includes("--web") ? "onnxruntime-web" : "onnxruntime-node";
-const runtime = (await import(name)) as Runtime;
+const runtime = frugal((await import(name)) as Runtime);
 const place: Place = {
   runtime,
   files: folder,

@@ -1,24 +1,28 @@
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import { chromium } from "playwright-core";
-import { expect, test } from "vitest";
-import { CHROMIUM, serve } from "./serve.js";
+import { chromium, type Browser } from "playwright-core";
+import { afterAll, expect, test } from "vitest";
+import { CHROMIUM, serve, type Serving } from "./serve.js";
 
 const BUILT = join(import.meta.dirname, "../dist");
 const there = existsSync(CHROMIUM.executablePath) && existsSync(join(BUILT, "page.js"));
 
+let [serving, browser]: [Serving | null, Browser | null] = [null, null];
+afterAll(async () => {
+  await browser?.close();
+  serving?.close();
+});
+
+/** What a new tab says; all are of one browser. */
 async function inPage<T>(what: string): Promise<T> {
-  const serving = await serve(BUILT);
-  const browser = await chromium.launch(CHROMIUM);
-  try {
-    const page = await browser.newPage();
-    await page.goto(serving.address);
-    await page.waitForFunction("globalThis.hanging");
-    return (await page.evaluate(what)) as T;
-  } finally {
-    await browser.close();
-    serving.close();
-  }
+  serving ??= await serve(BUILT);
+  browser ??= await chromium.launch(CHROMIUM);
+  const page = await (await browser.newContext()).newPage();
+  await page.goto(serving.address);
+  await page.waitForFunction("globalThis.hanging");
+  const found = (await page.evaluate(what)) as T;
+  await page.close();
+  return found;
 }
 
 test.skipIf(!there)("a worker that hangs is ended in one line, and its page goes on meanwhile", { timeout: 60_000 }, async () => {

@@ -24,7 +24,7 @@ from tests.edge.test_watch import model
 from tests.edge_js.conftest import ROOT
 from tests.export import worlds
 
-pytestmark = pytest.mark.xdist_group("edge_js")
+pytestmark = pytest.mark.xdist_group("edge_js_people")
 SLOWEST_MS = 3000
 NO_DIFFERENCE_HERE = {"data_offsets": [0.0, 16.0]}
 """What JSON says of 0 and 0.0 is one number to JavaScript."""

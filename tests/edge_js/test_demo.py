@@ -33,7 +33,7 @@ from tests.cli.commands import ROOT, hear_interrupts
 from tests.edge_js.conftest import CHROMIUM, npm
 from tests.remote.worlds import FEDMF, experiment_of
 
-pytestmark = pytest.mark.xdist_group("edge_js")
+pytestmark = pytest.mark.xdist_group("edge_js_people")
 NOISED = {"privacy.mechanism": "gaussian", "privacy.norm": "l2", "privacy.sigma": 6.0}
 
 
@@ -47,13 +47,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @contextmanager
 def open_page(run: Run, folder: Path) -> Iterator[str]:
     """The address of the demo of a copy of a run, of a round that nobody ends; it dies with the tests."""
-    copy, urls = Run(shutil.copytree(run.path, folder / "run")), queue.Queue[str]()
+    yield served_here(Run(shutil.copytree(run.path, folder / "run")))
+
+
+def served_here(run: Run, port: int = 0) -> str:
+    """The address of the demo of a run in this process, with which it ends."""
+    urls = queue.Queue[str]()
 
     def serve() -> None:
-        demo.demo(copy, 1, timeout_s=1000.0, ready=urls.put)
+        demo.demo(run, 1, port=port, timeout_s=1000.0, ready=urls.put)
 
     threading.Thread(target=serve, daemon=True).start()
-    yield urls.get(timeout=200)
+    return urls.get(timeout=200)
 
 
 def ask(url: str, method: str, path: str, **headers: str) -> tuple[int, dict[str, str], str]:
@@ -200,8 +205,8 @@ def test_a_tab_learns_without_its_server_and_waits_for_it(paged: Path, run: Run,
         tab.stdin.write("\n")
         tab.stdin.flush()
         away = json.loads(tab.stdout.readline())
-        with command(copy, port):
-            back = json.loads(tab.communicate("\n", 200)[0])
+        served_here(Run(copy), port)
+        back = json.loads(tab.communicate("\n", 200)[0])
     assert tab.returncode == 0
     assert there["installabilityErrors"] == there["errors"] == []
     assert there["manifest"].endswith("/manifest.webmanifest")

@@ -27,7 +27,7 @@ from tests.edge_js.conftest import CHROMIUM
 from tests.remote import worlds
 from tests.remote.worlds import CLASS, FEDMF, ROUNDS, Twins
 
-pytestmark = pytest.mark.xdist_group("edge_js")
+pytestmark = pytest.mark.xdist_group("edge_js_people")
 ORT = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
 TABS, OTHERS = 6, 6
 

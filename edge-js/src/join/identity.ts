@@ -20,6 +20,21 @@ interface IdentityRecord {
   requests: number;
 }
 
+/** An Ed25519 key: what others know it by, hex, and what signs. */
+export interface Signing {
+  key: string;
+  signer: CryptoKey;
+}
+
+/** The key of 32 secret bytes, which does not leave the platform's cryptography. */
+export async function signing(secret: Uint8Array): Promise<Signing> {
+  const whole = bytes(unhex(PKCS8 + hex(secret)));
+  const shown = await crypto.subtle.importKey("pkcs8", whole, "Ed25519", true, ["sign"]);
+  const { x } = await crypto.subtle.exportKey("jwk", shown);
+  const raw = Uint8Array.from(atob(x!.replace(/-/g, "+").replace(/_/g, "/")), (letter) => letter.charCodeAt(0));
+  return { key: hex(raw), signer: await crypto.subtle.importKey("pkcs8", whole, "Ed25519", false, ["sign"]) };
+}
+
 /** What a one-time code says: its secret, and the digest of the server's TLS key where it names one. */
 export function openedCode(code: string): { secret: string; pin: string | null } {
   const found = /^([0-9a-f]{32})(?:\.([0-9a-f]{64}))?$/.exec(code.trim());
@@ -54,12 +69,8 @@ export class Identity {
         throw new Refused("the identity is damaged; delete it and enrol again");
       }
     }
-    const secret = bytes(unhex(PKCS8 + record.private));
-    const whole = await crypto.subtle.importKey("pkcs8", secret, "Ed25519", true, ["sign"]);
-    const { x } = await crypto.subtle.exportKey("jwk", whole);
-    const raw = Uint8Array.from(atob(x!.replace(/-/g, "+").replace(/_/g, "/")), (letter) => letter.charCodeAt(0));
-    const signer = await crypto.subtle.importKey("pkcs8", secret, "Ed25519", false, ["sign"]);
-    const identity = new Identity(store, record, hex(raw), signer);
+    const { key, signer } = await signing(unhex(record.private));
+    const identity = new Identity(store, record, key, signer);
     if (!kept) await identity.#keep();
     return identity;
   }

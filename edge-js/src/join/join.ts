@@ -3,20 +3,22 @@
 import { trained as names, type Learning } from "../config.js";
 import type { Device } from "../device.js";
 import { Refused, Withheld } from "../errors.js";
-import { unsealed, type Server, type Task } from "./server.js";
+import { unsealed, type Sent, type Server, type Task } from "./server.js";
 
-/** What a device did for a server. `stopped`: why it let no more leave. */
+/** What a device did for a server. `refused`: why its last `unsafe` sum; `stopped`: why it let no more leave. */
 export interface Counts {
   taken: number;
   late: number;
   rested: number;
+  unsafe: number;
+  refused: string | null;
   bytesUp: number;
   bytesDown: number;
   stopped: string | null;
 }
+export type Stands = "waiting" | "learning" | "taken" | "late" | "unsafe" | "rested" | "over";
 /** Hears how a round stands for the device: `waiting` for one above `round`, then what became of it. */
-export type Tell =
-  (round: number, stands: "waiting" | "learning" | "taken" | "late" | "rested" | "over", counts: Counts) => void;
+export type Tell = (round: number, stands: Stands, counts: Counts) => void;
 
 const HEADERS = 1 << 20; // bytes of a file of tensors that are not values
 
@@ -45,14 +47,15 @@ export function releaseLimit(learning: Learning): number {
 export async function join(
   device: Device, server: Server, given: string[] = [], tell: Tell = () => {},
 ): Promise<Counts> {
-  const [items, counts]: [string[], Counts] =
-    [[...given], { taken: 0, late: 0, rested: 0, bytesUp: 0, bytesDown: 0, stopped: null }];
+  const items = [...given];
+  const counts: Counts =
+    { taken: 0, late: 0, rested: 0, unsafe: 0, refused: null, bytesUp: 0, bytesDown: 0, stopped: null };
   if (server.identity.user === null) throw new Refused("this device is not enrolled; enrol it with a one-time code");
   const why = device.withheld();
   if (why) throw new Withheld(`nothing would leave this device: ${why}`);
   const limit = updateLimit(device.learning);
   let [after, fruitless, until] = [0, 0, performance.now() + server.patience.idle * 1000];
-  const waiting = device.status().waitingRelease;
+  const waiting = unanswered(device);
   if (waiting !== null && (await server.send(waiting, await device.release(), true)))
     [after, counts.taken] = [waiting, 1];
   while (fruitless < server.patience.fruitless) {
@@ -70,17 +73,20 @@ export async function join(
       tell(after, "rested", counts);
       continue;
     }
+    const masked = task.sum === null ? null : (await import("./sums/sealing.js")).sealing(device, server, task);
     counts.bytesDown += task.content.length;
     await catchUp(device, task, server.url);
     tell(task.round, task.done ? "over" : "learning", counts);
     if (task.done) return counts;
     try {
-      const content = await device.release(items.splice(0));
+      const content = await device.release(items.splice(0), null, masked !== null);
       after = task.round;
-      const taken = await server.send(after, content);
-      if (taken) [counts.taken, counts.bytesUp, fruitless] = [counts.taken + 1, counts.bytesUp + content.length, 0];
-      else counts.late++;
-      tell(after, taken ? "taken" : "late", counts);
+      const sent = masked ? await masked(content) : await plainly(server, after, content);
+      if (sent.taken) [counts.taken, fruitless] = [counts.taken + 1, 0];
+      else if (sent.refused === null) counts.late++;
+      else [counts.unsafe, counts.refused] = [counts.unsafe + 1, sent.refused];
+      [counts.bytesUp, counts.bytesDown] = [counts.bytesUp + sent.up, counts.bytesDown + sent.down];
+      tell(after, sent.taken ? "taken" : sent.refused === null ? "late" : "unsafe", counts);
     } catch (error) {
       if (!(error instanceof Withheld)) throw error;
       return { ...counts, stopped: error.message };
@@ -89,14 +95,23 @@ export async function join(
   return { ...counts, stopped: `of ${fruitless} rounds in a row nothing was taken; join again later` };
 }
 
+async function plainly(server: Server, round: number, content: Uint8Array): Promise<Sent> {
+  const taken = await server.send(round, content);
+  return { taken, refused: null, up: taken ? content.length : 0, down: 0 };
+}
+
+/** The round whose release was made to leave in the clear and had no answer; null: there is none. */
+function unanswered(device: Device): number | null {
+  const { waitingRelease, masked } = device.status();
+  return device.policy.sealed || masked?.round === waitingRelease ? null : waitingRelease;
+}
+
 /** Takes a task's update unless the device has it; one that leads elsewhere is refused, and nothing is changed. */
 export async function catchUp(device: Device, task: Task, url: string): Promise<void> {
   const [own, starts] = [device.bundle.manifest.bundle_id, task.done ? task.round : task.round - 1];
   if (task.bundle !== null && task.bundle !== own) {
     throw new Refused(`${url} takes this device to hold another bundle: fetch that one (nothing was learned)`);
   }
-  if (task.sum)
-    throw new Refused(`${url} sums uploads under masks, which this device does not do: nothing leaves in the clear`);
   if (task.content.length) {
     const [content, signature] = unsealed(task.content);
     const delta = await device.delta(content, signature);

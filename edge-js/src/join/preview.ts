@@ -1,6 +1,6 @@
 /** What the next round would send, looked at before anything leaves: nothing of it is kept, charged or sent. */
 
-import type { Floats } from "../arrays.js";
+import type { Arr, Floats } from "../arrays.js";
 import type { Learning } from "../config.js";
 import type { Device } from "../device.js";
 import { changeOf, makeUpdate, toBytes, whole, type Update } from "../release.js";
@@ -29,12 +29,18 @@ export async function preview(device: Device): Promise<Preview> {
 
 function valuesOf({ arrays }: Update, learning: Learning): Float32Array {
   const { data } = arrays.get("update")!;
-  if (data instanceof Int32Array) return Float32Array.from(data, (steps) => steps * learning.release.step!);
-  if (learning.release.project) return data as Float32Array;
+  return data instanceof Int32Array ? Float32Array.from(data, (steps) => steps * learning.release.step!)
+    : openVector(arrays, learning);
+}
+
+/** Every coordinate that rounds train of an update of which nothing is promised, or their projection. */
+export function openVector(arrays: Map<string, Arr>, learning: Learning): Float32Array {
+  const data = arrays.get("update")!.data as Float32Array;
+  if (learning.release.project) return data;
   const tables = [...arrays.keys()].flatMap((name) => /^rows\.(.*)\.items$/.exec(name)?.[1] ?? []);
   const rows = tables.map((name) => {
     const items = Array.from(arrays.get(`rows.${name}.items`)!.data, Number);
     return [name, { items, values: arrays.get(`rows.${name}.values`) as Floats }] as const;
   });
-  return whole({ dense: data as Float32Array, rows: new Map(rows) }, learning);
+  return whole({ dense: data, rows: new Map(rows) }, learning);
 }

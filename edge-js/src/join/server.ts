@@ -17,14 +17,22 @@ export interface Patience {
 }
 export const PATIENT: Patience = { tries: 8, pause: 0.25, longest: 8, request: 120, idle: 3600, fruitless: 100 };
 
-/** A round to be done. `done`: there are no more. `rest`: it goes on without this device. `sum`: uploads are masked. */
+/** A round to be done. `done`: no more. `rest`: it goes on without this device. `sum`: its seat, where it is masked. */
 export interface Task {
   round: number;
   content: Uint8Array;
   done: boolean;
   rest: boolean;
-  sum: boolean;
+  sum: string | null;
   bundle: string | null;
+}
+
+/** What became of a round's update. `refused`: why this device stayed out of its sum; bytes of bodies up and down. */
+export interface Sent {
+  taken: boolean;
+  refused: string | null;
+  up: number;
+  down: number;
 }
 
 interface Answer {
@@ -97,7 +105,7 @@ export class Server {
     if (said === null && status === 204) return null;
     if (said === null || !/^\d{1,9}$/.test(said))
       throw new Refused(`${this.url} names no round: not a server of edgefr`);
-    const [sum, bundle] = [headers.has("Edgefr-Sum"), headers.get("Edgefr-Bundle")];
+    const [sum, bundle] = [headers.get("Edgefr-Sum"), headers.get("Edgefr-Bundle")];
     return { round: Number(said), content: body, done: status === 410, rest: status === 204, sum, bundle };
   }
 
@@ -105,6 +113,21 @@ export class Server {
   async send(round: number, content: Uint8Array, again = false): Promise<boolean> {
     const taken = again ? [200, 409, 400] : [200, 409];
     return (await this.#ask("POST", `/release?round=${round}`, taken, content)).status === 200;
+  }
+
+  /** Sends what a step of a round's secure sum asks for; false: the sum goes on without this device. */
+  async tell(step: string, round: number, content: Uint8Array): Promise<boolean> {
+    return (await this.#ask("POST", `/sum/${step}?round=${round}`, [200, 409], content)).status === 200;
+  }
+
+  /** Waits for the end of a step, and returns what it came to; null: the sum goes on without this device. */
+  async told(step: string, round: number, limit: number): Promise<Uint8Array | null> {
+    const until = performance.now() + this.patience.idle * 1000;
+    while (performance.now() < until) {
+      const { status, body } = await this.#ask("GET", `/sum/${step}?round=${round}`, [200, 204, 409], undefined, limit);
+      if (status !== 204) return status === 200 ? body : null;
+    }
+    return null;
   }
 
   /** The bundle that the server has for this device; no file is asked for before its manifest was checked. */
