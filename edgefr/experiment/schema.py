@@ -136,7 +136,7 @@ class ExperimentFields(Section, PublicModel):
 
     @property
     def measured(self) -> EvaluationSection:
-        """Return what is measured, with what the learning curve ranks against: the test's ranking, unless it is said."""
+        """Return what is measured; the learning curve ranks against what the test does, unless it is said."""
         asked, entry = self.evaluation, self.protocol.entry
         full = self.fidelity == "ours" and asked.full_ranking_users > 0
         full = full and not (entry.validates_once or entry.several)
