@@ -1,23 +1,22 @@
 /** A device learns from its own interactions, releases updates, takes the server's, and recommends. */
 
-import { finite, floats, parseNpy, product, type Floats } from "./arrays.js";
+import { floats, parseNpy, product } from "./arrays.js";
 import { Bundle, parsed, type Files, type Terms } from "./bundle.js";
 import idsSchema from "../../docs/schemas/ids.json" with { type: "json" };
 import { exchangeOf, trained as names, type Learning, type Phase } from "./config.js";
 import { readDelta, type Delta } from "./delta.js";
 import { reason, Refused, Withheld } from "./errors.js";
-import type { Feeds, Runtime } from "./graph.js";
-import * as keyed from "./keyed.js";
-import { checkLearning, checkWork } from "./learning_check.js";
-import { Model, windowFeeds, windowOf, type Window } from "./model.js";
+import type { Runtime } from "./graph.js";
+import { checkLearning } from "./learning_check.js";
+import { everything, LocalWork, recent, sound } from "./local_work.js";
+import { Model } from "./model.js";
 import { partsOf, type Parts } from "./parts.js";
 import { entryOf, exceeds, refuses, spent, STRICT, type Policy } from "./policy.js";
-import { changeOf, makeUpdate, noChange, toBytes, type Update } from "./release.js";
-import { Sampler } from "./sampling.js";
+import { changeOf, makeUpdate, noChange, toBytes, type Draw, type Update } from "./release.js";
 import { checkSignature } from "./signature.js";
-import { readState, State, writeState } from "./state.js";
+import { firstState, readState, writeState, type State } from "./state.js";
 import type { Store } from "./store.js";
-import { train, workOfSet, type Dense, type Tables, type Trained, type Work } from "./training.js";
+import type { Trained } from "./training.js";
 
 export interface Options extends Terms {
   /** onnxruntime-node or onnxruntime-web. */
@@ -39,23 +38,24 @@ export interface Recommendations {
 export class Device {
   readonly policy: Policy;
   readonly #numbers: Map<string, number>;
-  readonly #pool: number[];
+  private readonly local: LocalWork;
   readonly #offered: Set<number>;
   #turn: Promise<unknown> = Promise.resolve();
 
   private constructor(
-    readonly bundle: Bundle, private readonly store: Store, private readonly model: Model,
-    private readonly parts: Parts, private readonly ids: { ids: string[]; titles: string[]; offered?: string[] },
-    private state: State, policy: Partial<Policy>, private readonly maxSeconds = Infinity,
+    readonly bundle: Bundle, private readonly store: Store, model: Model, private readonly parts: Parts,
+    private readonly ids: { ids: string[]; titles: string[]; offered?: string[] }, private state: State,
+    policy: Partial<Policy>, maxSeconds = Infinity,
   ) {
     this.policy = { ...STRICT, ...policy };
     this.#numbers = new Map(ids.ids.map((id, n) => [id, n]));
     const counts = [this.#numbers.size, ids.ids.length, ids.titles.length];
     if (counts.some((count) => count !== bundle.manifest.item_count))
       throw new Refused("ids repeat, or are not as many as the items");
-    this.#pool =
-      ids.offered ? ids.offered.map((id) => this.number(id)).sort((a, b) => a - b) : ids.ids.map((_, n) => n);
-    this.#offered = new Set(this.#pool);
+    const offered = ids.offered?.map((id) => this.number(id)).sort((a, b) => a - b);
+    const pool = offered ?? ids.ids.map((_, n) => n);
+    this.local = new LocalWork(bundle, model, parts, pool, maxSeconds);
+    this.#offered = new Set(pool);
   }
 
   /** Opens a bundle on the private state in `store`, which is made where there is none. */
@@ -72,7 +72,7 @@ export class Device {
     checkRoom([...tables, ...(config.learning?.tensors ?? []).map((one) => one.shape)], options.maxTensorMb);
     const [model, parts] = [new Model(bundle, options.runtime), await partsOf(config)];
     const ids = parsed<Device["ids"]>(bundle.file(bundle.manifest.ids_file), idsSchema, bundle.manifest.ids_file);
-    const state = before ?? first(bundle, model, parts, options.user ?? null);
+    const state = before ?? firstState(bundle, model, parts, options.user ?? null);
     const device = new Device(bundle, store, model, parts, ids, state, options.policy ?? {}, options.maxSeconds);
     device.state.facts.serial = bundle.manifest.serial;
     device.state.facts.seconds =
@@ -82,9 +82,12 @@ export class Device {
   }
 
   get learning(): Learning {
-    const found = this.bundle.config.learning;
-    if (!found) throw new Refused("the bundle only recommends: it was exported without step graphs");
-    return found;
+    return this.local.learning;
+  }
+
+  /** What noises an update: where the bundle says that it happens here, there is no update without it. */
+  get draw(): Draw {
+    return this.learning.release.noised === "here" ? this.parts.noise!.exactNoise : null;
   }
 
   /** What the device knows of itself: plain numbers, nothing private but counts. */
@@ -117,7 +120,7 @@ export class Device {
   learn(items: string[] = [], times: number[] | null = null): Promise<void> {
     return this.#change(async (state) => {
       this.#add(state, items, times);
-      await this.#round(state);
+      await this.local.round(state);
     });
   }
 
@@ -125,7 +128,7 @@ export class Device {
   personalise(items: string[] = []): Promise<void> {
     return this.#change(async (state) => {
       this.#add(state, items);
-      const work = await this.#train(state, "final", state.facts.round + 1);
+      const work = await this.local.trainAll(state, "final", state.facts.round + 1);
       state.drop("personal");
       state.put("personal", new Map([...state.part("private"), ...sound(work.dense)]));
     });
@@ -158,9 +161,9 @@ export class Device {
   /** Ends a block of time: its best items and the model's predictions for them are replayed from now on. */
   nextBlock(): Promise<void> {
     return this.#change(async (state) => {
-      const { replay } = this.parts;
+      const [{ replay }, { local, learning }] = [this.parts, this];
       if (!replay) throw new Refused("the bundle has no blocks: its strategy replays nothing");
-      await replay.endBlock(this.learning, state.facts, this.#pool, () => this.#scored(this.learning.score, state));
+      await replay.endBlock(learning, state.facts, local.pool, () => local.scored(state, learning.score));
     });
   }
 
@@ -170,7 +173,7 @@ export class Device {
     if (!how?.publish) throw new Refused("the bundle tells nothing of sessions");
     const why = this.#unfit();
     if (why) throw new Withheld(`nothing leaves this device: ${why}`);
-    return (await this.#told(how.publish, this.state, before === "learning", await this.#tables(this.state))).data;
+    return (await this.local.told(this.state, how.publish, before === "learning")).data;
   }
 
   /** Keeps the server's reply for the next rounds and recommendations. */
@@ -208,7 +211,7 @@ export class Device {
       const way = `from round ${delta.from_round} to ${delta.to_round}`;
       if (!follows || delta.to_round <= newest || delta.to_round > newest + 10_000)
         throw new Refused(`the update goes ${way}, this device is at ${newest}`);
-      const tables = base ? this.model.trained() : state.part("table");
+      const tables = base ? this.local.model.trained() : state.part("table");
       for (const [name, { items, values }] of delta.rows) {
         const table = floats(tables.get(name)!.shape, tables.get(name)!.data.slice());
         const width = values.shape[1];
@@ -231,15 +234,16 @@ export class Device {
     const final = state.part("personal").size > 0 || !config.learning;
     const anew = !final && config.learning!.tensors.some((one) => one.anew);
     if (anew) throw new Refused("this method keeps nothing of a user from round to round: personalise first");
-    return final ? this.#scored(config.score, state, "personal") : this.#scored(config.learning!.score, state);
+    const { local } = this;
+    return final ? local.scored(state, config.score, "personal") : local.scored(state, config.learning!.score);
   }
 
   /** The k best items that the user has not had, best first; ties in the catalogue's order. */
   async recommend(k: number): Promise<Recommendations> {
     if (!Number.isInteger(k) || k < 1) throw new Refused(`k must be a whole number of at least 1, got ${k}`);
-    const had = new Set(this.#had(this.state));
+    const had = new Set(everything(this.state));
     const again = this.parts.sessions !== null; // a session may repeat itself
-    const left = this.#pool.filter((item) => again || !had.has(item));
+    const left = this.local.pool.filter((item) => again || !had.has(item));
     if (!left.length) throw new Refused("nothing to recommend: all items are seen");
     const { ids, titles } = this.ids;
     const named = (item: number, score: number | null) => ({ id: ids[item], title: titles[item], score });
@@ -257,27 +261,28 @@ export class Device {
 
   /** What items lean on among those that the user had last, by the method's own weights, which sum to 1. */
   async explain(items: string[]): Promise<{ item: string; leans: { item: string; weight: number }[] }[]> {
-    const [{ leaning }, { state, ids }] = [await import("./explain/index.js"), this];
-    const dense = this.#dense(state, ["personal"]);
+    const [{ leaning }, { state, ids, local }] = [await import("./explain/index.js"), this];
+    const dense = local.dense(state, ["personal"]);
     const asked = items.map((id) => this.number(id));
-    const { had, weights } = await leaning(this.model, recent(state), asked, dense, await this.#tables(state));
+    const { had, weights } = await leaning(local.model, recent(state), asked, dense, await local.tables(state));
     const leans = (row: number[]) => had.map((one, n) => ({ item: ids.ids[one], weight: row[n] }));
     return items.map((item, n) => ({ item, leans: leans(weights[n]) }));
   }
 
   /** The user's own items that are nearest to an item by the model's rows, with their cosines: alike, not a cause. */
   async nearest(id: string, k = 3): Promise<{ item: string; title: string; cosine: number }[]> {
-    const [{ alike }, { state, ids }] = [await import("./explain/index.js"), this];
+    const [{ alike }, { state, ids, local }] = [await import("./explain/index.js"), this];
     const item = this.number(id);
-    const had = this.#had(state).filter((one) => one !== item);
-    const found = await alike(this.model, await this.#tables(state), item, had, k);
+    const had = everything(state).filter((one) => one !== item);
+    const found = await alike(local.model, await local.tables(state), item, had, k);
     return found.map(({ item: one, cosine }) => ({ item: ids.ids[one], title: ids.titles[one], cosine }));
   }
 
   /** Ids and titles of all items that may be recommended. */
   catalogue(): { id: string; title: string; had: boolean }[] {
-    const own = new Set(this.#had(this.state));
-    return this.#pool.map((item) => ({ id: this.ids.ids[item], title: this.ids.titles[item], had: own.has(item) }));
+    const own = new Set(everything(this.state));
+    const { ids, titles } = this.ids;
+    return this.local.pool.map((item) => ({ id: ids[item], title: titles[item], had: own.has(item) }));
   }
 
   /** The number of an item in the catalogue. */
@@ -288,28 +293,18 @@ export class Device {
   }
 
   /** What a round trains on, and from where: the conformance kit asks for these. */
-  async work(
-    round: number, phases = this.learning.phases, state = this.state,
-  ): Promise<{ work: Work; dense: Dense; shared: Map<string, Floats>; tables: Map<string, Floats> }> {
-    const [{ learning }, { number }, tables] = [this, state.facts, await this.#tables(state)];
-    const dense: Dense = new Map([...state.part("shared"), ...state.part("private")]);
-    const seed = keyed.key(learning.seed, "private tensors made anew", round);
-    for (const { name, shape, anew } of learning.tensors) {
-      if (!anew) continue;
-      const [made, key] = [floats(shape), keyed.bits(keyed.key(seed, anew.purpose), BigInt(number))];
-      made.data.forEach((_, n) => (made.data[n] = keyed.normal(key, n) * anew.scale));
-      dense.set(name, made);
-    }
-    const work = await this.#work(round, phases, state, tables);
-    return { work, dense, shared: state.part("shared"), tables: state.part("table") };
+  work(round: number, phases = this.learning.phases) {
+    return this.local.work(this.state, round, phases);
   }
 
   /** Trains phases from the state as it is; nothing is kept. */
-  async train(phases: Phase[], round: number, most = Infinity, state = this.state): Promise<Trained> {
-    const until = performance.now() + 1000 * this.maxSeconds;
-    const { work, dense } = await this.work(round, phases, state);
-    const stop = (taken: number) => (taken >= most ? "steps" : performance.now() > until ? "time" : null);
-    return train(phases, (phase) => this.model.graph(phase.graph, phase.data), this.learning, dense, work, stop);
+  train(phases: Phase[], round: number, most = Infinity): Promise<Trained> {
+    return this.local.train(this.state, phases, round, most);
+  }
+
+  /** What a round would keep beside what it trains, and its message, without noise. */
+  after(found: Trained, round: number) {
+    return this.local.after(this.state, found, round);
   }
 
   /** Keys the draws of this device by another number, before it has learned: for comparisons with other devices. */
@@ -317,37 +312,10 @@ export class Device {
     return this.#change((state) => void (state.facts.number = number));
   }
 
-  async #train(state: State, when: "round" | "final", round: number): Promise<Trained> {
-    const phases = this.learning.phases.filter((phase) => phase.when === when);
-    if (!phases.length) throw new Refused("this method has no such training");
-    const found = await this.train(phases, round, Infinity, state);
-    state.facts.stopped = found.stopped;
-    return found;
-  }
-
-  async #round(state: State): Promise<{ found: Trained; message: Floats | null }> {
-    const round = state.facts.round + 1;
-    const found = await this.#train(state, "round", round);
-    const own = names(this.learning, "round", "private");
-    const { kept, message } = await this.after(found, round, state);
-    state.put("private", new Map([...sound(found.dense)].filter(([name]) => own.includes(name))));
-    state.put("private", sound(kept));
-    state.drop("personal");
-    return { found, message };
-  }
-
-  /** What a round keeps beside what it trains, and the message beside its update, without noise. */
-  async after(found: Trained, round: number, state = this.state): Promise<{ kept: Dense; message: Floats | null }> {
-    const [{ learning, model }, { exchange }] = [this, this.parts];
-    if (!exchange) return { kept: new Map(), message: null };
-    const { work, dense } = await this.work(round, learning.phases.filter((phase) => phase.when === "round"), state);
-    return exchange.after(learning, (path) => model.graph(path), dense, found, work);
-  }
-
   /** A round that was charged ends in a release whatever becomes of training: a missing one would tell a bit. */
   async #released(state: State, round: number): Promise<Update> {
     const [{ learning, bundle }, { facts }] = [this, state];
-    const none = () => makeUpdate(learning, bundle.manifest.bundle_id, noChange(learning), 0, round);
+    const none = () => makeUpdate(learning, bundle.manifest.bundle_id, noChange(learning), 0, round, this.draw);
     if (facts.begun === round) return none();
     if (facts.ledger.some((one) => one.round === round))
       throw new Refused(`round ${round} was released before; take the server's next update first`);
@@ -358,10 +326,10 @@ export class Device {
     const charge = () => facts.ledger.push(entryOf(bundle.manifest.privacy, round, newest));
     const made = async (on: State) => {
       const before = { shared: on.part("shared"), tables: on.part("table") };
-      const { found, message } = await this.#round(on);
+      const { found, message } = await this.local.round(on);
       const change = changeOf(learning, before.shared, before.tables, found);
       const told = message && this.parts.exchange!.noised(message, exchangeOf(learning)!);
-      return makeUpdate(learning, bundle.manifest.bundle_id, change, found.examples, round, true, told);
+      return makeUpdate(learning, bundle.manifest.bundle_id, change, found.examples, round, this.draw, told);
     };
     if (!promises) {
       const update = await made(state);
@@ -396,65 +364,12 @@ export class Device {
     facts.session = this.parts.sessions?.extended(facts.session, added, times, now(), this.bundle.config);
   }
 
-  /** All that the device has had, in this block and before. */
-  #had({ facts }: State): number[] {
-    return [...new Set([...(facts.past ?? []), ...facts.own])];
-  }
-
   /** Why nothing of this bundle's learning may leave the device by its policy alone. */
   #unfit(): string | null {
     const [{ learning, policy }, { manifest, signedBy }] = [this, this.bundle];
     const told = exchangeOf(learning)?.publish ? ["prototype"] : [];
     const leaving = [...names(learning, "round", "shared"), ...told];
     return refuses(policy, learning.release, manifest.privacy, signedBy, leaving);
-  }
-
-  /** Scores by a graph, with tensors of more parts of the state than those that rounds train. */
-  async #scored(path: string, state: State, ...parts: string[]): Promise<Float32Array> {
-    const { window, last } = this.bundle.config;
-    let own: number[] | Window = recent(state);
-    if (last) own = windowOf(own, last);
-    if (window) own = this.parts.sessions!.windowBefore(state.facts.session, window, false);
-    return this.model.scores(path, this.#dense(state, parts), own, await this.#tables(state));
-  }
-
-  /** What a graph computes of the session, and of the tensors as they are. */
-  async #told(path: string, state: State, learning: boolean, tables: Tables): Promise<Floats> {
-    const graph = await this.model.graph(path);
-    const seen = this.parts.sessions!.windowBefore(state.facts.session, this.bundle.config.window!, learning);
-    return graph.one({ ...this.#dense(state), ...(await windowFeeds(graph, seen, tables)) });
-  }
-
-  /** What a client trains on, of a session or a set. */
-  async #work(round: number, phases: Phase[], state: State, tables: Tables): Promise<Work> {
-    const [{ learning, bundle, parts }, { own, number, session, memory }] = [this, state.facts];
-    checkWork(learning, Math.max(own.length, bundle.config.window ?? 0));
-    if (learning.sessions) {
-      const client = { number, had: this.#had(state), pool: this.#pool, items: bundle.manifest.item_count };
-      const { teach } = learning.sessions;
-      const taught = teach ? await this.#told(teach, state, true, tables) : null;
-      return parts.sessions!.workOf(learning, phases, session, bundle.config.window!, round, client, tables, taught);
-    }
-    if (!own.length) throw new Refused("nothing to learn from: this device has no interactions yet");
-    const { negatives, batch_size, seed } = learning;
-    const sampler = new Sampler(own, this.#pool, negatives, batch_size, seed, BigInt(number));
-    const scores = () => this.#scored(this.learning.score, state);
-    const joined = memory ? await parts.replay!.joining(learning, memory, this.#pool, scores, round, number) : null;
-    return workOfSet(sampler, tables, round, joined);
-  }
-
-  /** The dense tensors as a graph's inputs, with those of more `parts` of the state. */
-  #dense(state: State, parts: string[] = []): Feeds {
-    const out: Feeds = {};
-    for (const part of ["shared", "private", ...parts]) {
-      const place = part === "shared" ? part : "private";
-      for (const [name, value] of state.part(part)) out[`${place}.${name}`] = value;
-    }
-    return out;
-  }
-
-  #tables(state: State) {
-    return this.model.rows(state.part("table"), state.part("shared"), state.facts.round);
   }
 
   /** One change at a time: it is kept whole, or the state is what it was. */
@@ -471,42 +386,10 @@ export class Device {
   }
 }
 
-/** What a graph of a set reads: items of this block, or else of those before. */
-const recent = ({ facts }: State): number[] => (facts.own.length ? facts.own : (facts.past ?? []));
-
 const now = (): number => Math.floor(Date.now() / 1000);
 
 /** Refuses a bundle whose tensors, of these shapes and float32, take more than so many MB. */
 function checkRoom(shapes: number[][], most = Infinity): void {
   const mb = shapes.reduce((sum, shape) => sum + product(shape) * 4e-6, 0);
   if (mb > most) throw new Refused(`the bundle's tensors take ${mb.toPrecision(3)} MB, more than maxTensorMb ${most}`);
-}
-
-function sound(dense: Dense): Dense {
-  for (const { data } of dense.values())
-    if (!finite(data)) throw new Refused("training has diverged: values are not finite; nothing was changed");
-  return dense;
-}
-
-function first(bundle: Bundle, model: Model, { exchange }: Parts, user: string | null): State {
-  const { manifest, config } = bundle;
-  const [word] = crypto.getRandomValues(new BigUint64Array(1));
-  const state = new State({
-    bundle: manifest.bundle_id, publisher: bundle.signedBy, user, number: String(word >> 2n),
-    round: config.learning?.round ?? 0, learned: null, release: null, begun: null, ledger: [],
-    serial: manifest.serial, seconds: 0, own: [],
-  });
-  const [shared, own] = [bundle.tensors(config.shared), bundle.tensors(config.init)];
-  for (const [name, zeros] of exchange?.nothingKept(config.learning!) ?? []) if (!own.has(name)) own.set(name, zeros);
-  state.put("shared", shared);
-  state.put("table", model.trained());
-  for (const { name, shape, place, kind } of config.learning?.tensors ?? []) {
-    const found = place === "shared" ? shared.get(name) : own.get(name);
-    const fits = kind === "rows" || found?.shape.join() === shape.join();
-    if (!fits) throw new Refused(
-      `learning has ${name} as [${shape}], its files ${found ? `[${found.shape}]` : "none"}; export again`,
-    );
-  }
-  state.put("private", own);
-  return state;
 }

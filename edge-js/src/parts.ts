@@ -10,8 +10,9 @@ export async function partsOf(config: Config) {
   const sessions = window === null && !learning?.sessions ? null : await import("./sessions/index.js");
   const exchange = learning && exchangeOf(learning) ? await import("./exchange/index.js") : null;
   const replay = learning?.replay ? await import("./replay/index.js") : null;
+  const noise = learning?.release.noised === "here" ? await import("./noise/index.js") : null;
   sessions?.check(config);
   exchange?.check(learning!);
   replay?.check(learning!);
-  return { sessions, exchange, replay };
+  return { sessions, exchange, replay, noise };
 }

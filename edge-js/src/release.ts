@@ -2,9 +2,12 @@
 
 import { packTensors, type Arr, type Floats } from "./arrays.js";
 import { tensor, trained as names, type Learning, type Release } from "./config.js";
-import { exactNoise, type Law } from "./exact.js";
 import * as keyed from "./keyed.js";
+import type { exactNoise, Law } from "./noise/index.js";
 import type { Dense, Trained } from "./training.js";
+
+/** What draws noise on the grid; null: an update is to have none. */
+export type Draw = typeof exactNoise | null;
 
 export interface Update {
   facts: Record<string, unknown>;
@@ -104,9 +107,9 @@ function projected(vector: Float32Array, seed: number, round: number, kept: numb
   return Float32Array.from(out);
 }
 
-/** The release of a round. `noise` false: rounded to the grid as ever, but nothing is added. */
+/** The release of a round. Without `draw` it is rounded to the grid as ever, but nothing is added. */
 export function makeUpdate(
-  learning: Learning, bundle: string, change: Change, examples: number, round: number, noise = true,
+  learning: Learning, bundle: string, change: Change, examples: number, round: number, draw: Draw,
   message: Floats | null = null,
 ): Update {
   const terms = learning.release;
@@ -119,7 +122,7 @@ export function makeUpdate(
   const facts = { schema: "edgefr.release/2", bundle, round };
   if (terms.noised !== "nowhere") {
     const vector = terms.project ? found.dense : whole(found, learning);
-    const update = onGrid(terms, vector, noise && terms.noised === "here");
+    const update = onGrid(terms, vector, terms.noised === "here" ? draw : null);
     return { facts, arrays: new Map([["update", { data: update, shape: [update.length] }]]) };
   }
   const arrays = new Map<string, Arr>([["update", { data: found.dense, shape: [found.dense.length] }]]);
@@ -132,9 +135,9 @@ export function makeUpdate(
   return { facts: { ...facts, examples: told, dropped: !sound, tables: [...found.rows.keys()] }, arrays };
 }
 
-function onGrid(terms: Release, vector: Float32Array, noise: boolean): Int32Array {
+function onGrid(terms: Release, vector: Float32Array, draw: Draw): Int32Array {
   const step = terms.step!;
-  const drawn = noise ? exactNoise(terms.noise as Law, Math.round(terms.scale / step), vector.length) : null;
+  const drawn = draw?.(terms.noise as Law, Math.round(terms.scale / step), vector.length);
   return Int32Array.from(vector, (value, n) => {
     const steps = Math.trunc(value / step) + (drawn ? drawn[n] : 0);
     return Math.min(Math.max(steps, -(2 ** 31)), 2 ** 31 - 1);

@@ -1,7 +1,10 @@
 /** A device's private state: facts and tensors, one value in a store, with a digest of all of it. */
 
 import { packTensors, parseTensors, type Arr, type Floats } from "./arrays.js";
+import type { Bundle } from "./bundle.js";
 import { Refused } from "./errors.js";
+import type { Model } from "./model.js";
+import type { Parts } from "./parts.js";
 import type { Entry } from "./policy.js";
 import { hex, sha256 } from "./signature.js";
 import type { Store } from "./store.js";
@@ -74,4 +77,28 @@ export async function writeState(store: Store, state: State): Promise<void> {
   content.set(await sha256(body));
   content.set(body, 32);
   await store.write(content);
+}
+
+/** The state of a device that has just opened its bundle. */
+export function firstState(bundle: Bundle, model: Model, { exchange }: Parts, user: string | null): State {
+  const { manifest, config } = bundle;
+  const [word] = crypto.getRandomValues(new BigUint64Array(1));
+  const state = new State({
+    bundle: manifest.bundle_id, publisher: bundle.signedBy, user, number: String(word >> 2n),
+    round: config.learning?.round ?? 0, learned: null, release: null, begun: null, ledger: [],
+    serial: manifest.serial, seconds: 0, own: [],
+  });
+  const [shared, own] = [bundle.tensors(config.shared), bundle.tensors(config.init)];
+  for (const [name, zeros] of exchange?.nothingKept(config.learning!) ?? []) if (!own.has(name)) own.set(name, zeros);
+  state.put("shared", shared);
+  state.put("table", model.trained());
+  for (const { name, shape, place, kind } of config.learning?.tensors ?? []) {
+    const found = place === "shared" ? shared.get(name) : own.get(name);
+    const fits = kind === "rows" || found?.shape.join() === shape.join();
+    if (!fits) throw new Refused(
+      `learning has ${name} as [${shape}], its files ${found ? `[${found.shape}]` : "none"}; export again`,
+    );
+  }
+  state.put("private", own);
+  return state;
 }

@@ -91,7 +91,7 @@ const ANSWERS: Record<string, (asked: Question, place: Place) => Answer | Promis
     const found = await trained(device, asked);
     const change = changeOf(device.learning, shared, tables, found);
     const made =
-      makeUpdate(device.learning, device.bundle.manifest.bundle_id, change, found.examples, asked.round, false);
+      makeUpdate(device.learning, device.bundle.manifest.bundle_id, change, found.examples, asked.round, null);
     return { facts: made.facts, ...Object.fromEntries([...made.arrays].map(([name, value]) => [name, arr(value)])) };
   },
   async message(asked, place) {

@@ -76,6 +76,13 @@ test("a noised release is whole steps of noise on a clipped update, and is count
   await expect(tight.release(HAD)).rejects.toThrow("policy epsilon");
 });
 
+test("without what draws its noise nothing leaves, also where nothing was learned", async () => {
+  const device = await open("fedmf-noised", memoryStore(), {});
+  Object.assign(device, { parts: { ...device["parts"], noise: null } });
+  await expect(device.release(HAD)).rejects.toThrow("exactNoise");
+  await expect(device.release()).rejects.toThrow("exactNoise");
+});
+
 test("a promised round ends in a release where there is nothing to learn from", async () => {
   const made = await (await open("fedmf-noised", memoryStore(), {})).release();
   expect(parseTensors(made).tensors.get("update")!.shape).toEqual([480]);

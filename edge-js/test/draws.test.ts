@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { exactNoise, type Bits } from "../src/exact.js";
+import { exactNoise, type Bits } from "../src/noise/index.js";
 import * as keyed from "../src/keyed.js";
 import { hex } from "../src/signature.js";
 import { wordsOf } from "../src/words.js";

@@ -2,7 +2,7 @@
 
 import { floats, type Floats } from "../arrays.js";
 import { exchangeOf, tensor, type Exchange, type Learning } from "../config.js";
-import { exactNoise } from "../exact.js";
+import { exactNoise } from "../noise/index.js";
 import { Refused } from "../errors.js";
 import type { Feeds, Graph } from "../graph.js";
 import * as keyed from "../keyed.js";

@@ -3,7 +3,7 @@
 import type { Arr, Floats } from "../arrays.js";
 import type { Learning } from "../config.js";
 import type { Device } from "../device.js";
-import { changeOf, makeUpdate, toBytes, whole, type Update } from "../release.js";
+import { changeOf, makeUpdate, toBytes, whole, type Draw, type Update } from "../release.js";
 
 /** An update at three moments, values in the program's order; `noised`: one draw, and every release draws anew. */
 export interface Preview {
@@ -20,8 +20,8 @@ export async function preview(device: Device): Promise<Preview> {
   const phases = learning.phases.filter((phase) => phase.when === "round");
   const change = changeOf(learning, shared, tables, await device.train(phases, round));
   const { interactions } = device.status();
-  const made = (noise: boolean) => makeUpdate(learning, bundle.manifest.bundle_id, change, interactions, round, noise);
-  const [quiet, noised] = [made(false), made(true)];
+  const made = (draw: Draw) => makeUpdate(learning, bundle.manifest.bundle_id, change, interactions, round, draw);
+  const [quiet, noised] = [made(null), made(device.draw)];
   const bytes = toBytes(noised).length;
   const [clipped, after] = [valuesOf(quiet, learning), valuesOf(noised, learning)];
   return { bytes, before: whole(change, learning), clipped, noised: after };

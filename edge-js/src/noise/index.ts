@@ -1,6 +1,6 @@
 /** Exact noise of whole steps from secure bits: discrete Gaussian and Laplace, as privacy/exact.py draws them. */
 
-import { Refused } from "./errors.js";
+import { Refused } from "../errors.js";
 
 /** Secure random words of 64 bits; a test feeds its own. */
 export type Bits = (count: number) => BigUint64Array;
