@@ -187,7 +187,7 @@ def more(learning: Learning, work: dict[str, Any]) -> Iterator[tuple[str, dict[s
     yield "release", {"ask": "release", **work, "steps": None}
     if any(phase.when == "final" for phase in learning.phases):
         yield "local training", {"ask": "train", **work, "when": "final", "epochs": 2, "steps": None}
-    if learning.exchange is not None:
+    if learning.exchange is not None and learning.exchange.publish is not None:
         yield "message", {"ask": "message", **work, "steps": None}
 
 
@@ -221,7 +221,10 @@ def drawn() -> list[dict[str, Any]]:
 
 def asked_and_answered(case: str, what: str, asked: dict[str, Any]) -> dict[str, Any]:
     whole = {name: str(KIT / asked[name]) for name in ("bundle", "delta") if asked.get(name)}
-    return {"case": case, "what": what, "asked": asked, "expected": answer({"id": 0, **asked, **whole})["answer"]}
+    told = answer({"id": 0, **asked, **whole})
+    if "answer" not in told:
+        raise ValueError(f"{case}, {what}: {told}")
+    return {"case": case, "what": what, "asked": asked, "expected": told["answer"]}
 
 
 def main() -> None:
