@@ -197,5 +197,9 @@ export async function figures(bundle: string, place: Place): Promise<Record<stri
     await device.recommend(10);
   });
   const step = (await median(() => device.train(round, 1))) / steps;
-  return { load, first, step, recommend: await median(() => device.recommend(10)) };
+  const found = { load, first, step, recommend: await median(() => device.recommend(10)) };
+  if (!device.bundle.config.encoder) return found;
+  const encoder = await openEncoder(device.bundle, place.runtime);
+  const [{ title }] = device.catalogue();
+  return { ...found, encode: await median(() => encoder.encode(title)) };
 }

@@ -34,6 +34,7 @@ def in_python(bundle: str) -> str:
     """The line of the Python device, whose step is one of a round's training, as in edge-js/test/conformance.ts."""
     before, found = resident(), {}
     from edge.device import Device
+    from edge.encoder import open_encoder
     from edge.policy import OPEN
 
     with tempfile.TemporaryDirectory() as folder:
@@ -53,6 +54,9 @@ def in_python(bundle: str) -> str:
         found["first"] = timed(first)
         found["step"] = median(lambda: work._learned(learning, state, state.facts["round"] + 1)) / steps
         found["recommend"] = median(lambda: device.recommend(10))
+        if (record := device.bundle.config.encoder) is not None:
+            encoder, title = open_encoder(record, device.bundle.file, device.bundle.entry), device.catalogue.titles[0]
+            found["encode"] = median(lambda: encoder.encode([title]))
     told = ", ".join(f"{name} {ms:.2f} ms" for name, ms in found.items())
     return f"Python {told} memory +{resident() - before} MB"
 
