@@ -71,7 +71,7 @@ def ran(folder: Path, *overrides: str, bundles: bool = False) -> dict[str, Any]:
 
 
 def test_a_protocol_of_ones_own_runs_to_bundles(tmp_path: Path) -> None:
-    usual = ran(tmp_path / "usual")
+    usual = ran(tmp_path / "usual", "evaluation.curve_ranking=sampled")  # as the references that it is compared with
     with PROTOCOLS.having(Swapped()):
         found = ran(tmp_path / "run", "protocol.name=swapped", "protocol.rarely=true", bundles=True)
         assert edgefr.load_experiment(tmp_path / "run" / "experiment.yaml").protocol.entry.name == "swapped"
