@@ -81,7 +81,7 @@ def test_the_best_epoch_by_validation_is_tested(name: str) -> None:
     found = run.measured.final(stage="central", on="main", ranking="full")
     assert found["NDCG@10"] > 0
     assert PROTOCOLS["leave-one-out"].results(run)["blocks"][0]["best_round"] == best
-    assert run.measured.final(stage="central", on="main", ranking="sampled", which="valid")["NDCG@10"] == curve[best]
+    assert run.measured.final(stage="central", on="main", ranking="full", which="valid")["NDCG@10"] == curve[best]
     assert len(run.measured.users["central", "main", "full"][0]) == len(run.measured.users["chance", "main", "full"][0])
 
 
