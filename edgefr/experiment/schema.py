@@ -139,7 +139,7 @@ class ExperimentFields(Section, PublicModel):
         """Return what is measured; the learning curve ranks against what the test does, unless it is said."""
         asked, entry = self.evaluation, self.protocol.entry
         full = self.fidelity == "ours" and asked.full_ranking_users > 0
-        full = full and not (entry.validates_once or entry.several)
+        full = full and "evaluation.patience" in entry.own and not entry.several  # one item of a user is held out
         return asked.model_copy(update={"curve_ranking": asked.curve_ranking or ("full" if full else "sampled")})
 
     @property

@@ -47,8 +47,9 @@ class EvaluationSection(Section):
     curve_ranking: Literal["sampled", "full"] | None = Field(
         None,
         description="what the learning curve ranks a held-out item against, and so by what the best round is told: "
-        "sampled candidates, or the full catalogue; none: the full catalogue where fidelity is ours and there are "
-        "`full_ranking_users`, else sampled candidates; blocks are always ranked in full",
+        "sampled candidates, or the full catalogue; none: the full catalogue where fidelity is ours, one item "
+        "of a user is held out and there are `full_ranking_users`, else sampled candidates; blocks are always ranked "
+        "in full",
     )
     full_ranking_users: int = Field(
         1000, ge=0, description="users ranked against the whole catalogue, a keyed sample; 0: no full ranking"

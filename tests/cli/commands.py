@@ -56,9 +56,13 @@ def hear_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+PATIENCE_S = 1500.0
+"""After so long a command is taken for hanging: FedCAR's first compilation takes minutes on a busy machine."""
+
+
 def edgefr(*arguments: str | Path, cache: Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """`edgefr arguments` in a process of its own, with its output caught (no terminal), without its progress."""
-    done = WARM.run([*map(str, arguments)], cwd, environment(cache) | {"PYTHONPATH": str(ROOT)}, seconds=300)
+    done = WARM.run([*map(str, arguments)], cwd, environment(cache) | {"PYTHONPATH": str(ROOT)}, seconds=PATIENCE_S)
     done.stderr = without_progress(done.stderr)
     return done
 
@@ -66,7 +70,7 @@ def edgefr(*arguments: str | Path, cache: Path, cwd: Path = ROOT) -> subprocess.
 def done(*arguments: str | Path, cache: Path, cwd: Path = ROOT) -> str:
     """What `edgefr arguments` prints, which ends well."""
     process = edgefr(*arguments, cache=cache, cwd=cwd)
-    assert process.returncode == 0, process.stderr
+    assert process.returncode == 0, (process.returncode, process.stderr)
     return process.stdout
 
 
