@@ -30,7 +30,7 @@ if (process.argv.includes("--chromium")) {
       const all = await Promise.all(processInfo.filter((one) => one.type === "renderer").map((one) => mb(one.id)));
       return all.reduce((sum, one) => sum + one, 0);
     };
-    await page.goto(`${serving.address}list?path=${encodeURIComponent(bundle)}`);
+    await page.goto(`${serving.address}bundle?path=${encodeURIComponent(bundle)}`);
     const before = await renderers();
     await page.goto(serving.address);
     await page.waitForFunction("globalThis.figures");

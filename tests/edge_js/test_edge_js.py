@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,16 @@ def test_it_answers_the_kit(where: str, built: Path) -> None:
     found = check(f"node {built}/{RUNNERS[where]}", ROOT / "conformance")
     assert [(one.question.case, one.question.what, one.fault) for one in found if one.fault is not None] == []
     assert len(found) > 400
+
+
+@pytest.mark.parametrize("more", [[], ["--chromium"]], ids=["Node", "Chromium"])
+def test_its_costs_are_measured(more: list[str], built: Path) -> None:
+    if more and CHROMIUM is None:
+        pytest.skip("Chromium is not installed: apt-get install chromium")
+    line = ["node", str(built / "figures.js"), str(ROOT / "conformance" / "transfr"), *more]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert re.findall(r"([a-z]+) [+\d.]+ ms", done.stdout) == ["load", "first", "step", "recommend", "encode"]
 
 
 def test_the_page_of_the_package_names_what_there_is() -> None:
