@@ -163,3 +163,34 @@ def test_whatever_draws_negatives_avoids_what_the_protocol_says(
         edgefr.simulate(experiment, out=tmp_path / leaks, bundles=False, page=False)
         assert set(known) == {leaks == "true"}
         assert len(known) > 2, "rounds, and what is rebuilt"
+
+
+@pytest.mark.parametrize(
+    ("settings", "ranking", "users"),
+    [
+        ([], "full", 1000),
+        (["evaluation.curve_users=9"], "full", 9),
+        (["evaluation.full_ranking_users=0"], "sampled", 5000),
+        (["evaluation.full_ranking_users=0", "evaluation.curve_ranking=full"], "full", 5000),
+        (["evaluation.curve_ranking=sampled"], "sampled", 5000),
+        (["fidelity=paper"], "sampled", 5000),
+        (["protocol={name: cross-domain, source: books, target: films}"], "full", 1000),
+        (["protocol.name=holdout"], "sampled", 5000),
+        (["method=sasrec"], "sampled", 5000),
+    ],
+)
+def test_a_curve_is_ranked_as_the_test_is_unless_something_else_is_said(
+    settings: list[str], ranking: str, users: int
+) -> None:
+    found = edgefr.load_experiment(overrides=["method=fedmf", *settings]).measured
+    assert (found.curve_ranking, found.curve_users) == (ranking, users)
+
+
+def test_a_curve_in_full_asks_users_also_where_the_test_asks_none(tmp_path: Path) -> None:
+    nobody = ("rounds=2", "evaluation.full_ranking_users=0", "evaluation.curve_ranking=full")
+    summary, rows = ran(tmp_path / "run", *nobody)
+    curve = rows[(rows["which"] == "valid") & (rows["metric"] == "NDCG@5")]
+    assert set(curve["ranking"]) == {"full"}
+    assert curve["users"].min() > 50
+    assert curve["value"].notna().all()
+    assert summary["validated"] == "full ranking"

@@ -43,7 +43,7 @@ export class Device {
   #turn: Promise<unknown> = Promise.resolve();
 
   private constructor(
-    readonly bundle: Bundle, private readonly store: Store, model: Model, private readonly parts: Parts,
+    readonly bundle: Bundle, private readonly store: Store, model: Model, parts: Parts,
     private readonly ids: { ids: string[]; titles: string[]; offered?: string[] }, private state: State,
     policy: Partial<Policy>, maxSeconds = Infinity,
   ) {
@@ -87,7 +87,7 @@ export class Device {
 
   /** What noises an update: where the bundle says that it happens here, there is no update without it. */
   get draw(): Draw {
-    return this.learning.release.noised === "here" ? this.parts.noise!.exactNoise : null;
+    return this.learning.release.noised === "here" ? this.local.parts.noise!.exactNoise : null;
   }
 
   /** What the device knows of itself: plain numbers, nothing private but counts. */
@@ -161,7 +161,7 @@ export class Device {
   /** Ends a block of time: its best items and the model's predictions for them are replayed from now on. */
   nextBlock(): Promise<void> {
     return this.#change(async (state) => {
-      const [{ replay }, { local, learning }] = [this.parts, this];
+      const [{ local, learning }, { replay }] = [this, this.local.parts];
       if (!replay) throw new Refused("the bundle has no blocks: its strategy replays nothing");
       await replay.endBlock(learning, state.facts, local.pool, () => local.scored(state, learning.score));
     });
@@ -242,7 +242,7 @@ export class Device {
   async recommend(k: number): Promise<Recommendations> {
     if (!Number.isInteger(k) || k < 1) throw new Refused(`k must be a whole number of at least 1, got ${k}`);
     const had = new Set(everything(this.state));
-    const again = this.parts.sessions !== null; // a session may repeat itself
+    const again = this.local.parts.sessions !== null; // a session may repeat itself
     const left = this.local.pool.filter((item) => again || !had.has(item));
     if (!left.length) throw new Refused("nothing to recommend: all items are seen");
     const { ids, titles } = this.ids;
@@ -328,7 +328,7 @@ export class Device {
       const before = { shared: on.part("shared"), tables: on.part("table") };
       const { found, message } = await this.local.round(on);
       const change = changeOf(learning, before.shared, before.tables, found);
-      const told = message && this.parts.exchange!.noised(message, exchangeOf(learning)!);
+      const told = message && this.local.parts.exchange!.noised(message, exchangeOf(learning)!);
       return makeUpdate(learning, bundle.manifest.bundle_id, change, found.examples, round, this.draw, told);
     };
     if (!promises) {
@@ -353,7 +353,7 @@ export class Device {
 
   /** Keeps a reply as a private tensor, with keyed noise. */
   #reply(reply: Float32Array, state: State): void {
-    const { exchange } = this.parts;
+    const { exchange } = this.local.parts;
     if (!exchange) throw new Refused("this bundle's method takes no replies of the server");
     state.put("private", exchange.replied(this.learning, reply, state.facts.round, state.facts.number));
   }
@@ -361,7 +361,7 @@ export class Device {
   #add(state: State, items: string[], times: number[] | null = null): void {
     const [added, { facts }] = [items.map((id) => this.number(id)), state];
     facts.own = [...new Set([...facts.own, ...added])];
-    facts.session = this.parts.sessions?.extended(facts.session, added, times, now(), this.bundle.config);
+    facts.session = this.local.parts.sessions?.extended(facts.session, added, times, now(), this.bundle.config);
   }
 
   /** Why nothing of this bundle's learning may leave the device by its policy alone. */

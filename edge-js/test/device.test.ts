@@ -78,7 +78,7 @@ test("a noised release is whole steps of noise on a clipped update, and is count
 
 test("without what draws its noise nothing leaves, also where nothing was learned", async () => {
   const device = await open("fedmf-noised", memoryStore(), {});
-  Object.assign(device, { parts: { ...device["parts"], noise: null } });
+  Object.assign(device["local"], { parts: { ...device["local"].parts, noise: null } });
   await expect(device.release(HAD)).rejects.toThrow("exactNoise");
   await expect(device.release()).rejects.toThrow("exactNoise");
 });

@@ -136,11 +136,18 @@ class ExperimentFields(Section, PublicModel):
 
     @property
     def measured(self) -> EvaluationSection:
-        """Return what is measured; the learning curve ranks against what the test does, unless it is said."""
+        """Return what is measured, with the learning curve's ranking and users settled where no ranking is set.
+
+        It is the test's ranking, of no more users than the test's, under our settings where one item is held out.
+        """
         asked, entry = self.evaluation, self.protocol.entry
-        full = self.fidelity == "ours" and asked.full_ranking_users > 0
-        full = full and "evaluation.patience" in entry.own and not entry.several  # one item of a user is held out
-        return asked.model_copy(update={"curve_ranking": asked.curve_ranking or ("full" if full else "sampled")})
+        if asked.curve_ranking is not None:
+            return asked
+        one_item = "evaluation.patience" in entry.own and not entry.several
+        if self.fidelity == "ours" and one_item and asked.full_ranking_users:
+            users = min(asked.curve_users, asked.full_ranking_users)
+            return asked.model_copy(update={"curve_ranking": "full", "curve_users": users})
+        return asked.model_copy(update={"curve_ranking": "sampled"})
 
     @property
     def patience(self) -> float:

@@ -55,7 +55,10 @@ class EvaluationSection(Section):
         1000, ge=0, description="users ranked against the whole catalogue, a keyed sample; 0: no full ranking"
     )
     curve_users: int = Field(
-        5000, ge=1, description="users of the learning curve, a keyed sample; by full ranking not more than those of it"
+        5000,
+        ge=1,
+        description="users of the learning curve, a keyed sample; no more than `full_ranking_users` where the curve is "
+        "ranked in full without `curve_ranking`",
     )
     keep: Literal["last", "best"] | None = Field(
         None,

@@ -87,18 +87,13 @@ class Measurements:
         with self._timed():
             users, several, ranking = split.users(which), split.several is not None, self.settings.curve_ranking
             if of.round is not None or (which == "valid" and ranking == "full"):
-                ranking = "full" if several else ranking or "sampled"
-                return self._rank(of, split, score, which, ranking, self._curve_users(users))
+                users = self.sample(users, self.settings.curve_users, "curve users")
+                return self._rank(of, split, score, which, "full" if several else ranking or "sampled", users)
             found = {} if several else self._rank(of, split, score, which, "sampled", users)
             if several or (full and self.settings.full_ranking_users):
                 users = self.sample(users, self.settings.full_ranking_users, "full ranking users")
                 in_full = self._rank(of, split, score, which, "full", users)
         return in_full if several else found
-
-    def _curve_users(self, users: Users) -> Users:
-        """Draw the users of a point of a learning curve."""
-        most, full = self.settings.curve_users, self.settings.full_ranking_users
-        return self.sample(users, min(most, full) if self.settings.curve_ranking == "full" else most, "curve users")
 
     def validation(self, of: MeasurementPlace, block: Block, score: Scorer) -> dict[str, float]:
         """Measure a point of a block's learning curve: its validation items by full ranking, on sampled users."""
